@@ -1,34 +1,35 @@
-//! What is on its way to a peer that reads slowly, or not at all.
+//! Bytes queued for a peer that reads slowly or not at all.
 //!
-//! | state | on its way | the peer is |
+//! | state | bytes queued | what to do with the peer |
 //! |---|---|---|
-//! | `Open` | nothing | read |
-//! | `Open` | less than [`Bounds::pause`] | read, and written to |
-//! | `Open` | as much, or more | written to: who does not read its answers is not asked for more |
-//! | `Open` | more than [`Bounds::most`] | cut off |
-//! | `Closing` | something | written to |
-//! | `Closing` | nothing | done with |
+//! | `Open` | none | read from it |
+//! | `Open` | fewer than [`Bounds::pause`] | read from it and write to it |
+//! | `Open` | at least [`Bounds::pause`] | only write to it: a peer that does not read its answers may not ask for more |
+//! | `Open` | would exceed [`Bounds::most`] | drop the connection |
+//! | `Closing` | some | only write to it |
+//! | `Closing` | none | close the connection |
 
-/// How much may be on its way to a peer.
+/// Limits, in bytes, on what may be queued for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// From here on nothing is read from it. With 0 a peer has one answer before its next question is heard.
+    /// From this many queued bytes on, we do not read from the peer. With 0, a peer gets one answer before its next
+    /// request is read.
     pub pause: usize,
-    /// Beyond this it is cut off.
+    /// If more bytes than this were queued, the connection is dropped.
     pub most: usize,
 }
 
-/// What is to be done with a peer.
+/// What to do with a peer's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Read,
     ReadAndWrite,
     Write,
-    /// It has all that it was to get.
+    /// Close it: the peer has received everything.
     Close,
 }
 
-/// The peer reads nothing: it is to be cut off.
+/// The peer does not read: its connection is to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{queued} bytes are on their way already, and none is read")]
 pub struct Overrun {
@@ -41,7 +42,7 @@ enum State {
     Closing,
 }
 
-/// The state machine of one peer; it counts the bytes, and its owner has them.
+/// The state machine of one peer's queue. It only counts the bytes; its owner holds them.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog {
     bounds: &'static Bounds,
@@ -50,7 +51,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Nothing is on its way.
+    /// Creates an open, empty backlog.
     #[must_use]
     pub const fn new(bounds: &'static Bounds) -> Self {
         Self {
@@ -60,11 +61,11 @@ impl Backlog {
         }
     }
 
-    /// So many bytes more are to go.
+    /// Counts bytes that are added to the queue.
     ///
     /// # Errors
     ///
-    /// [`Overrun`] where that would be too much; nothing is counted then.
+    /// [`Overrun`] if the queue would exceed [`Bounds::most`]; then the bytes are not counted.
     pub const fn push(&mut self, bytes: usize) -> Result<(), Overrun> {
         let queued = self.queued;
         match queued.checked_add(bytes) {
@@ -76,28 +77,28 @@ impl Backlog {
         }
     }
 
-    /// So many bytes are out.
+    /// Counts bytes that were written to the peer.
     pub const fn written(&mut self, bytes: usize) {
         self.queued = self.queued.saturating_sub(bytes);
     }
 
-    /// Nobody is there any more who could read the rest.
+    /// Drops all queued bytes, because the peer can no longer read them.
     pub const fn clear(&mut self) {
         self.queued = 0;
     }
 
-    /// Nothing more comes: the peer goes when it has the rest.
+    /// Closes the queue: nothing more is added, and the peer is to be closed when the queue is empty.
     pub const fn close(&mut self) {
         self.state = State::Closing;
     }
 
-    /// Whether the peer only waits for the rest.
+    /// Returns true if the peer is to be closed when the queue is empty.
     #[must_use]
     pub const fn is_closing(&self) -> bool {
         matches!(self.state, State::Closing)
     }
 
-    /// What is to be done with the peer now.
+    /// Returns what to do with the peer now.
     #[must_use]
     pub const fn wanted(&self) -> Wanted {
         match (self.state, self.queued) {
@@ -149,7 +150,8 @@ mod tests {
     }
 
     proptest! {
-        /// A peer that is neither read nor written to would be forgotten, and one over its bound would fill our memory.
+        /// A peer that is neither read nor written would be forgotten. A peer beyond its bound would exhaust our
+        /// memory.
         #[test]
         fn a_peer_is_bounded_and_never_forgotten(script in prop::collection::vec((0_usize..400, prop::bool::ANY), 0..60)) {
             let mut backlog = Backlog::new(&BOUNDS);

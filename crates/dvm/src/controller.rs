@@ -1,15 +1,15 @@
-//! The controller: knows the nodes, the fronts and the jobs, and carries messages between them.
+//! The controller: it manages nodes, fronts and jobs, and routes messages between them.
 //!
-//! It is a router. Each job is a state machine of its own ([`job`]), and [`fronts`] decides what a front may do. The
-//! controller gives each job its place, hands it what concerns it, and decides what concerns several jobs: which others
-//! end with one, whose output goes to whom, what procs publish for each other.
+//! Each job is a state machine of its own ([`job`]), and [`fronts`] decides what a front may do. The controller
+//! registers each job and routes messages to it. It decides whatever concerns several jobs: which other jobs end with
+//! one, which front gets whose output, and what procs publish for each other.
 //!
-//! What can die, and the answer:
+//! Failures and the controller's response:
 //!
-//! | dies | noticed by | answer |
+//! | lost | detected by | response |
 //! |---|---|---|
-//! | a front | [`ControllerInput::FrontLost`] | its job is ended, and what that has spawned, with [`LOSS_GRACE`]; other fronts get no message |
-//! | a daemon | [`ControllerInput::DaemonLost`] | its ranks count as killed; their jobs are ended |
+//! | a front | [`ControllerInput::FrontLost`] | end its job and the job's descendants, with [`LOSS_GRACE`] |
+//! | a daemon | [`ControllerInput::DaemonLost`] | count its ranks as killed; end their jobs |
 //!
 //! [`LOSS_GRACE`]: crate::LOSS_GRACE
 
@@ -48,59 +48,59 @@ use crate::{
     spec::JobSpec,
 };
 
-/// What happened.
+/// An event that the caller reports to the controller.
 #[derive(Debug)]
 pub enum ControllerInput {
-    /// A front has connected. The caller gives it a number that no other front has had.
+    /// A front has connected. The caller assigns an id that no earlier front has had.
     FrontConnected {
         front: FrontId,
         pid: u32,
     },
     Front(FrontId, FromFront),
-    /// The front is gone without a word.
+    /// The connection to a front was lost.
     FrontLost(FrontId),
     Daemon(NodeId, ToController),
     DaemonLost(NodeId),
-    /// The time that [`Controller::deadline`] gave has come.
+    /// The time that [`Controller::deadline`] returned has passed.
     Tick,
 }
 
-/// What the caller is to do.
+/// An action for the caller to carry out.
 #[derive(Debug, PartialEq)]
 pub enum ControllerOutput {
     Front(FrontId, ToFront),
     Daemon(NodeId, ToDaemon),
-    /// The last message for this front is among the outputs: close its connection once that is written.
+    /// Close the connection to this front once all messages to it are written; the last one was output before this.
     Finished(FrontId),
-    /// A daemon or a front did something that the protocol rules out: a mistake of ours.
+    /// Log a violation of the protocol by a daemon or a front. This is a bug of ours.
     Log(String),
 }
 
-/// What a daemon has said of its node.
+/// A node as described by its daemon's `Hello`.
 #[derive(Debug)]
 struct Node {
     host: String,
     topology: Topology,
 }
 
-/// Jobs that may live at once.
+/// Maximum number of jobs that may exist simultaneously.
 const MAX_JOBS: usize = 4096;
 
 /// The router between fronts, jobs and nodes.
 #[derive(Debug)]
 pub struct Controller {
     allocation: Allocation,
-    /// Those that said hello.
+    /// Nodes whose daemon has sent its `Hello`.
     nodes: BTreeMap<NodeId, Node>,
-    /// A daemon of another version said hello: no job can run.
+    /// Set when a daemon of another version has sent its `Hello`: then no job can run.
     other_version: Option<Refusal>,
     fronts: BTreeMap<FrontId, Front>,
-    /// Those that are not over.
+    /// Jobs that are not over.
     jobs: BTreeMap<JobId, Job>,
     next_job: u32,
-    /// A lower bound for the next job's offset, from jobs that are over.
+    /// Lower bound for the next job's offset, from the jobs that are over.
     offset: u32,
-    /// What the names of jobs begin with in PMIx.
+    /// Prefix of the jobs' PMIx nspaces.
     name: String,
     published: Published,
     servers: Servers,
@@ -110,8 +110,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller over an allocation; it waits for one daemon per node of it. Its jobs are called `NAME@NUMBER` in
-    /// PMIx.
+    /// Creates a controller for an allocation; it waits for one daemon per node. The PMIx nspace of a job is
+    /// `NAME@NUMBER`.
     #[must_use]
     pub fn new(allocation: Allocation, name: String) -> Self {
         Self {
@@ -131,7 +131,7 @@ impl Controller {
         }
     }
 
-    /// Takes one event. Never blocks and never fails: failure is an output.
+    /// Handles one event. Never blocks and never fails: a failure is reported as an output.
     pub fn handle(&mut self, now: Time, input: ControllerInput) {
         match input {
             ControllerInput::FrontConnected { front, pid } => self.on_connected(front, pid),
@@ -149,25 +149,25 @@ impl Controller {
         self.finish_settled();
     }
 
-    /// The next thing to do. Call until `None` after every [`Self::handle`].
+    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
     pub fn poll(&mut self) -> Option<ControllerOutput> {
         self.outputs.pop_front()
     }
 
-    /// When [`ControllerInput::Tick`] is due.
+    /// Returns the time at which [`ControllerInput::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let jobs = self.jobs.values().filter_map(Job::deadline);
         jobs.chain(self.published.deadline()).min()
     }
 
-    /// Whether no job is left.
+    /// Returns true if there are no jobs.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Takes a job, and launches it as soon as the daemons are there. `root` is the job that `front` has submitted.
+    /// Adds a job, and launches it as soon as all daemons are connected. `root` is the job that `front` has submitted.
     fn add(&mut self, now: Time, spec: Box<JobSpec>, origin: Origin, front: FrontId, root: JobId) {
         let id = JobId(self.next_job);
         self.next_job += 1;
@@ -194,7 +194,7 @@ impl Controller {
         }
     }
 
-    /// Carries out what a job asks for.
+    /// Carries out the outputs of a job.
     fn route(&mut self, id: JobId) {
         while let Some((front, output)) = self
             .jobs
@@ -320,7 +320,7 @@ impl Controller {
         }
     }
 
-    /// These ranks exited with code 0 without finalizing PMI or PMIx, and the job has ended since.
+    /// Notes that ranks exited with code 0 without finalizing PMI or PMIx. The job has ended on their node.
     fn on_left_early(&mut self, id: JobId, ranks: RankSet) {
         self.with(id, |job| {
             let well = job.cause.is_none();
@@ -329,11 +329,11 @@ impl Controller {
         });
     }
 
-    /// Begins to end a job, and those that exist for it.
+    /// Begins to end a job and its descendants.
     fn end(&mut self, id: JobId, cause: Cause) {
         let (id, cause) = self.taken_along(id, cause);
         for spawned in self.descendants(id) {
-            // Nobody is left for whom they work.
+            // A spawned job ends together with the job that it serves.
             if !planted::is(Bug::ChildrenNotEnded) {
                 self.with(spawned, |job| {
                     job.end(Cause::Ended(EndReason::SpawnerEnded))
@@ -357,7 +357,7 @@ impl Controller {
         self.jobs.keys().copied().collect()
     }
 
-    /// Finishes what is settled: the job of a front after those that descend from it.
+    /// Finishes settled jobs. The job of a front waits until all its descendants are finished.
     fn finish_settled(&mut self) {
         let mut settled: Vec<(JobId, JobId)> = Vec::new();
         for job in self.jobs.values().filter(|job| job.is_settled()) {
@@ -386,7 +386,7 @@ impl Controller {
         let outcome = job.finish();
         self.route(id);
         self.tell_servers_over(id);
-        // The proc that waits for its start gets an answer even where the job was ended before.
+        // A proc that waits for the start of the job gets an answer even if the job was ended before that.
         self.tell_spawned(id);
         let Some(job) = self.jobs.remove(&id) else {
             return;

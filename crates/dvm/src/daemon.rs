@@ -1,25 +1,26 @@
-//! The daemon of one node: starts, feeds, reads, signals and ends the procs of its node, and says so to the controller.
+//! The state machine of the daemon of one node. It starts, feeds, reads, signals and ends the procs of its node, and
+//! reports to the controller.
 //!
-//! It does none of it itself: it takes [`Input`]s and the time, and gives [`Output`]s that the caller carries out.
+//! It performs no I/O: it takes [`Input`]s and the time, and returns [`Output`]s that the caller carries out.
 //!
-//! What can die, and the answer:
+//! Failures and the daemon's response:
 //!
-//! | dies | noticed by | answer |
+//! | failure | detected by | response |
 //! |---|---|---|
-//! | a proc | [`Input::Exited`] | reported once, after its output; what it left behind is ended with the job |
-//! | nobody: a proc that has become another user | [`Input::NotPermitted`] | when it has not ended by itself, it is named and left |
-//! | nobody: a proc that SIGKILL does not end | a deadline | it is named and left |
-//! | a proc's PMI connection | [`Input::PmiClosed`] | its pending fence is dropped; the proc lives on |
-//! | the controller | the caller, who owns the link | [`Daemon::controller_lost`]: everything is killed |
+//! | a proc exits | [`Input::Exited`] | report it once, after its output; the job's sweep ends what it left behind |
+//! | a proc runs as another user by now | [`Input::NotPermitted`] | unless it exits by itself, report its pid and abandon it |
+//! | a proc survives SIGKILL | a deadline | report its pid and abandon it |
+//! | a proc's PMI connection closes | [`Input::PmiClosed`] | drop its pending fence; the proc keeps running |
+//! | the controller is lost | the caller, which owns the link | [`Daemon::controller_lost`]: kill everything |
 //!
 //! Phases of a job on its node:
 //!
-//! | phase | all procs done | end | kill | deadline | swept |
+//! | phase | all procs done | end requested | kill requested | deadline | sweep finished |
 //! |---|---|---|---|---|---|
-//! | `Running` | `Sweeping` | TERM → `Ending` | KILL → `Killing` | – | ignored |
-//! | `Ending` | `Sweeping` | ignored | KILL → `Killing` | KILL → `Killing` | ignored |
-//! | `Killing` | `Sweeping` | ignored | ignored | the rest is *stuck*, and left | ignored |
-//! | `Sweeping` | – | ignored | KILL what is left | harder, then *stuck* | none left → `Clean` |
+//! | `Running` | → `Sweeping` | SIGTERM → `Ending` | SIGKILL → `Killing` | – | ignored |
+//! | `Ending` | → `Sweeping` | ignored | SIGKILL → `Killing` | SIGKILL → `Killing` | ignored |
+//! | `Killing` | → `Sweeping` | ignored | ignored | report the remaining procs as *stuck* and abandon them | ignored |
+//! | `Sweeping` | – | ignored | SIGKILL to the processes left | stronger signal, finally *stuck* | none are left → `Clean` |
 
 mod classes;
 mod job;
@@ -56,32 +57,34 @@ use crate::{
     spec::{App, HoldAt, LineTerminal, WindowSize},
 };
 
-/// Between SIGTERM and SIGKILL when the controller is gone: short, for nothing of ours may be left 2 s later.
+/// Delay between SIGTERM and SIGKILL after the controller is lost. It is short because all our processes must be gone
+/// within 2 s.
 pub const LOSS_GRACE: Duration = Duration::from_millis(700);
 
-/// What a daemon is told about its node.
+/// The daemon's description of its own node.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
     pub node: NodeId,
     pub host: String,
     pub topology: Topology,
-    /// Descriptors that the daemon may have open at once.
+    /// Number of descriptors that the daemon may have open simultaneously.
     pub descriptors: u64,
-    /// How PMIx is served here; absent where it is not.
+    /// Configuration of the PMIx server; `None` if the daemon serves no PMIx.
     pub service: Option<ServiceConfig>,
 }
 
-/// What happened in the world.
+/// An event that the caller reports to the daemon.
 #[derive(Debug)]
 pub enum Input<'a> {
     Message(ToDaemon),
-    /// Answers [`Output::Prepare`], before any proc is started, when some apps cannot be: then none is.
+    /// Answers [`Output::Prepare`] if any app cannot be started. It arrives before any proc is started; then no proc is
+    /// started.
     Unstartable {
         job: JobId,
-        /// By the app's index.
+        /// The reason for each app that cannot be started, by the app's index.
         failures: BTreeMap<u32, StartFailure>,
     },
-    /// Answers [`Output::Spawn`]. `executable` is the path that was found.
+    /// Answers [`Output::Spawn`]. `executable` is the path at which the program was found.
     Spawned {
         proc: ProcId,
         pid: i32,
@@ -92,12 +95,13 @@ pub enum Input<'a> {
         proc: ProcId,
         failure: StartFailure,
     },
-    /// A proc that was to be held stands at its first instruction, stopped, and nobody traces it.
+    /// A proc that is to be held is stopped at its first instruction, and no process traces it.
     Trapped {
         proc: ProcId,
     },
-    /// Of the procs that a debugger had when they were to continue, nobody traces these any more: its debugger has let
-    /// go of those in `left`, and that of those in `lost` is gone. The kernel has stopped them again.
+    /// A debugger had these procs attached when they were to continue, and none of them is traced any more. The
+    /// debuggers of the ranks in `left` have detached; those of the ranks in `lost` have died. The kernel has stopped
+    /// the procs again.
     Untraced {
         job: JobId,
         left: RankSet,
@@ -113,16 +117,16 @@ pub enum Input<'a> {
         stream: Stream,
         bytes: Bytes,
     },
-    /// A stream has ended, or cannot be read any more.
+    /// A stream has reached EOF, or reading it failed.
     OutputEnded {
         proc: ProcId,
         stream: Stream,
     },
-    /// Answers [`Output::WriteStdin`]: all of it is in the pipe.
+    /// Answers [`Output::WriteStdin`]: all bytes were written to the pipe.
     StdinWritten {
         proc: ProcId,
     },
-    /// The proc reads its stdin no more.
+    /// The proc has closed the read end of its stdin.
     StdinBroken {
         proc: ProcId,
     },
@@ -133,7 +137,7 @@ pub enum Input<'a> {
     PmiClosed {
         proc: ProcId,
     },
-    /// Somebody has connected to the port of [`ServiceConfig`]; the number is never given again.
+    /// A client has connected to the port in [`ServiceConfig`]. A connection id is never reused.
     ClientAccepted {
         conn: Conn,
         owner: PeerOwner,
@@ -145,45 +149,46 @@ pub enum Input<'a> {
     ClientClosed {
         conn: Conn,
     },
-    /// The system does not let us kill a proc, whose pid this is.
+    /// The kernel does not permit us to kill the proc; `pid` is its process.
     NotPermitted {
         proc: ProcId,
         pid: i32,
     },
-    /// Answers [`Output::Sweep`]: the processes of the job that are alive and are no procs, and those of them that we may not
-    /// signal.
+    /// Answers [`Output::Sweep`]. `left`: pids of the job's live processes that are not procs. `not_permitted`: those
+    /// among them that we may not signal.
     Swept {
         job: JobId,
         left: Vec<i32>,
         not_permitted: BTreeSet<i32>,
     },
-    /// A process that a proc had left behind has ended.
+    /// A process that a proc had left behind has exited.
     StrayExited,
-    /// The time that [`Daemon::deadline`] gave has come.
+    /// The time that [`Daemon::deadline`] returned has passed.
     Tick,
 }
 
-/// What the caller is to do.
+/// An action for the caller to carry out.
 #[derive(Debug, PartialEq)]
 pub enum Output {
     Send(ToController),
-    /// The programs of a job; the orders to start procs name them by index.
+    /// Prepare to start the programs of a job; each [`SpawnOrder`] refers to one of them by index.
     Prepare {
         job: JobId,
         apps: Vec<App>,
     },
-    /// Answered by [`Input::Spawned`] or [`Input::SpawnFailed`] before anything else about that proc.
+    /// Start a proc. The answer is [`Input::Spawned`] or [`Input::SpawnFailed`], before any other input about that
+    /// proc.
     Spawn(Box<SpawnOrder>),
-    /// To the proc's whole process group.
+    /// Send a signal to the whole process group of the proc.
     Signal {
         proc: ProcId,
         signal: Signal,
     },
-    /// Let a held proc run, unless a debugger has it.
+    /// Continue a held proc, unless a debugger is attached to it.
     Continue {
         proc: ProcId,
     },
-    /// Stop reading a stream, or read on.
+    /// Stop reading a stream until [`Output::Resume`].
     Pause {
         proc: ProcId,
         stream: Stream,
@@ -192,7 +197,7 @@ pub enum Output {
         proc: ProcId,
         stream: Stream,
     },
-    /// Close our end of a stream that somebody else holds open.
+    /// Close our end of a stream that another process keeps open.
     CloseOutput {
         proc: ProcId,
         stream: Stream,
@@ -201,7 +206,7 @@ pub enum Output {
         proc: ProcId,
         bytes: Bytes,
     },
-    /// After what was written, the proc reads end-of-file.
+    /// Close the proc's stdin: after the bytes already written, the proc reads EOF.
     CloseStdin {
         proc: ProcId,
     },
@@ -216,15 +221,15 @@ pub enum Output {
         conn: Conn,
         bytes: Bytes,
     },
-    /// After what was sent.
+    /// Close the connection after everything queued on it was sent.
     ClientClose {
         conn: Conn,
     },
-    /// A directory that procs are told of, with those above it.
+    /// Create a directory whose path is passed to procs, and its missing parents.
     MakeDirectory {
         path: OsString,
     },
-    /// Files that procs have left to be removed: a directory with all that is in it.
+    /// Remove these paths, which procs asked us to remove; a directory with everything in it.
     RemoveFiles {
         paths: Vec<OsString>,
     },
@@ -232,20 +237,20 @@ pub enum Output {
         proc: ProcId,
         size: WindowSize,
     },
-    /// Send the signal, if any, to every process of the job that is no proc, and say which live.
+    /// Send the signal, if any, to every process of the job that is not a proc, and answer which of them are alive.
     Sweep {
         job: JobId,
         signal: Option<Signal>,
     },
-    /// Everything about this job may be forgotten.
+    /// Drop all state of this job.
     Forget {
         job: JobId,
     },
-    /// The controller or the caller did something that the protocol rules out: a mistake of ours.
+    /// Log a violation of the protocol by the controller or the caller. This is a bug of ours.
     Log(String),
 }
 
-/// Everything that starting one proc takes, beside its [`App`].
+/// Everything that is needed to start one proc, in addition to its [`App`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpawnOrder {
     pub proc: ProcId,
@@ -254,16 +259,16 @@ pub struct SpawnOrder {
     pub stdin: StreamPlan,
     pub stdout: StreamPlan,
     pub stderr: StreamPlan,
-    /// The size of the terminal where a stream is [`StreamPlan::Pty`].
+    /// Size of the terminal, for streams that are [`StreamPlan::Pty`].
     pub pty_size: Option<WindowSize>,
-    /// Variables that differ by rank; they replace those of the app.
+    /// Environment variables that differ by rank; they override those of the app.
     pub env: Vec<(String, OsString)>,
-    /// `None`: not bound.
+    /// PUs to bind the proc to; `None` if it is not bound.
     pub cpus: Option<CpuSet>,
     pub hold: HoldAt,
 }
 
-/// The descriptor number at which a proc finds its PMI connection.
+/// Number of the descriptor on which a proc finds its PMI connection.
 pub const PMI_DESCRIPTOR: i32 = 3;
 
 /// What a stream of a proc is connected to.
@@ -271,21 +276,21 @@ pub const PMI_DESCRIPTOR: i32 = 3;
 pub enum StreamPlan {
     Null,
     Pipe,
-    /// For stdin: every read fails.
+    /// For stdin only: every read fails.
     Unreadable,
     /// The slave side of the proc's own terminal.
     Pty,
-    /// A terminal for this stream alone, at which nobody types.
+    /// A terminal for this stream alone, without input.
     Lines(LineTerminal),
-    /// A file, created where missing and appended to; relative to the app's directory.
+    /// A file, created if missing and appended to; a relative path starts at the app's directory.
     File(OsString),
-    /// The same, and what it has is removed first.
+    /// A file as in [`Self::File`], truncated first.
     NewFile(OsString),
-    /// The same as stdout.
+    /// Whatever stdout is connected to.
     WithStdout,
 }
 
-/// The state machine.
+/// The state machine of a daemon.
 #[derive(Debug)]
 pub struct Daemon {
     config: DaemonConfig,
@@ -296,7 +301,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon that says hello.
+    /// Creates a daemon whose first output is its `Hello` to the controller.
     #[must_use]
     pub fn new(config: DaemonConfig) -> Self {
         let hello = ToController::Hello {
@@ -317,7 +322,7 @@ impl Daemon {
         }
     }
 
-    /// Takes one event. Never blocks and never fails: failure is an output.
+    /// Handles one event. Never blocks and never fails: a failure is reported as an [`Output`].
     #[expect(clippy::too_many_lines, reason = "one arm for each input")]
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
@@ -438,7 +443,7 @@ impl Daemon {
         self.forget_clean(now);
     }
 
-    /// The next thing to do. Call until `None` after every [`Self::handle`].
+    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
     pub fn poll(&mut self) -> Option<Output> {
         loop {
             while let Some(output) = self.outputs.pop_front() {
@@ -463,7 +468,7 @@ impl Daemon {
         }
     }
 
-    /// When [`Input::Tick`] is due.
+    /// Returns the time at which [`Input::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let jobs = self.jobs.values().filter_map(LocalJob::deadline).min();
@@ -471,14 +476,14 @@ impl Daemon {
         [jobs, service].into_iter().flatten().min()
     }
 
-    /// The controller is gone: ends every job, quickly.
+    /// Ends every job with [`LOSS_GRACE`], because the controller is gone.
     pub fn controller_lost(&mut self, now: Time) {
         for job in self.jobs.values_mut() {
             job.controller_lost(now, LOSS_GRACE, &mut self.outputs);
         }
     }
 
-    /// Nothing of any job is left here.
+    /// Returns true if no job remains on this node.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.jobs.is_empty()
@@ -576,7 +581,7 @@ impl Daemon {
                 shares,
             } => self.job(job, |job, out| job.on_gathered(now, number, shares, out)),
             ToDaemon::FenceAwaited { id, gather } => {
-                // Of a job that is over here nobody comes.
+                // No rank of a job that is over on this node will join the fence.
                 if self.jobs.get(&id.job).is_none_or(LocalJob::has_no_fences) {
                     let news = FenceNews::Declined { gather };
                     let declined = ToController::Fence { id, news };
@@ -586,7 +591,7 @@ impl Daemon {
         }
     }
 
-    /// A job that is gone needs nothing: its last message and the controller's next one may cross.
+    /// Applies `act` to a job. An unknown job is ignored: its last message and the controller's next one may cross.
     fn job(&mut self, id: JobId, act: impl FnOnce(&mut LocalJob, &mut VecDeque<Output>)) {
         if let Some(job) = self.jobs.get_mut(&id) {
             act(job, &mut self.outputs);
@@ -607,7 +612,7 @@ impl Daemon {
         }
     }
 
-    /// Lets the service act, and carries out what it asks of the jobs.
+    /// Runs `act` on the service, then carries out the demands that the service has for the jobs.
     fn serve(&mut self, now: Time, act: impl FnOnce(&mut Service, Time)) {
         let Some(service) = &mut self.service else {
             return;
@@ -629,7 +634,7 @@ impl Daemon {
                         answer_push(now, service, id, push, result, &mut self.outputs);
                     }
                 }
-                // The job is over: nobody reads.
+                // The job is over, so no proc will read the bytes.
                 (None, What::Feed(Pushed { id: push, .. })) => {
                     let result = PushResult::Unread;
                     answer_push(now, service, id, push, result, &mut self.outputs);
@@ -639,7 +644,7 @@ impl Daemon {
         }
     }
 
-    /// Answers the pushes that were taken, or never will be.
+    /// Sends the results of pushes that were written, or that never will be.
     fn answer_pushes(&mut self, now: Time) {
         let Some(service) = &mut self.service else {
             return;
@@ -677,20 +682,20 @@ impl Daemon {
     }
 }
 
-/// What a launch means for the daemon's own node.
+/// The part of a launch that concerns the daemon's own node.
 #[derive(Debug)]
 struct OwnNode {
-    /// The position of the node among those of the job.
+    /// Index of the node among the nodes of the job.
     index: u32,
     load: NodeLoad,
-    /// The procs of the job here, by rank.
+    /// The job's procs on this node, by rank.
     procs: Vec<Placed>,
-    /// The node of every rank of the job.
+    /// The node of every rank of the job, by rank.
     nodes: Vec<NodeId>,
 }
 
 impl OwnNode {
-    /// Absent where the job has no procs here.
+    /// Returns `None` if the job has no procs on this node.
     fn of(node: NodeId, launch: &Launch) -> Option<Self> {
         let index = launch.node_index(node)?;
         Some(Self {
@@ -702,7 +707,7 @@ impl OwnNode {
     }
 }
 
-/// Whether each proc of a node can have a slot of its own.
+/// Whether each proc on a node can have a slot of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subscription {
     Fits,
@@ -711,7 +716,7 @@ enum Subscription {
 }
 
 impl Subscription {
-    /// Of a node on which a job has so many procs.
+    /// Classifies a node on which the job places `procs` procs.
     const fn of(load: NodeLoad, procs: u32) -> Self {
         if load.others.saturating_add(procs) > load.slots {
             Self::Oversubscribed
@@ -721,12 +726,12 @@ impl Subscription {
     }
 }
 
-/// Rank of a proc within its job, as a proc id.
+/// Combines a job and a rank into a [`ProcId`].
 pub(crate) const fn proc_id(job: JobId, rank: Rank) -> ProcId {
     ProcId { job, rank }
 }
 
-/// Sends the result of a push to whoever waits for it.
+/// Sends the result of a push to its originator: a client of the service, or the controller.
 fn answer_push(
     now: Time,
     service: &mut Service,

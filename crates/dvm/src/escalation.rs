@@ -1,15 +1,15 @@
-//! What a front does when its job has to end, and harder each time it is asked.
+//! What a front does when its job has to end. Each further request is stronger than the one before.
 //!
-//! | state | INT | another signal that ends | terminal lost |
+//! | state | SIGINT | another terminating signal | terminal lost |
 //! |---|---|---|---|
-//! | `Running` | pass it to the ranks → `Asked` | end with grace → `Asked` | end with grace |
-//! | `Asked` | kill → `Killed` | kill → `Killed` | end with grace |
-//! | `Killed` | give up → `GaveUp` | give up → `GaveUp` | end with grace |
-//! | `GaveUp` | give up | give up | end with grace |
+//! | `Running` | pass it to the ranks → `Asked` | end the job with grace → `Asked` | end the job with grace |
+//! | `Asked` | kill the job → `Killed` | kill the job → `Killed` | end the job with grace |
+//! | `Killed` | give up → `GaveUp` | give up → `GaveUp` | end the job with grace |
+//! | `GaveUp` | give up | give up | end the job with grace |
 //!
-//! A job that has to end is given a time. When that is over, output that nobody reads is thrown away, and the controller
-//! is looked at, again and again until the job has ended: one that is stopped cannot end it, and is lost when it is found
-//! so twice in a row. A first INT gives no time, for a program may handle it and go on.
+//! A job that has to end gets a deadline. After it has passed, unread output is dropped and the controller is checked,
+//! periodically until the job has ended. A controller that is stopped cannot end the job: it counts as lost if two
+//! consecutive checks find it stopped. The first SIGINT sets no deadline, because a program may handle it and continue.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -21,39 +21,40 @@ use crate::{
     spec::EndPolicy,
 };
 
-/// After the end of a job that had to end: how long output waits for somebody to read it, and the time between two looks
-/// at the controller.
+/// How long output may stay unread after a job should have ended, and the interval between two checks of the
+/// controller.
 pub const UNREAD_MAX: Duration = Duration::from_secs(1);
 
-/// What happened.
+/// An event that the caller reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A signal that ends programs has come to the front.
+    /// The front has received a signal that by default terminates a process.
     Asked(Signal),
-    /// The terminal of the front is gone, and the job is to go with it.
+    /// The terminal of the front is gone, and the job is to end because of that.
     TerminalLost,
-    /// Answers [`Output::LookAtController`]: its process number, if it stands still.
+    /// Answers [`Output::LookAtController`]: the controller's pid if it is stopped, otherwise `None`.
     Controller { stopped: Option<i32> },
-    /// The time that [`Escalation::deadline`] gave has come.
+    /// The time that [`Escalation::deadline`] returned has passed.
     Tick,
 }
 
-/// What the caller is to do.
+/// An action for the caller to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Pass the signal to every rank: most programs end then.
+    /// Send the signal to every rank: most programs exit on it.
     Pass(Signal),
-    /// SIGTERM, grace, SIGKILL.
+    /// End the job: SIGTERM, grace, SIGKILL.
     End(EndReason),
-    /// SIGKILL at once.
+    /// Kill the job immediately.
     Kill(EndReason),
-    /// Wait no longer.
+    /// Stop waiting for the job.
     GiveUp(Signal),
-    /// Throw away what nobody has read for [`UNREAD_MAX`].
+    /// Drop the output that has been unread for [`UNREAD_MAX`].
     DropUnread,
-    /// Say whether the controller is stopped.
+    /// Check whether the controller is stopped, and answer with [`Input::Controller`].
     LookAtController,
-    /// It was stopped at two looks, so that it was no accident. Nobody else will end the job.
+    /// Treat the controller as lost: two consecutive checks found it stopped, so this is no coincidence. No other
+    /// process will end the job.
     ControllerStopped,
 }
 
@@ -66,20 +67,20 @@ enum State {
     GaveUp,
 }
 
-/// The state machine.
+/// The state machine of a front's escalation.
 #[derive(Debug)]
 pub struct Escalation {
     state: State,
     grace: Duration,
-    /// When patience is over; later the time of the next look.
+    /// Time at which output is dropped and the controller is checked next; `None` if the job need not end.
     due: Option<Time>,
-    /// The controller, where it was stopped at the last look.
+    /// Pid of the controller if the last check found it stopped.
     stopped: Option<i32>,
     outputs: VecDeque<Output>,
 }
 
 impl Escalation {
-    /// For a job that is submitted now.
+    /// Creates the state machine for a job that is submitted now.
     #[must_use]
     pub fn new(now: Time, end: &EndPolicy) -> Self {
         let limit = end.time_limit;
@@ -92,7 +93,7 @@ impl Escalation {
         }
     }
 
-    /// Takes one event.
+    /// Handles one event.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::Asked(signal) => self.on_asked(now, signal),
@@ -114,18 +115,18 @@ impl Escalation {
         }
     }
 
-    /// The next thing to do. Call until `None` after every [`Self::handle`].
+    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is due.
+    /// Returns the time at which [`Input::Tick`] is due.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         self.due
     }
 
-    /// The controller, where it was stopped at the last look.
+    /// Returns the pid of the controller if the last check found it stopped.
     #[must_use]
     pub const fn stopped_controller(&self) -> Option<i32> {
         self.stopped
@@ -164,7 +165,8 @@ impl Escalation {
         self.outputs.push_back(Output::End(reason));
     }
 
-    /// The job has to end by then: whoever does not read its output has a moment more.
+    /// Sets the deadline for a job that has to end by `end`; a slow reader of its output gets [`UNREAD_MAX`] more. An
+    /// earlier deadline stays.
     fn bound(&mut self, end: Time) {
         let due = end + UNREAD_MAX;
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
@@ -190,7 +192,7 @@ mod tests {
         Escalation::new(START, &end)
     }
 
-    /// One line for each input: what is asked for, and the deadline after it.
+    /// Formats one line per input: the outputs, and the deadline after it.
     fn story(mut escalation: Escalation, inputs: &[(u64, Input)]) -> String {
         let mut lines = Vec::new();
         for (seconds, input) in inputs {
@@ -230,7 +232,7 @@ mod tests {
         2 s Asked(Signal(1)): Kill(Signal(Signal(1))); 3 s
         3 s Asked(Signal(2)): GiveUp(Signal(2)); 3 s
         ");
-        // A lost terminal is no request: the next signal is the first.
+        // A lost terminal does not count as a request: the next signal is the first one.
         let inputs = [(1, Input::TerminalLost), (2, Asked(term)), (3, Asked(term))];
         insta::assert_snapshot!(story(escalation(None), &inputs), @"
         1 s TerminalLost: End(TerminalLost); 7 s

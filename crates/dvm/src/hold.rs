@@ -1,37 +1,39 @@
-//! The stop engine: which ranks are held for a debugger, and the one moment when all of them are.
+//! The stop engine: it tracks which ranks are held for a debugger, and detects the moment when all of them are.
 //!
-//! | state | a rank is held | a rank is gone | some are released | all are released | all are launched |
+//! | state | a rank is held | a rank is gone | some ranks are released | all ranks are released | all ranks are launched |
 //! |---|---|---|---|---|---|
 //! | `Off` | – | – | – | – | – |
-//! | `Launching` | count | count | count | → `Released` | → `Gathering`, and what that does |
-//! | `Gathering` | count; all accounted for → `AllHeld`, said once | as left | as left | → `Released` | – |
-//! | `AllHeld` | – | count | count | → `Released` | – |
+//! | `Launching` | count it | count it | count them | → `Released` | → `Gathering`, then check |
+//! | `Gathering` | count it, then check | count it, then check | count them, then check | → `Released` | – |
+//! | `AllHeld` | – | count it | count them | → `Released` | – |
 //! | `Released` | – | – | – | – | – |
 //!
-//! It says only *all held*; each interface tells its own tool in the form that the tool expects. A rank is accounted for
-//! when it is held, dead or released: one that dies before it is held is dead, so that a debugger never waits for it. The
-//! engine ignores ranks that are not to be held.
+//! *Check*: if every rank is accounted for, → `AllHeld`.
+//!
+//! The engine announces only *all held*, once, on entering `AllHeld`. Each interface reports that to its tool in the
+//! form that the tool expects. A rank is accounted for when it is held, dead or released. A rank that dies before it is
+//! held counts as dead, so a debugger never waits for it. The engine ignores ranks that are not to be held.
 
 use base::RankSet;
 
 use crate::planted::{self, Bug};
 
-/// Where a job stands with its debugger.
+/// The progress of a job towards *all held*, and beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody asked for ranks to be held.
+    /// No ranks are to be held.
     Off,
-    /// Not every proc was started: nobody knows the table of processes, and nothing is said.
+    /// Some procs are still to be started, so the proc table is incomplete and nothing is announced.
     Launching,
     Gathering,
     AllHeld,
     Released,
 }
 
-/// What a step of the engine tells its owner.
+/// A fact that the engine announces to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Announcement {
-    /// Every rank that is not dead is held. Given once in the life of an engine.
+    /// Every rank that is neither dead nor released is held. Announced at most once per engine.
     AllHeld { held: RankSet, dead: RankSet },
 }
 
@@ -39,16 +41,16 @@ pub enum Announcement {
 #[derive(Clone, Debug)]
 pub struct Hold {
     state: State,
-    /// The ranks that are to be held.
+    /// Ranks that are to be held.
     expected: RankSet,
     held: RankSet,
     dead: RankSet,
-    /// Let go, before they were held or later.
+    /// Ranks that were released, before or after they were held.
     released: RankSet,
 }
 
 impl Hold {
-    /// An engine that holds nothing.
+    /// Creates an engine that holds no ranks.
     #[must_use]
     pub const fn off() -> Self {
         Self {
@@ -60,7 +62,7 @@ impl Hold {
         }
     }
 
-    /// An engine that waits for these ranks; for none it is off.
+    /// Creates an engine that waits for these ranks; it is off if the set is empty.
     #[must_use]
     pub fn gathering(expected: RankSet) -> Self {
         if expected.is_empty() {
@@ -78,13 +80,13 @@ impl Hold {
         self.state
     }
 
-    /// The ranks that stand still, as far as we know: a debugger may have let some of them run.
+    /// Returns the ranks that are stopped as far as we know. A debugger may have continued some of them.
     #[must_use]
     pub const fn held(&self) -> &RankSet {
         &self.held
     }
 
-    /// The ranks that are held or will be.
+    /// Returns the ranks that are held or are still to be held.
     #[must_use]
     pub fn left(&self) -> RankSet {
         match self.state {
@@ -96,7 +98,7 @@ impl Hold {
         }
     }
 
-    /// Every proc was started, or never will be, and the table of processes was told.
+    /// Records that every proc has been started or has failed to start, and that the proc table was sent.
     pub fn on_launched(&mut self) -> Option<Announcement> {
         if self.state != State::Launching {
             return None;
@@ -105,7 +107,7 @@ impl Hold {
         self.announce()
     }
 
-    /// These ranks stand still.
+    /// Records that these ranks are stopped.
     pub fn on_held(&mut self, ranks: &RankSet) -> Option<Announcement> {
         if !matches!(self.state, State::Launching | State::Gathering) {
             return None;
@@ -114,7 +116,7 @@ impl Hold {
         self.announce()
     }
 
-    /// These ranks have ended or were never started.
+    /// Records that these ranks have ended or will never be started.
     pub fn on_gone(&mut self, ranks: &RankSet) -> Option<Announcement> {
         let gone = self.left().intersection(ranks);
         if gone.is_empty() {
@@ -129,8 +131,8 @@ impl Hold {
         self.announce()
     }
 
-    /// Lets some ranks go, or all; gives those of them that were held or would have been, `None` when there is nobody to
-    /// let go (again).
+    /// Releases the given ranks, or all if `None`. Returns those of them that were held or were still to be held;
+    /// `None` if there were no such ranks.
     pub fn release(&mut self, ranks: Option<&RankSet>) -> (Option<RankSet>, Option<Announcement>) {
         let left = self.left();
         let freed = match ranks {
@@ -168,7 +170,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the order of holds and deaths, *all held* is said exactly once, when the last rank is accounted for.
+        /// In whatever order ranks are held and die, *all held* is announced exactly once, when the last rank is
+        /// accounted for.
         #[test]
         fn all_held_is_said_exactly_once(
             order in Just((0u32..20).collect::<Vec<_>>()).prop_shuffle(), dying in 0u32..20, released in 0u32..10,
@@ -243,7 +246,7 @@ mod tests {
         assert_eq!(hold.state(), State::Released);
     }
 
-    /// The first of a large job stand before the last is started.
+    /// The first ranks of a large job are held before the last one is started.
     #[test]
     fn nothing_is_said_before_all_are_launched() {
         let mut hold = Hold::gathering(RankSet::range(0..2));

@@ -1,20 +1,20 @@
-//! The life of one proc at its daemon: from the order to start it to its one terminal state.
+//! The life of one proc at its daemon, from the request to start it to its one final state.
 //!
 //! | state | spawned | spawn failed | trapped | released | exited | a stream ended | leak deadline |
 //! |---|---|---|---|---|---|---|---|
-//! | `Starting` | `Running` or `Tracing` | `Failed` | bug | – | bug | bug | – |
-//! | `Tracing` | bug | bug | `Held` | – | `Exited` | noted | – |
-//! | `Held` | bug | bug | bug | `Running` | `Exited` | noted | – |
-//! | `Running` | bug | bug | bug | – | `Exited` | noted | – |
-//! | `Exited` | bug | bug | bug | – | bug | noted; last → `Done` whole | `Done` leaky |
+//! | `Starting` | → `Running` or `Tracing` | → `Failed` | bug | – | bug | bug | – |
+//! | `Tracing` | bug | bug | → `Held` | – | → `Exited` | recorded | – |
+//! | `Held` | bug | bug | bug | → `Running` | → `Exited` | recorded | – |
+//! | `Running` | bug | bug | bug | – | → `Exited` | recorded | – |
+//! | `Exited` | bug | bug | bug | – | bug | recorded; the last one → `Done`, whole | → `Done`, leaky |
 //! | `Done`, `Failed` | bug | bug | bug | – | bug | ignored | – |
 //! | `Left` | bug | bug | bug | – | ignored | ignored | – |
 //!
-//! A proc that we cannot end is `Left`: it has become another user and does not end by itself, or sleeps in the kernel. That is
-//! said, and nobody waits for it.
+//! A proc that we cannot end becomes `Left`: it changed its user and does not exit by itself, or it is blocked in the
+//! kernel. We report it and do not wait for it.
 //!
-//! A proc is done when it has exited *and* its output was read to the end; what still holds the output open
-//! [`LEAK_DELAY`] after the exit makes it leaky. Every fork ends in exactly one `Done`.
+//! A proc is `Done` when it has exited *and* its output was read to EOF. If another process still holds the output open
+//! [`LEAK_DELAY`] after the exit, the proc is leaky. A forked proc becomes `Done` exactly once, unless we abandon it.
 
 use std::time::Duration;
 
@@ -26,27 +26,27 @@ use crate::{
     spec::HoldAt,
 };
 
-/// How long the output of a proc that has exited may stay open without a byte of its own before we stop waiting.
+/// How long we wait for EOF on the output of an exited proc after the last bytes that it can have written itself.
 pub const LEAK_DELAY: Duration = Duration::from_secs(1);
 
-/// In how many reads of a stream we have what a proc left in its pipe when it exited: a pipe holds at most 1 MiB, of
-/// which one read takes a quarter. What later reads bring was written by somebody else, and does not prolong the wait:
-/// a descendant that writes now and then must not keep the job alive.
+/// Maximum number of reads per stream that can return bytes which the proc had written before it exited. A pipe holds
+/// at most 1 MiB, and one read takes a quarter of that. Later reads return bytes of another process and do not prolong
+/// the wait. Otherwise a descendant that writes now and then would keep the job alive.
 pub const OWN_READS_MAX: u8 = 4;
 
 /// State of a proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Starting,
-    /// Started under trace; its exec trap is awaited.
+    /// Started under ptrace; its exec trap is still to come.
     Tracing,
-    /// Stands still at its first instruction.
+    /// Stopped at its first instruction.
     Held,
     Running,
     Exited {
         status: ExitStatus,
         leak_at: Time,
-        /// By stream: how many more reads can still bring bytes of its own.
+        /// Number of further reads, by stream, that can return bytes which the proc itself wrote.
         own_reads: [u8; 2],
     },
     Done {
@@ -54,11 +54,11 @@ pub enum State {
         drained: Drained,
     },
     Failed,
-    /// It is still there, and we cannot end it.
+    /// Possibly still alive, but we cannot end it.
     Left,
 }
 
-/// One proc.
+/// The state of one proc and of its output streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     state: State,
@@ -66,7 +66,7 @@ pub struct Life {
     stderr_open: bool,
 }
 
-/// An event that this state cannot have: a mistake of the caller, reported and otherwise ignored.
+/// An event that is impossible in this state: a mistake of the caller, which is logged and has no other effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unexpected {
     pub state: State,
@@ -74,7 +74,7 @@ pub struct Unexpected {
 }
 
 impl Life {
-    /// A proc that is about to be started; `forwarded` says whether we read a stream.
+    /// Creates a proc that is about to be started; `forwarded` returns true if we read the stream.
     #[must_use]
     pub fn new(forwarded: impl Fn(Stream) -> bool) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Life {
         self.state
     }
 
-    /// Has a process that can be signalled.
+    /// Returns true if the proc has a process that we can signal.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         matches!(self.state, State::Tracing | State::Held | State::Running)
@@ -150,7 +150,7 @@ impl Life {
         }
     }
 
-    /// True when it was held.
+    /// Returns true if the proc was held; it runs now.
     pub const fn on_released(&mut self) -> bool {
         match self.state {
             State::Held => {
@@ -180,7 +180,7 @@ impl Life {
         }
     }
 
-    /// Nobody can end it; true when it was alive.
+    /// Gives up on a proc that cannot be ended. Returns true if it was alive.
     pub const fn on_given_up(&mut self) -> bool {
         let alive = self.is_alive();
         if alive {
@@ -189,7 +189,7 @@ impl Life {
         alive
     }
 
-    /// Bytes were read: what the proc itself wrote before it exited gives it more time.
+    /// Records that bytes were read. Bytes that the proc wrote before it exited restart [`LEAK_DELAY`].
     pub fn on_output(&mut self, now: Time, stream: Stream) {
         if let State::Exited {
             leak_at, own_reads, ..
@@ -203,7 +203,8 @@ impl Life {
         }
     }
 
-    /// Reading was not possible until now, for want of credit: the wait for what is its own begins anew.
+    /// Records that reading resumes after a lack of credit. [`LEAK_DELAY`] restarts if bytes of the proc itself may
+    /// still come.
     pub fn on_reading_resumed(&mut self, now: Time, stream: Stream) {
         if let State::Exited {
             leak_at, own_reads, ..
@@ -223,7 +224,7 @@ impl Life {
         self.settle();
     }
 
-    /// When to call [`Self::on_leak_deadline`].
+    /// Returns the time at which [`Self::on_leak_deadline`] is due.
     #[must_use]
     pub fn leak_deadline(&self) -> Option<Time> {
         match self.state {
@@ -233,7 +234,8 @@ impl Life {
         }
     }
 
-    /// Gives up on the streams that are still open, when it is time; true when the proc is done by it.
+    /// If the deadline has passed, gives up on the streams that are still open. Returns true if this made the proc
+    /// `Done`.
     pub fn on_leak_deadline(&mut self, now: Time) -> bool {
         match self.state {
             State::Exited {

@@ -1,13 +1,15 @@
-//! Ranks that were let go while a debugger had them.
+//! Ranks that were released while a debugger was attached to them.
 //!
-//! Such a rank is the debugger's to continue, so it got no SIGCONT with the others. When the debugger lets go of it, on
-//! purpose or by dying, the kernel puts it back into the stop that it came from, and tells nobody: it would stand there
-//! for ever. There is no event to wait for, so these ranks are looked at now and then, as long as there are any.
+//! Continuing such a rank is up to its debugger, so we send it no SIGCONT. When the debugger detaches or dies, the
+//! kernel puts the rank back into its former stop and sends no event. The rank would then stay stopped for ever. We
+//! therefore poll these ranks as long as there are any.
 //!
-//! | a rank is | seen traced | cannot be seen | seen free | ends |
+//! | a rank is | traced | unknown to the kernel | not traced | exited |
 //! |---|---|---|---|---|
 //! | not watched | – | – | – | – |
-//! | watched | by whom is kept | – | *left* if its debugger lives, *lost* if not: not watched | not watched |
+//! | watched | record the tracer | – | report it as *left* or *lost*; stop watching | stop watching |
+//!
+//! A rank is *lost* if its debugger has died. It is *left* if the debugger lives or is unknown.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,54 +20,55 @@ use base::{JobId, ProcId, RankSet, Time};
 
 use crate::planted::{self, Bug};
 
-/// How often they are looked at.
+/// Interval at which watched ranks are polled.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A process, and when it started: a number alone may come to mean another one.
+/// The process of a debugger. The start time distinguishes it from a later process with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debugger {
     pub pid: i32,
-    /// Absent where it was gone before it could be asked.
+    /// Start time of the process; `None` if it was gone before we could read it.
     pub started: Option<u64>,
 }
 
-/// What a look at a rank has shown.
+/// The result of polling one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     TracedBy(Debugger),
-    /// Nobody traces it.
+    /// No process traces the rank.
     Free(Former),
-    /// The kernel did not say.
+    /// The kernel gave no answer.
     Unknown,
 }
 
-/// What has become of the debugger that a rank had.
+/// What became of the debugger that was attached to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Former {
     Lives,
     Gone,
-    /// It was never known who it is.
+    /// We never learned which process it was.
     Unknown,
 }
 
-/// What happened.
+/// An event that the caller reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// This rank was let go, and a debugger has it, or may: where the kernel did not say, that is found out.
+    /// A rank was released while a debugger was, or may have been, attached to it. `None` if the kernel did not say;
+    /// polling finds out.
     LetGo(ProcId, Option<Debugger>),
-    /// Answers [`Output::Look`].
+    /// Answers [`Output::Look`] with the result.
     Looked(ProcId, Seen),
     Ended(ProcId),
-    /// The time that [`Traced::deadline`] gave has come.
+    /// The time that [`Traced::deadline`] returned has passed.
     Tick,
 }
 
-/// What the caller is to do.
+/// An action for the caller to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Look at a rank, and where nobody has it any more, at the debugger that had it.
+    /// Check which process traces the rank, and if none does, whether its former debugger still lives.
     Look(ProcId, Option<Debugger>),
-    /// Nobody has these ranks any more. The debugger of those in `left` lives on, that of those in `lost` is gone.
+    /// These ranks have no tracer any more. The debuggers of those in `lost` have died; those in `left` were detached.
     Untraced {
         job: JobId,
         left: RankSet,
@@ -73,12 +76,12 @@ pub enum Output {
     },
 }
 
-/// The state machine of one node.
+/// The state machine of one node's watched ranks.
 #[derive(Debug, Default)]
 pub struct Traced {
     watched: BTreeMap<ProcId, Option<Debugger>>,
     look_at: Option<Time>,
-    /// Ranks that are being looked at.
+    /// Number of outstanding answers to [`Output::Look`].
     asked: usize,
     found: BTreeMap<JobId, (RankSet, RankSet)>,
     outputs: VecDeque<Output>,
@@ -96,7 +99,7 @@ impl Traced {
             Input::Looked(proc, seen) => self.on_looked(now, proc, seen),
             Input::Tick => {
                 if self.look_at.is_some_and(|at| at <= now) {
-                    // Until all have been looked at there is no next time.
+                    // The next poll is scheduled when all answers have arrived.
                     self.look_at = None;
                     let watched = self.watched.iter();
                     let looks = watched.map(|(proc, debugger)| Output::Look(*proc, *debugger));
@@ -165,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Looks once, answers for each rank that is asked for, and says what was found.
+    /// Polls once, answers each check with `seen`, and returns the untraced ranks.
     fn look(traced: &mut Traced, millis: u64, seen: impl Fn(ProcId) -> Seen) -> Vec<Output> {
         traced.handle(at(millis), Input::Tick);
         let mut found = Vec::new();
@@ -203,7 +206,7 @@ mod tests {
             lost: RankSet::single(Rank(1)),
         };
         assert_eq!(look(&mut traced, 1_000, seen), [untraced]);
-        // One is left, and then nobody is woken any more.
+        // One rank is still watched; after it, no more wake-ups are scheduled.
         assert_eq!(traced.deadline(), Some(at(1_500)));
         let untraced = Output::Untraced {
             job: JobId(1),
@@ -222,7 +225,7 @@ mod tests {
         assert_eq!(look(&mut traced, 500, |_| Seen::TracedBy(GDB)), []);
         traced.handle(at(1_000), Input::Tick);
         assert_eq!(traced.poll(), Some(Output::Look(rank(0), Some(GDB))));
-        // It ends before the answer: there is nothing to say, and nothing to look at.
+        // The rank exits before the answer arrives: there is nothing to report, and nothing to poll.
         traced.handle(at(1_000), Input::Ended(rank(0)));
         traced.handle(at(1_000), Input::Looked(rank(0), Seen::Unknown));
         assert_eq!((traced.poll(), traced.deadline()), (None, None));

@@ -1,41 +1,43 @@
-//! How a rank that is to be held comes to stand at its first instruction, with nobody tracing it.
+//! How a rank that is to be held comes to be stopped at its first instruction, without a tracer.
 //!
-//! | state | stopped by SIGTRAP | by SIGSTOP | by another signal |
+//! | state | stopped by SIGTRAP | stopped by SIGSTOP | stopped by another signal |
 //! |---|---|---|---|
 //! | `Free` | – | – | – |
-//! | `Traced` | leave it, with a stop pending → `Stopping` | pass it on | pass it on |
-//! | `Stopping` | – | it stands → `Free` | – |
+//! | `Traced` | detach from it with a SIGSTOP pending → `Stopping` | deliver the signal | deliver the signal |
+//! | `Stopping` | – | it is held → `Free` | – |
 //!
-//! A rank is `Free` when it was never to be held, too; that somebody stops one which runs is nobody's business here.
+//! A rank that is not to be held is `Free` from the start. If another process stops it later, this state machine
+//! ignores that.
 
 use base::Signal;
 
 use crate::spec::HoldAt;
 
-/// The state machine of one rank.
+/// The state machine of one rank's exec trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     Free,
-    /// It will be trapped at its exec.
+    /// Traced by us; it will trap at its exec.
     Traced,
-    /// It has executed, and is on its way into state T without having run an instruction.
+    /// It has executed its program and was detached, and a SIGSTOP is pending. It will stop before its first
+    /// instruction.
     Stopping,
 }
 
-/// What is to be done about a stop.
+/// The response to a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Nothing,
-    /// Stop tracing it, with a SIGSTOP pending.
+    /// Detach from the rank with a SIGSTOP pending.
     Leave,
-    /// Let it run on, with the signal that it was stopped for.
+    /// Continue the rank and deliver the signal that stopped it.
     PassOn(Signal),
-    /// It stands where it is to be held.
+    /// The rank is stopped where it is to be held.
     Held,
 }
 
 impl Trap {
-    /// For a rank that is started now.
+    /// Creates the state machine for a rank that is started now.
     #[must_use]
     pub const fn new(hold: HoldAt) -> Self {
         match hold {
@@ -44,7 +46,7 @@ impl Trap {
         }
     }
 
-    /// It has stopped.
+    /// Handles a stop of the rank by a signal, and returns the response.
     pub fn on_stopped(&mut self, signal: Signal) -> Act {
         let (next, act) = match (*self, signal) {
             (Self::Traced, Signal::TRAP) => (Self::Stopping, Act::Leave),

@@ -1,15 +1,15 @@
-//! The process that watches a job for `--on-hang`, from its start beside the front to its end.
+//! The watchdog process that `--on-hang` starts beside the front, from its start to its exit.
 //!
-//! | state | the ranks run | started | could not be | the job is over | it has ended | deadline |
+//! | state | all ranks run | watchdog started | watchdog failed to start | the job is over | watchdog exited | deadline |
 //! |---|---|---|---|---|---|---|
 //! | `Off` | – | – | – | – | – | – |
-//! | `Planned` | start → `Starting` | – | – | `Off` | – | – |
-//! | `Starting` | – | `Runs` | `Off` | `Cancelled` | – | – |
-//! | `Cancelled` | – | TERM → `Leaves` | `Off` | – | – | – |
-//! | `Runs` | – | – | – | TERM → `Leaves` | `Off` | – |
-//! | `Leaves` | – | – | – | – | `Off` | KILL, and again |
+//! | `Planned` | start the watchdog → `Starting` | – | – | → `Off` | – | – |
+//! | `Starting` | – | → `Runs` | → `Off` | → `Cancelled` | – | – |
+//! | `Cancelled` | – | SIGTERM → `Leaves` | → `Off` | – | – | – |
+//! | `Runs` | – | – | – | SIGTERM → `Leaves` | → `Off` | – |
+//! | `Leaves` | – | – | – | – | → `Off` | SIGKILL, repeated at each deadline |
 //!
-//! A rank that is held does not run: then the ranks run when the last of them was released.
+//! A held rank does not run. In a job with held ranks, all ranks run once the last of them was released.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -17,36 +17,36 @@ use base::Time;
 
 use crate::planted::{self, Bug};
 
-/// How long it may take to end when it is asked to: it may be in the middle of a page.
+/// How long the watchdog may take to exit after SIGTERM: it may be in the middle of printing a page.
 pub const LEAVE_MAX: Duration = Duration::from_secs(3);
 
-/// What happened.
+/// An event that the caller reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// All ranks run.
     RanksRun,
-    /// Answers [`Output::Start`]: its process number.
+    /// Answers [`Output::Start`] with the pid of the watchdog.
     Started(i32),
-    /// Answers [`Output::Start`].
+    /// Answers [`Output::Start`]: the watchdog could not be started.
     NotStarted,
-    /// A child of the front has ended.
+    /// A child of the front, possibly the watchdog, has exited.
     Exited(i32),
     /// The job has ended.
     JobOver,
-    /// The time that [`Watchdog::deadline`] gave has come.
+    /// The time that [`Watchdog::deadline`] returned has passed.
     Tick,
 }
 
-/// What the caller is to do.
+/// An action for the caller to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     Start {
-        /// How long the job may stand still before there is a report.
+        /// How long the job may make no progress before the watchdog prints a report.
         idle: Duration,
-        /// What is left of the job's time limit.
+        /// Remaining time of the job's time limit; `None` if it has no limit.
         left: Option<Duration>,
     },
-    /// Ask the process to end.
+    /// Ask the process to exit, with SIGTERM.
     Ask(i32),
     Kill(i32),
 }
@@ -59,7 +59,7 @@ enum State {
         limit: Option<Time>,
     },
     Starting,
-    /// The job was over before the process was there.
+    /// The job ended before the watchdog had started.
     Cancelled,
     Runs(i32),
     Leaves {
@@ -68,7 +68,7 @@ enum State {
     },
 }
 
-/// The state machine.
+/// The state machine of one job's watchdog.
 #[derive(Debug)]
 pub struct Watchdog {
     state: State,
@@ -76,7 +76,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// For a job that is submitted now and may take so long. `idle` is absent where nobody wants it to be watched.
+    /// Creates the state machine for a job that is submitted now. `idle` is `None` if the job is not to be watched;
+    /// `time_limit` is the job's own.
     #[must_use]
     pub fn new(now: Time, idle: Option<Duration>, time_limit: Option<Duration>) -> Self {
         Self {
@@ -88,7 +89,7 @@ impl Watchdog {
         }
     }
 
-    /// Takes one event.
+    /// Handles one event.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.state = match (self.state, input) {
             (State::Planned { idle, limit }, Input::RanksRun) => {
@@ -121,12 +122,12 @@ impl Watchdog {
         };
     }
 
-    /// The next thing to do. Call until `None` after every [`Self::handle`].
+    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is due.
+    /// Returns the time at which [`Input::Tick`] is due.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         match self.state {
@@ -188,7 +189,7 @@ mod tests {
         Exited(7): Off []
         RanksRun: Off []
         ");
-        // The job is over first; it ends by itself; nobody wants it.
+        // The job ends before the watchdog starts; the watchdog exits by itself; no watchdog was requested.
         let early = [(1, JobOver), (2, RanksRun)];
         insta::assert_snapshot!(story(Some(60), &early), @"
         JobOver: Off []

@@ -1,4 +1,4 @@
-//! What procs ask of the controller by PMIx.
+//! Requests of procs that the controller answers.
 
 use base::{JobId, NodeId, ProcId, RankSet, Time};
 use bytes::Bytes;
@@ -12,18 +12,18 @@ use pmix::{
 use super::{Controller, ControllerOutput};
 use crate::proto::{AskId, ToDaemon};
 
-/// Where an answer goes.
+/// The destination of an answer: a node and the id of the request there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct Asker {
     pub(in crate::controller) node: NodeId,
     pub(in crate::controller) ticket: AskId,
 }
 
-/// What is published at the controller.
+/// Data that procs have published.
 pub(super) type Published = PublishedData<Asker>;
 
 impl Controller {
-    /// The name of a job in PMIx.
+    /// Returns the PMIx nspace of a job.
     pub(super) fn nspace(&self, job: JobId) -> String {
         format!("{}@{job}", self.name)
     }
@@ -50,7 +50,7 @@ impl Controller {
                 self.answer(asker, &Answer::Status(status));
                 self.found(found);
             }
-            // Its end may be known before its last words are read: who is gone waits for nothing.
+            // The end of the proc may arrive before its last request. A proc that has ended waits for no data.
             Ok(Request::Lookup { .. }) if self.has_ended(proc) => {
                 let (status, data) = (Status::NOT_FOUND, Vec::new());
                 self.answer(asker, &Answer::Found { status, data });
@@ -72,7 +72,7 @@ impl Controller {
         }
     }
 
-    /// Procs have ended: what they have published goes, as far as it was to live no longer, and they wait for nothing.
+    /// Handles the end of procs: removes data that persists only as long as its process, and their pending look-ups.
     pub(super) fn published_owners_ended(&mut self, job: JobId, ranks: &RankSet) {
         let Ok(nspace) = Nspace::from_text(&self.nspace(job)) else {
             return;
@@ -90,7 +90,7 @@ impl Controller {
         job.is_none_or(|job| job.settled.contains(proc.rank))
     }
 
-    /// Those who have waited for published data too long.
+    /// Answers look-ups whose time-out has expired.
     pub(super) fn expire_lookups(&mut self, now: Time) {
         let expired = self.published.expire(now);
         self.found(expired);

@@ -1,5 +1,5 @@
-//! Fences of PMI over several nodes: the same state machine as for what PMIx servers do together, [`Gathers`], whose table says
-//! what each message does.
+//! PMI fences over several nodes. They use the same state machine as the collectives of PMIx servers, [`Gathers`],
+//! whose table describes each message.
 
 #[cfg(test)]
 mod tests;
@@ -17,10 +17,11 @@ use crate::{
     proto::{Broken, FenceId, FenceNews, ToDaemon},
 };
 
-/// The first byte of a name, by which it is none of a PMIx server: there, those who have called must not go.
+/// First byte of a fence's [`GatherId`]. No PMIx server creates such an id, and it does not decode as one. Therefore a
+/// fence fails if a participant is lost after it has called.
 const PMI: u8 = u8::MAX;
 
-/// Fences under way. A rank has at most [`pmix::pmi::MAX_WAITING`] of them.
+/// Fences in progress. A rank is in at most [`pmix::pmi::MAX_WAITING`] of them.
 pub(super) type Fences = Gathers;
 
 fn name(id: &FenceId) -> GatherId {
@@ -76,13 +77,13 @@ impl Controller {
         self.tell_fenced(notices);
     }
 
-    /// On a node the fences of a job have failed, or its ranks there are gone.
+    /// Handles a node whose fences have failed or whose ranks are gone.
     pub(super) fn on_fences_left(&mut self, node: NodeId) {
         let notices = self.fences.members_gone(node.0);
         self.tell_fenced(notices);
     }
 
-    /// A node is lost: no fence with it can complete.
+    /// Handles the loss of a node: no fence that needs it can complete.
     pub(super) fn fences_without(&mut self, node: NodeId) {
         let notices = self.fences.node_lost(node.0);
         self.tell_fenced(notices);
@@ -116,7 +117,7 @@ impl Controller {
                     let Some(id) = id(&name) else { continue };
                     (NodeId(node), ToDaemon::FenceAwaited { id, gather })
                 }
-                // Daemons say no earlier for what they wait.
+                // Daemons do not report what they wait for in advance.
                 Notice::Watch { .. } => continue,
             };
             if self.nodes.contains_key(&node) && !self.is_idle() {

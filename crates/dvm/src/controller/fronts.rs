@@ -1,9 +1,9 @@
-//! Fronts: who is connected, which job is whose, and how much output each front has not credited yet.
+//! Fronts: the connected ones, their jobs, and the output that each front has yet to credit.
 //!
-//! | state of a front | submits | asks for something | its job is over | is lost |
+//! | state of a front | submits a job | sends a request | its job is over | is lost |
 //! |---|---|---|---|---|
-//! | `Connected`, without a job | accepted, or refused | answered | – | forgotten |
-//! | `Connected`, with a job | dismissed: as if it were lost | answered | gets the outcome; forgotten | its jobs are ended → `Lost` |
+//! | `Connected`, without a job | accepted or refused | answered | – | forgotten |
+//! | `Connected`, with a job | disconnected → `Lost` | answered | gets the outcome; forgotten | its jobs are ended → `Lost` |
 //! | `Lost` | – | – | forgotten | – |
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connected,
-    /// Its jobs are being ended, and nobody reads their output.
+    /// The connection is gone: the front's jobs are being ended, and their output is dropped.
     Lost,
 }
 
@@ -35,10 +35,10 @@ enum State {
 pub(super) struct Front {
     pub(super) pid: u32,
     state: State,
-    /// The job that it has submitted.
+    /// The job that this front has submitted.
     job: Option<JobId>,
-    /// Output that was sent to this front and not credited yet, by stream, as [`stdio::cost`] counts it. Every node has
-    /// a window for every job and stream, so the sum is bounded.
+    /// Output that was sent to this front and not yet credited, by stream, in units of [`stdio::cost`]. It is bounded,
+    /// because every node has a window per job and stream.
     unpaid: BTreeMap<(JobId, NodeId), [u64; 2]>,
 }
 
@@ -56,7 +56,7 @@ impl Controller {
     }
 
     pub(super) fn on_front(&mut self, now: Time, id: FrontId, message: FromFront) {
-        // What comes from a front whose job is over, or that was dismissed, is too late.
+        // Ignore messages from a front whose job is over or that was disconnected by us.
         let front = self.fronts.get(&id);
         let Some(front) = front.filter(|front| front.state == State::Connected) else {
             return;
@@ -120,7 +120,7 @@ impl Controller {
         self.add(now, spec, Origin::Front, id, job);
     }
 
-    /// The jobs of a front: the one that it has submitted, and those that descend from it.
+    /// Returns the jobs of a front: the job that it submitted, and that job's descendants.
     pub(super) fn jobs_of(&self, front: FrontId) -> Vec<JobId> {
         let jobs = self.jobs.values().filter(|job| job.front == front);
         jobs.map(|job| job.id).collect()
@@ -143,7 +143,7 @@ impl Controller {
             JobRef::Own => own,
             JobRef::Number(id) => Some(id),
             JobRef::OfFront(pid) => {
-                // The pid of a lost front may have been reused; 0 is a process of another pid namespace.
+                // The pid of a lost front may have been reused. Pid 0 stands for a process in another pid namespace.
                 let is_meant = |front: &&Front| {
                     front.pid == pid && front.state == State::Connected && front.job.is_some()
                 };
@@ -154,7 +154,7 @@ impl Controller {
         let Some(job) = id.and_then(|id| self.jobs.get_mut(&id)) else {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         };
-        // Its own front may let ranks go that have to hear SIGTERM.
+        // While the job ends, only its own front may release ranks, which must run to handle SIGTERM.
         if job.is_ending() && own != Some(job.id) {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         }
@@ -164,7 +164,7 @@ impl Controller {
         self.route(id);
         match freed {
             None => self.tell(asker, ToFront::NotReleased(NotReleased::NothingHeld)),
-            // The job has told its own front.
+            // The job has already notified its own front.
             Some(_) if is_owner => {}
             Some(ranks) => self.tell(
                 asker,
@@ -199,7 +199,8 @@ impl Controller {
             Some(front) if front.state == State::Connected => {
                 front.unpaid.entry((id, node)).or_default()[stream as usize] += bytes;
             }
-            // Nobody reads: the procs must not stall on full pipes while they are being ended.
+            // Credit the output immediately: no front reads it, and the procs must not block on full pipes while they
+            // are being ended.
             Some(_) | None => {
                 return self.credit_node(id, node, stream, bytes);
             }
@@ -207,7 +208,7 @@ impl Controller {
         self.tell(front, ToFront::Output { node, chunk });
     }
 
-    /// Every node has a window of its own for every job: the credit goes to the node whose output was printed.
+    /// Passes credit on to the node whose output was printed; every node has a window per job and stream.
     fn on_output_credit(&mut self, id: FrontId, credit: OutputCredit) {
         let OutputCredit {
             job,
@@ -255,7 +256,7 @@ impl Controller {
         };
         front.state = State::Lost;
         let unpaid = std::mem::take(&mut front.unpaid);
-        // The front will not credit what was on its way to it.
+        // The lost front will never credit this output, so credit it here.
         if !planted::is(Bug::FrontLostForgetsCredit) {
             for ((job, node), bytes) in unpaid {
                 for stream in Stream::BOTH {
@@ -270,12 +271,12 @@ impl Controller {
         if jobs.is_empty() {
             self.fronts.remove(&id);
         }
-        // Spawned jobs first: the end of their spawner would end them with the normal grace instead of `LOSS_GRACE`.
+        // End spawned jobs first: ended with their spawner, they would get the normal grace instead of `LOSS_GRACE`.
         for job in jobs.into_iter().rev() {
             let phase = self.jobs.get(&job).map(|job| job.phase);
             let cause = Cause::Ended(EndReason::FrontLost);
             if phase == Some(Phase::Ending) {
-                // It was ending already with the full grace, which nobody waits for now.
+                // The job is ending with its full grace, for which there is no reason any more.
                 self.with(job, |job| job.kill(cause));
             } else {
                 self.end(job, cause);
@@ -283,13 +284,13 @@ impl Controller {
         }
     }
 
-    /// A front does what the protocol rules out: its job ends as if it were lost.
+    /// Disconnects a front that violates the protocol. Its jobs end as if it were lost.
     fn dismiss(&mut self, id: FrontId) {
         self.on_front_lost(id);
         self.outputs.push_back(ControllerOutput::Finished(id));
     }
 
-    /// The job that a front has submitted is over: the front got its last message.
+    /// Forgets a front whose job is over or was refused. The front has got its last message.
     pub(super) fn finish_front(&mut self, id: FrontId) {
         if let Some(front) = self.fronts.remove(&id)
             && front.state == State::Connected
@@ -298,7 +299,7 @@ impl Controller {
         }
     }
 
-    /// A job is over, and its nodes want no more credit.
+    /// Forgets uncredited output of a job that is over, because its nodes need no more credit.
     pub(super) fn forget_unpaid(&mut self, job: JobId) {
         for front in self.fronts.values_mut() {
             front.unpaid.retain(|(of, _), _| *of != job);

@@ -1,4 +1,4 @@
-//! Jobs that are held for a debugger: what their spawners hear, and what the loss of the debugger means.
+//! Jobs that are held for a debugger: notification of their spawners, and the loss of a debugger.
 
 use base::{JobId, RankSet};
 use bytes::Bytes;
@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl Controller {
-    /// The daemon has let them run on, or will not, as the job has it.
+    /// Handles the loss of a debugger. By the job's policy, either the daemon has already continued the ranks, or the
+    /// job ends.
     pub(super) fn on_debugger_lost(&mut self, id: JobId, ranks: RankSet) {
         let Some(job) = self.jobs.get(&id) else {
             return;
@@ -30,7 +31,8 @@ impl Controller {
         }
     }
 
-    /// One event for the proc that has spawned the job, however many ranks wait (section 8.3 of `docs/formats/pmix.md`).
+    /// Sends one event to the proc that spawned the job, however many ranks are held (section 8.3 of
+    /// `docs/formats/pmix.md`).
     pub(super) fn tell_ready(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else {
             return;
@@ -72,7 +74,7 @@ impl Controller {
         self.tell_nodes(Bytes::from(writer.into_bytes()));
     }
 
-    /// An event for the PMIx servers of all nodes.
+    /// Sends an event to the PMIx servers of all nodes.
     pub(super) fn tell_nodes(&mut self, event: Bytes) {
         let nodes: Vec<_> = self.nodes.keys().copied().collect();
         self.outputs.extend(nodes.into_iter().map(|node| {

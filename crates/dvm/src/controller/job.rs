@@ -1,16 +1,17 @@
 //! One job at the controller, from its submission to its end.
 //!
-//! | phase | placed | refused | every node has launched | the end is asked for | SIGKILL is asked for | settled |
+//! | phase | placed | refused | all nodes have launched | end requested | kill requested | settled |
 //! |---|---|---|---|---|---|---|
-//! | `Waiting` | sends `Launch` → `Launching` | → `Over` | – | → `Ending` | → `Ending` | – |
-//! | `Launching` | – | – | tells front or spawner → `Running` | sends `End` → `Ending` | sends `Kill` → `Ending` | – |
-//! | `Running` | – | – | – | sends `End` → `Ending` | sends `Kill` → `Ending` | → `Over` |
-//! | `Ending` | – | – | tells front or spawner | – | sends `Kill` | → `Over` |
+//! | `Waiting` | send `Launch` → `Launching` | the job is removed | – | → `Ending` | → `Ending` | – |
+//! | `Launching` | – | – | report to front or spawner → `Running` | send `End` → `Ending` | send `Kill` → `Ending` | – |
+//! | `Running` | – | – | – | send `End` → `Ending` | send `Kill` → `Ending` | → `Over` |
+//! | `Ending` | – | – | report to front or spawner | – | send `Kill` | → `Over` |
 //! | `Over` | – | – | – | – | – | – |
 //!
-//! A job is settled when no process of it is left on any node and no message about it will come; one that was ended before
-//! it was placed is settled immediately. A failed rank asks for the end of the job ([`JobOutput::Failed`]) unless the job
-//! is to go on. The job knows nothing of other jobs: the controller decides which others end with it.
+//! A job is settled when none of its processes remains on any node and no further message about it will come. A job
+//! that was ended before it was placed is settled immediately. When a rank fails, the job requests its own end
+//! ([`JobOutput::Failed`]) unless its policy is to continue. A job has no knowledge of other jobs: the controller
+//! decides which of them end with it.
 
 mod input;
 mod outcome;
@@ -41,7 +42,7 @@ use crate::{
     spec::{JobSpec, OnFailure, Warning, WindowSize},
 };
 
-/// How long ranks are waited for at their holding point before it is said which of them have not come.
+/// How long to wait for ranks to reach their holding point before a note names the missing ones.
 pub const HOLD_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,28 +54,28 @@ pub(super) enum Phase {
     Over,
 }
 
-/// What one node still has of the job.
+/// The part of the job that runs on one node.
 #[derive(Debug)]
 pub(super) struct Share {
     launched: bool,
     pub(super) clean: bool,
     pub(super) ranks: RankSet,
-    /// The number of its first rank among the procs of all jobs there.
+    /// Node rank of this job's first proc there. It is above the node ranks of all jobs that are still on the node.
     pub(super) first: u32,
-    /// Input bytes that this node has given credit for; `None` when nothing there reads.
+    /// Total input, in bytes, for which this node has given credit; `None` once no rank there reads input.
     input_credit: Option<u64>,
 }
 
-/// Where a job comes from.
+/// The origin of a job: a front or a spawning proc.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Origin {
-    /// Its front has submitted it.
+    /// Submitted by the job's front.
     Front,
     Spawned {
         by: ProcId,
-        /// Who waits to hear of its start. `None` once the request was answered.
+        /// The requester, which waits until the job has started. `None` once the request was answered.
         asker: Option<Asker>,
-        /// Output that the spawner wants to have as well.
+        /// Output streams that are also forwarded to the spawner.
         forward: Vec<Stream>,
         /// Key-value pairs that the spawner passed along, if this job was spawned by PMI. Spawner and job are one MPI
         /// program then: a failure of one ends the other.
@@ -82,29 +83,29 @@ pub(super) enum Origin {
     },
 }
 
-/// What a job asks its controller for.
+/// An action that a job requests from the controller.
 #[derive(Debug)]
 pub(super) enum JobOutput {
-    /// For the front of the job.
+    /// Send a message to the front of the job.
     Front(ToFront),
     Daemon(NodeId, ToDaemon),
-    /// Every proc was started or never will be: the proc that has spawned the job gets its answer.
+    /// Every proc has been started or has failed to start: answer the proc that spawned the job.
     Started,
-    /// Every rank is held: the proc that has spawned the job is told.
+    /// All ranks are held: notify the proc that spawned the job.
     Ready,
-    /// These procs take no further part: they have ended, or cannot be ended.
+    /// These ranks have ended, or cannot be ended.
     Gone(RankSet),
-    /// A process's request has this result.
+    /// Answer the request of a process with this status.
     Answer(Asker, Status),
-    /// The job is to end, for this cause.
+    /// End the job, for this cause.
     Failed(Cause),
-    /// A time limit of the job has passed: all jobs of its front are to end.
+    /// End all jobs of the front, because a time limit of the job has passed.
     Expired(EndReason),
-    /// A daemon did something that the protocol rules out.
+    /// Log a violation of the protocol by a daemon.
     Log(String),
 }
 
-/// What a job is made of.
+/// The arguments of [`Job::new`].
 #[derive(Debug)]
 pub(super) struct NewJob {
     pub(super) id: JobId,
@@ -123,11 +124,11 @@ pub(super) struct Job {
     pub(super) origin: Origin,
     /// The front that submitted this job or the job that this one descends from.
     pub(super) front: FrontId,
-    /// The job that its front has submitted.
+    /// The root of the job's descent: the job that the front has submitted.
     pub(super) root: JobId,
-    /// Its name in PMIx.
+    /// PMIx nspace of the job.
     pub(super) nspace: String,
-    /// The number of its first rank among those of all jobs.
+    /// Global number of the job's rank 0, counted over all jobs of the controller.
     pub(super) offset: u32,
     pub(super) phase: Phase,
     pub(super) size: u32,
@@ -141,19 +142,19 @@ pub(super) struct Job {
     pub(super) started: RankSet,
     ended_by_us: RankSet,
     leaky: RankSet,
-    /// Those that run on because nobody may end them.
+    /// Ranks that keep running because we cannot end them.
     left: RankSet,
     pub(super) hold: Hold,
     pushes: Pushes,
     input_given: u64,
-    /// Of that, what the front has sent.
+    /// Number of bytes in `input_given` that the front has used.
     input_taken: u64,
     limit_at: Option<Time>,
-    /// When its procs get the signal that comes before the limit.
+    /// Time at which its procs get the warning signal before the time limit.
     warn_at: Option<Time>,
-    /// When it ends because its first proc has ended.
+    /// Time at which the job ends because its first proc has ended; `None` before that, or if it should not.
     wait_at: Option<Time>,
-    /// When the front is told which ranks have not come to their holding point.
+    /// Time of the note to the front about ranks that have not reached their holding point.
     hold_note_at: Option<Time>,
     outputs: VecDeque<JobOutput>,
 }
@@ -203,7 +204,7 @@ impl Job {
         }
     }
 
-    /// The next thing that it asks for. The controller takes all of them after every call.
+    /// Returns the next action. The controller calls it after every other call until it returns `None`.
     pub(super) fn poll(&mut self) -> Option<JobOutput> {
         self.outputs.pop_front()
     }
@@ -216,7 +217,7 @@ impl Job {
         self.origin == Origin::Front
     }
 
-    /// When [`Self::on_tick`] is due.
+    /// Returns the time at which [`Self::on_tick`] is due.
     pub(super) fn deadline(&self) -> Option<Time> {
         if self.is_ending() {
             return None;
@@ -249,7 +250,7 @@ impl Job {
         }
     }
 
-    /// It has its place: every node gets the launch.
+    /// Starts the job, which has been placed: sends the launch to each of its nodes.
     pub(super) fn launch(&mut self, launch: &Arc<Launch>) {
         self.phase = Phase::Launching;
         self.size = launch.map.ranks();
@@ -272,7 +273,7 @@ impl Job {
         }
     }
 
-    /// A node has started its ranks, or failed to.
+    /// Handles a node's report on which of its ranks it has started.
     pub(super) fn on_launched(
         &mut self,
         now: Time,
@@ -312,7 +313,7 @@ impl Job {
         }
     }
 
-    /// Tells of the launch when the last node has said, or will never say, what became of it.
+    /// Announces the launch once every node has reported it or is lost.
     fn announce_launch(&mut self, now: Time) {
         if !self.shares.values().all(|share| share.launched) {
             return;
@@ -343,12 +344,12 @@ impl Job {
         self.announce(news);
     }
 
-    /// Tells whoever has asked for it that all ranks are held: the front, or the spawner of the job.
+    /// Announces that all ranks are held, to the front or to the spawner of the job.
     fn announce(&mut self, news: Option<Announcement>) {
         let Some(Announcement::AllHeld { held, dead }) = news else {
             return;
         };
-        // Where none could be started there is nothing to attach to, and the end says why.
+        // If no rank is held, there is no process to attach to, and the end of the job explains why.
         if held.is_empty() {
             return;
         }
@@ -359,7 +360,7 @@ impl Job {
         }
     }
 
-    /// Says once which ranks have not come to where they are to be held: they may never come there.
+    /// Sends one note about the ranks that have not reached their holding point, because they may never reach it.
     fn note_missing(&mut self) {
         if self.hold.state() != State::Gathering {
             return;
@@ -391,7 +392,7 @@ impl Job {
         Some(freed)
     }
 
-    /// Procs have ended. All of them count as ended before anything follows from the end of one.
+    /// Handles the ends of procs. All of them are recorded before a failure among them has consequences.
     pub(super) fn on_ended(&mut self, now: Time, classes: Vec<EndClass>) {
         let mut gone = RankSet::new();
         let mut again = RankSet::new();
@@ -444,7 +445,7 @@ impl Job {
         }
     }
 
-    /// These run on, and nobody can end them.
+    /// Records that these ranks keep running because we cannot end them.
     pub(super) fn on_left(&mut self, ranks: RankSet) {
         self.settled.append(&ranks);
         self.left.append(&ranks);
@@ -459,7 +460,7 @@ impl Job {
         }
     }
 
-    /// No process of the job is left on a node.
+    /// Records that no process of the job remains on a node.
     pub(super) fn on_clean(&mut self, node: NodeId) {
         if let Some(share) = self.shares.get_mut(&node) {
             share.clean = true;
@@ -467,7 +468,7 @@ impl Job {
         self.end_pushes_to(node);
     }
 
-    /// A node is lost: its ranks count as killed.
+    /// Handles the loss of a node: its ranks count as killed.
     pub(super) fn on_node_lost(&mut self, now: Time, node: NodeId) {
         let Some(share) = self.shares.get_mut(&node) else {
             return;
@@ -476,7 +477,7 @@ impl Job {
         share.clean = true;
         let ranks = share.ranks.clone();
         if !launched {
-            // Which of them were started nobody will ever know; they count as started and killed.
+            // We cannot know which of its ranks were started; all count as started and killed.
             self.started = self.started.union(&ranks);
         }
         self.on_input_credit(node, None);
@@ -490,14 +491,14 @@ impl Job {
         };
         let lost = EndClass {
             status,
-            // Nothing holds the output of a lost node open.
+            // No process on a lost node can hold output open.
             drained: Drained::Whole,
             ranks: ranks.difference(&self.settled),
         };
         self.on_ended(now, vec![lost]);
     }
 
-    /// Begins to end it: SIGTERM, grace, SIGKILL. The first cause is the one that is told.
+    /// Begins to end the job: SIGTERM, grace, SIGKILL. Later causes are ignored once the job is ending.
     pub(super) fn end(&mut self, cause: Cause) {
         match self.phase {
             Phase::Waiting => self.begin_to_end(cause),
@@ -506,8 +507,8 @@ impl Job {
                     Cause::Ended(EndReason::FrontLost) => LOSS_GRACE,
                     _ => self.spec.end.grace,
                 };
-                // With `OnFailure::Continue` an earlier failure is recorded as the cause already. If somebody ends the job
-                // now, report that instead.
+                // With `OnFailure::Continue`, an earlier failure is already recorded as the cause. If the job is ended
+                // for another reason now, report that reason instead.
                 self.begin_to_end(cause);
                 self.each_node(|job| ToDaemon::End { job, grace });
             }
@@ -516,7 +517,7 @@ impl Job {
         }
     }
 
-    /// Ends it by SIGKILL.
+    /// Ends the job by SIGKILL.
     pub(super) fn kill(&mut self, cause: Cause) {
         if !self.is_ending() {
             self.begin_to_end(cause);
@@ -524,10 +525,10 @@ impl Job {
         self.each_node(|job| ToDaemon::Kill { job });
     }
 
-    /// The front hears of it before any rank does.
+    /// Records the cause, and notifies the front before any rank is signalled.
     fn begin_to_end(&mut self, cause: Cause) {
         let said = match &cause {
-            // Further failures may follow, but the debugger is told only once, so it gets those that are known now.
+            // Further failures may follow. But the debugger is notified only once, so it gets those known now.
             Cause::NotStarted(_) => Cause::NotStarted(self.failures.clone().into_iter().collect()),
             other => other.clone(),
         };
@@ -542,7 +543,7 @@ impl Job {
         self.each_node(|job| ToDaemon::Signal { job, signal });
     }
 
-    /// Signals some ranks, each on its node.
+    /// Signals ranks through the daemons of their nodes.
     pub(super) fn signal_ranks(&mut self, ranks: &RankSet, signal: Signal) {
         let shares = self.shares.iter().filter(|(_, share)| !share.clean);
         let here = shares.map(|(node, share)| (*node, share.ranks.intersection(ranks)));

@@ -1,4 +1,4 @@
-//! From a job that was submitted or spawned to the launch that its daemons get, or to a refusal.
+//! Turning a submitted or spawned job into the launch for its daemons, or into a refusal.
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Controller {
-    /// A daemon is ready. One of another version is not spoken to, and without it there is no job.
+    /// Handles a daemon's `Hello`. A daemon of another version is not used, and then no job can be launched.
     pub(super) fn on_hello(
         &mut self,
         node: NodeId,
@@ -52,7 +52,7 @@ impl Controller {
         }
     }
 
-    /// Places and launches a job when every daemon is there.
+    /// Places and launches a job once all daemons have connected, or refuses it.
     pub(super) fn launch_if_ready(&mut self, id: JobId) {
         let parent = self.parent(id);
         let Some(job) = self.jobs.get(&id).filter(|job| job.phase == Phase::Waiting) else {
@@ -121,7 +121,7 @@ impl Controller {
         }
     }
 
-    /// What the nodes of a map are called, and what else is there.
+    /// Returns host name and load of each node of a map.
     fn launch_nodes(&self, map: &JobMap) -> LaunchNodes {
         let unit = map.apps().first().and_then(|app| app.policy.map_by.unit);
         let taken = self.taken();
@@ -141,7 +141,7 @@ impl Controller {
         map.nodes().map(node).collect()
     }
 
-    /// What the jobs that live have of the nodes.
+    /// Returns the load that the existing jobs put on each node.
     fn taken(&self) -> BTreeMap<NodeId, NodeLoad> {
         let count = |ranks: &RankSet| u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         let mut taken: BTreeMap<NodeId, NodeLoad> = BTreeMap::new();
@@ -171,7 +171,7 @@ impl Controller {
     }
 }
 
-/// Procs that the nodes have room for: as many as somebody said, or as there are cores.
+/// Returns the number of procs that the nodes have room for: their explicit slots, or else their cores.
 fn slots(allocation: &Allocation, nodes: &BTreeMap<NodeId, Node>) -> u32 {
     let room = (0..)
         .zip(&allocation.nodes)
@@ -184,7 +184,7 @@ fn slots(allocation: &Allocation, nodes: &BTreeMap<NodeId, Node>) -> u32 {
     room.fold(0, u32::saturating_add)
 }
 
-/// Ranks that an option names and that the job does not have.
+/// Returns a refusal if an option names a rank that the job does not have.
 fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
     let input = match spec.stdin {
         StdinTarget::Rank(rank) => Some(rank),
@@ -195,12 +195,12 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
         Destination::ForwardOnly(rank) => Some(*rank),
         _ => None,
     };
-    // A terminal takes the input with it, so that it is named where both are.
     let held = spec
         .hold
         .ranks
         .as_ref()
         .and_then(|ranks| ranks.iter().last());
+    // An option for a terminal also sets the input rank. Check the terminal first, to name the option that was given.
     let named = [
         (RankChoice::Terminal, terminal),
         (RankChoice::Input, input),
@@ -214,7 +214,7 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
     })
 }
 
-/// Whether every node has the GPUs that its procs are to have.
+/// Returns a refusal if a node has fewer GPUs than its procs need.
 fn check_gpus(spec: &JobSpec, map: &JobMap) -> Option<Refusal> {
     let plan = spec.gpus.as_ref()?;
     let available = u32::try_from(plan.available.len()).unwrap_or(u32::MAX);
@@ -230,7 +230,7 @@ fn check_gpus(spec: &JobSpec, map: &JobMap) -> Option<Refusal> {
     })
 }
 
-/// Expands each file name pattern once, so that a bad one is refused before anything is started.
+/// Expands each file name pattern once, so that an invalid one is refused before any proc is started.
 fn check_patterns(spec: &JobSpec, size: u32) -> Result<(), String> {
     let facts = PatternFacts {
         rank: 0,

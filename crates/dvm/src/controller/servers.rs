@@ -1,7 +1,8 @@
-//! The PMIx servers of several nodes: their collectives meet here, and what one says to another passes.
+//! The PMIx servers of several nodes: their collectives are completed here, and their messages to each other are
+//! forwarded.
 //!
-//! A question that one server asks another one waits for its answer, for word that nobody waits for that, or for the
-//! loss of either node. A node has so many questions and shares under way as its server allows itself
+//! A question from one server to another is open until it is answered, until the asking server cancels it, or until
+//! either node is lost. The servers bound their open questions and their shares in flight
 //! (`pmix::server::{MAX_QUESTIONS, MAX_SENT, MAX_SENT_BYTES}`).
 
 #[cfg(test)]
@@ -18,17 +19,17 @@ use pmix::{
 use super::{Controller, ControllerOutput};
 use crate::proto::{FromServer, ToDaemon, ToServer};
 
-/// What is under way between servers.
+/// Collectives and questions in progress between servers.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
     gathers: Gathers,
-    /// Questions that were not answered: who has asked, by which number, and whom.
+    /// Unanswered questions: the asking node, its ticket, and the asked node.
     questions: BTreeSet<(NodeId, u64, NodeId)>,
 }
 
 impl Controller {
     pub(super) fn on_server(&mut self, node: NodeId, message: FromServer) {
-        // Its last answers may come when all is over.
+        // Late answers of a daemon may arrive when all jobs are over.
         if self.living().is_empty() {
             return;
         }
@@ -122,14 +123,14 @@ impl Controller {
         self.tell_gathered(notices);
     }
 
-    /// A node is lost: nobody waits for it.
+    /// Handles the loss of a node: ends collectives that need it, and closes questions from it and to it.
     pub(super) fn server_lost(&mut self, node: NodeId) {
         let notices = self.servers.gathers.node_lost(node.0);
         self.tell_gathered(notices);
         let lost = |(asker, _, asked): &(NodeId, u64, NodeId)| *asker == node || *asked == node;
         let questions = self.servers.questions.extract_if(.., lost);
         for (asker, ticket, asked) in questions.collect::<Vec<_>>() {
-            // The one of the two that is left.
+            // One of the two nodes is lost and gets no message.
             self.lost_answer(asker, ticket);
             let over = ToServer::NoLongerAsked {
                 node: asker,
@@ -139,7 +140,7 @@ impl Controller {
         }
     }
 
-    /// A job is over on all nodes.
+    /// Notifies all servers that a job is over on all nodes.
     pub(super) fn tell_servers_over(&mut self, job: JobId) {
         if self.allocation.nodes.len() > 1 {
             for node in self.nodes.keys().copied().collect::<Vec<_>>() {
@@ -186,7 +187,7 @@ impl Controller {
         }
     }
 
-    /// Says something to the server of a node, as long as the node is there.
+    /// Sends a message to the server of a node, unless the node is lost.
     pub(super) fn tell_server(&mut self, node: NodeId, message: ToServer) {
         if self.nodes.contains_key(&node) {
             let message = ToDaemon::Server(Box::new(message));

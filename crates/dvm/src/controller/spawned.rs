@@ -1,5 +1,5 @@
-//! Jobs that procs spawn by PMIx: who gets the messages of their start and end, and whose end ends them. What they are made of is in
-//! `spec`.
+//! Jobs that procs spawn: notification of their spawners about start and end, and which jobs end together. Their
+//! specification is built in `spec`.
 
 mod beside;
 mod spec;
@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl Controller {
-    /// Takes a job that a proc wants to have started. It is answered when the job runs, or cannot.
+    /// Handles a proc's request to spawn a job. The request is answered when the job has started or failed to start.
     pub(super) fn spawn(
         &mut self,
         now: Time,
@@ -64,7 +64,7 @@ impl Controller {
         }
     }
 
-    /// The proc that has spawned a job.
+    /// Returns the spawner of a job; `None` if a front has submitted it.
     pub(super) fn parent(&self, id: JobId) -> Option<Parent> {
         match &self.jobs.get(&id)?.origin {
             Origin::Front => None,
@@ -82,15 +82,15 @@ impl Controller {
         }
     }
 
-    /// The jobs that a job has spawned, and those that they have. All come from the job of the front at last, even where the
-    /// one between is gone.
+    /// Returns the descendants of a job: the jobs that it has spawned, and theirs in turn. For the job of a front, that
+    /// includes jobs whose own spawner is already gone.
     pub(super) fn descendants(&self, id: JobId) -> Vec<JobId> {
         let mut found: Vec<JobId> = Vec::new();
         for (child, job) in &self.jobs {
             let Origin::Spawned { by, .. } = &job.origin else {
                 continue;
             };
-            // A job has a higher number than the one that has spawned it.
+            // A spawned job has a higher id than its spawner, so one pass suffices.
             if job.root == id || by.job == id || found.contains(&by.job) {
                 found.push(*child);
             }
@@ -98,8 +98,9 @@ impl Controller {
         found
     }
 
-    /// Procs have ended. What they have spawned is held for nobody then: only they were told. And when they were the last
-    /// of their job, nobody can push input to those any more.
+    /// Handles the end of procs that may have spawned jobs. Ranks held for them are released, because only the spawner
+    /// was notified of the hold. If they were the last of their job, the jobs spawned by it get EOF, because no process
+    /// can push input any more.
     pub(super) fn let_go_of_orphans(&mut self, id: JobId, ranks: &RankSet) {
         let by_it = |job: &&Job, whole: bool| match &job.origin {
             Origin::Spawned { by, .. } => by.job == id && (whole || ranks.contains(by.rank)),
@@ -122,7 +123,8 @@ impl Controller {
         }
     }
 
-    /// The job that an MPI program began with: its procs may spawn others by PMI, which are parts of it.
+    /// Returns the job with which an MPI program began. Jobs that were spawned by PMI belong to the program of their
+    /// spawner.
     pub(super) fn program_of(&self, id: JobId) -> JobId {
         let mut program = id;
         while let Some(job) = self.jobs.get(&program)
@@ -138,7 +140,8 @@ impl Controller {
         program
     }
 
-    /// Which job is to end, and why, when this one does: one that fails takes the MPI program along that it is a part of.
+    /// Returns the job to end, and the cause, when this job ends. A job that fails also ends the MPI program to which
+    /// it belongs.
     pub(super) fn taken_along(&mut self, id: JobId, cause: Cause) -> (JobId, Cause) {
         let program = self.program_of(id);
         let failed = matches!(
@@ -153,7 +156,7 @@ impl Controller {
         (program, Cause::Spawned { job: id, cause })
     }
 
-    /// Every proc of a spawned job was started, or will never be: the spawner is told.
+    /// Answers the spawner once every proc of the job has been started or has failed to start.
     pub(super) fn tell_spawned(&mut self, id: JobId) {
         let nspace = CString::new(self.nspace(id)).ok();
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -166,7 +169,7 @@ impl Controller {
         let all_started = u32::try_from(job.started.len()) == Ok(job.size);
         let answer = match job.failures.keys().next() {
             Some(failure) => Answer::Status(status_of(failure)),
-            // It was ended while it started.
+            // The job was ended while it was being started.
             None if !all_started => Answer::Status(Status::JOB_CANCELED),
             None => Answer::Spawned {
                 status: Status::SUCCESS,
@@ -177,22 +180,22 @@ impl Controller {
         self.answer(asker, &answer);
     }
 
-    /// A spawned job could not even be placed.
+    /// Answers the spawner of a job that could not be placed.
     pub(super) fn spawn_refused(&mut self, asker: Option<Asker>) {
         if let Some(asker) = asker {
             self.answer(asker, &Answer::Status(Status::JOB_FAILED_TO_MAP));
         }
     }
 
-    /// A spawned job is over: the user hears of it when it failed.
+    /// Reports the failure of a spawned job to the user.
     pub(super) fn spawned_ended(&mut self, job: &Job, outcome: Outcome) {
         let id = job.id;
-        // Where it takes the others along, their end says why.
+        // If its failure ends other jobs, their ends name it as the cause.
         let told = |cause: &Cause| matches!(cause, Cause::Spawned { job, .. } if *job == id);
         let mut causes = self.jobs.values().filter_map(|job| job.cause.as_ref());
         let silent = match outcome.cause {
             Cause::Success => true,
-            // What the user or the end of its spawner did to it is no news.
+            // Expected: the user ended the job, or it ended with its spawner.
             Cause::Ended(reason) => reason != EndReason::DebuggerLost,
             _ => causes.any(told),
         };
@@ -203,11 +206,12 @@ impl Controller {
         }
     }
 
-    /// What a job has published for as long as it lives goes, and who has registered for its end is told.
+    /// Removes what the job has published, unless it persists, and sends an event to processes that registered for the
+    /// job's end.
     pub(super) fn announce_end(&mut self, id: JobId, outcome: &Outcome) {
         if let Ok(nspace) = Nspace::from_text(&self.nspace(id)) {
             self.published.job_ended(&nspace);
-            // With the last job nobody is left to hear it.
+            // After the last job, there are no processes to receive the event.
             if !self.jobs.is_empty() {
                 self.tell_end(&nspace, outcome);
             }
@@ -242,7 +246,7 @@ impl Controller {
     }
 }
 
-/// Why a job could not be started, in PMIx's words.
+/// Maps a start failure to a PMIx status.
 fn status_of(failure: &StartFailure) -> Status {
     const EACCES: i32 = 13;
     match failure.step {
@@ -253,7 +257,7 @@ fn status_of(failure: &StartFailure) -> Status {
     }
 }
 
-/// What a job came to, as a number: the code of the proc that decided, 128 and the signal where it was killed.
+/// Maps a cause to an exit code: the code of the decisive proc, or 128 plus the signal that killed it.
 fn exit_code(cause: &Cause) -> i32 {
     match cause {
         Cause::Success => 0,

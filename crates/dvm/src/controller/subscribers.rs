@@ -1,7 +1,8 @@
-//! Output that PMIx processes on other nodes want as well: of jobs that they have spawned or pull output of.
+//! Copies of output for PMIx processes on other nodes: of jobs that they have spawned, or whose output they pull.
 //!
-//! A node says which streams of a job its processes want ([`FromServer::Wanted`]). For a job that a process spawned with its
-//! output forwarded, the controller knows this before the job starts, so that the beginning of the output is not lost.
+//! A node reports which streams of a job its processes want ([`FromServer::Wanted`]). A process may spawn a job with its
+//! output forwarded. The controller then subscribes its node before the job starts, so that the beginning of the output
+//! is not lost.
 //!
 //! [`FromServer::Wanted`]: crate::proto::FromServer::Wanted
 
@@ -33,7 +34,7 @@ impl Subscribers {
         }
     }
 
-    /// The nodes that want a stream of a job, but for the one that its ranks are on.
+    /// Returns the nodes that want a stream of a job, except for `but`, the node that produced the output.
     fn of(&self, job: JobId, stream: Stream, but: NodeId) -> Vec<NodeId> {
         let wanted = self.by_job.get(&job).into_iter().flatten();
         wanted

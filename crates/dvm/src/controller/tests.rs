@@ -1,4 +1,4 @@
-//! A controller of three nodes, for the tests of its modules.
+//! Helpers for the tests of the controller's submodules: a controller of three nodes.
 
 use base::{JobId, NodeId, Time, Topology};
 
@@ -10,18 +10,18 @@ use crate::{
 };
 
 pub(super) const NODES: u32 = 3;
-/// The front that has submitted the job.
+/// The front that has submitted [`JOB`].
 pub(super) const FRONT: FrontId = FrontId(0);
-/// The job.
+/// The job of the world.
 pub(super) const JOB: JobId = JobId(1);
 
-/// It has one job, with a rank on each node.
+/// A controller with one job, which has a rank on each node.
 pub(super) struct World {
     pub(super) controller: Controller,
 }
 
 impl World {
-    /// The daemons are there, and the job is launched.
+    /// Creates a world whose daemons have connected, so that the job is launched.
     pub(super) fn new() -> Self {
         let mut world = Self::waiting();
         for node in 0..NODES {
@@ -30,7 +30,7 @@ impl World {
         world
     }
 
-    /// The job waits for the daemons.
+    /// Creates a world whose job still waits for the daemons.
     pub(super) fn waiting() -> Self {
         let node = |number: u32| AllocatedNode {
             name: format!("n{number}"),
@@ -56,17 +56,17 @@ impl World {
         std::iter::from_fn(|| self.controller.poll()).collect()
     }
 
-    /// A front connects.
+    /// Connects a front.
     pub(super) fn connects(&mut self, front: FrontId, pid: u32) -> Vec<ControllerOutput> {
         self.handle(ControllerInput::FrontConnected { front, pid })
     }
 
-    /// A front says something; what comes of it.
+    /// Handles a message from a front, and returns the outputs.
     pub(super) fn hears(&mut self, front: FrontId, message: FromFront) -> Vec<ControllerOutput> {
         self.handle(ControllerInput::Front(front, message))
     }
 
-    /// A daemon says something; what comes of it.
+    /// Handles a message from a daemon, and returns the outputs.
     pub(super) fn says(&mut self, node: u32, message: ToController) -> Vec<ControllerOutput> {
         self.handle(ControllerInput::Daemon(NodeId(node), message))
     }
@@ -85,7 +85,7 @@ pub(super) fn hello(node: u32) -> ToController {
     }
 }
 
-/// What daemons are told, in words.
+/// Formats the messages to daemons, one per line.
 pub(super) fn to_daemons(
     outputs: Vec<ControllerOutput>,
     words: impl Fn(ToDaemon) -> Option<String>,

@@ -1,11 +1,11 @@
-//! What procs did alike travels as one message.
+//! Merging of messages about procs that did the same.
 //!
-//! The host of the daemon gives it the daemon all that has happened in one turn of its loop, and takes the outputs afterwards. So
-//! when 64 procs exit at once there are 64 ends in the queue of outputs, and they are sent as one message with a set of
-//! ranks for each way to end. The same is done with procs that have come to their holding point.
+//! The daemon's host passes it all events of one iteration of the event loop, and takes the outputs afterwards. If 64
+//! procs exit simultaneously, the output queue holds 64 ends. They are sent as one message, with one rank set per
+//! distinct end. Procs that reach their holding point are merged in the same way.
 //!
-//! Nothing waits for a time, and no order changes that anybody can see: what is collected goes before the next message that
-//! says anything else about the job than output and credit, and when the queue is empty at the latest.
+//! No message is delayed by a timer, and the order changes only where the receiver cannot notice. The merged message
+//! goes before the next message that is neither output nor stdin credit, and at the latest when the queue is empty.
 
 use base::{JobId, RankSet};
 
@@ -15,7 +15,7 @@ use crate::{
     proto::{EndClass, ToController},
 };
 
-/// What is being collected.
+/// The merged message that is being collected.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     pending: Option<Pending>,
@@ -27,19 +27,19 @@ enum Pending {
     Held(JobId, RankSet),
 }
 
-/// What becomes of an output of the queue.
+/// What to do with an output from the queue.
 #[derive(Debug)]
 pub(super) enum Passed {
-    /// It goes on at once.
+    /// Send this output immediately.
     On(Output),
-    /// It is kept, to go with others.
+    /// The output was kept, to be merged with others.
     Kept,
-    /// This goes before it, and it is to be passed again.
+    /// Send the first output, then pass the second one again.
     After(Output, Output),
 }
 
 impl Classes {
-    /// Takes the next output of the queue.
+    /// Classifies the next output of the queue.
     pub(super) fn pass(&mut self, output: Output) -> Passed {
         match output {
             Output::Send(ToController::Ended { job, classes }) => {
@@ -60,7 +60,7 @@ impl Classes {
                 }
                 self.begin(Pending::Held(job, ranks))
             }
-            // No end and no hold changes what these mean.
+            // These messages mean the same before and after an end or a hold.
             Output::Send(
                 ToController::Output { .. }
                 | ToController::StdinCredit { .. }
@@ -74,7 +74,7 @@ impl Classes {
         }
     }
 
-    /// What was collected.
+    /// Returns the collected message, if any, and clears it.
     pub(super) fn take(&mut self) -> Option<Output> {
         self.pending.take().map(Pending::output)
     }
@@ -99,7 +99,7 @@ fn add(classes: &mut Vec<EndClass>, class: EndClass) {
         |other: &&mut EndClass| other.status == class.status && other.drained == class.drained;
     match classes.iter_mut().find(alike) {
         Some(_) if planted::is(Bug::ClassForgetsRanks) => {}
-        // One set would hide that a rank is in it twice.
+        // Merging into one set would hide that a rank ended twice.
         Some(_) if planted::is(Bug::EndedTwice) => classes.push(class),
         Some(same) => same.ranks.append(&class.ranks),
         None => classes.push(class),
@@ -147,7 +147,7 @@ mod tests {
         Output::Send(ToController::StdinCredit { job: JOB, bytes: 1 })
     }
 
-    /// What leaves of a queue.
+    /// Passes a queue of outputs through [`Classes`], and formats what is sent.
     fn sent(queue: impl IntoIterator<Item = Output>) -> String {
         let mut classes = Classes::default();
         let mut sent = Vec::new();

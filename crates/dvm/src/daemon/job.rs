@@ -1,5 +1,5 @@
-//! One job's share on one node: its phases and timers. Starting procs is in `start`, ending them in `end`, what they find in
-//! their environment in `environment`, their output and input in `streams`, their fences in `fence`.
+//! The part of one job on one node: its phases and timers. Submodules: `start` starts procs, `end` ends them,
+//! `environment` sets their variables. `streams` forwards their output and input, and `fence` serves PMI.
 
 mod attendance;
 mod end;
@@ -44,24 +44,24 @@ use crate::{
 
 type Out = VecDeque<Output>;
 
-/// How far the end of the job has come on this node.
+/// Progress of the job's end on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
     Ending {
         kill_at: Time,
     },
-    /// SIGKILL was sent; procs that it has not ended by then are left.
+    /// SIGKILL was sent. Procs that are still alive at `leave_at` are abandoned; it is `None` after that.
     Killing {
         leave_at: Option<Time>,
     },
 }
 
-/// Whether somebody hears what is sent.
+/// Whether there is a controller to receive our messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Audience {
     Present,
-    /// The controller is gone: output is read and thrown away, so that nobody blocks on it.
+    /// The controller is gone: output is read and dropped, so that no proc blocks on a write.
     Gone,
 }
 
@@ -71,64 +71,64 @@ struct Proc {
     life: Life,
     stdout: Assembler,
     stderr: Assembler,
-    /// Present while the proc may read input.
+    /// Input for the proc; `None` if the proc reads none, or no more.
     feeder: Option<Feeder>,
-    /// Its end was reported, or it was never started.
+    /// True if the proc's end was reported, if it was never started, or if it was abandoned.
     settled: bool,
-    /// Of its process, once it has one.
+    /// Pid of the proc's process; `None` until it has been started.
     pid: Option<i32>,
 }
 
-/// The procs of one job on this node.
+/// The state machine of one job's procs on this node.
 #[derive(Debug)]
 pub(super) struct LocalJob {
     launch: Launch,
     host: String,
     node: base::NodeId,
-    /// The position of the node among those of the job.
+    /// Index of the node among the nodes of the job.
     node_index: u32,
-    /// The number of the first proc among the procs of all jobs here.
+    /// Node rank of this job's first proc. It is above the node ranks of all jobs that were on the node at the launch.
     first: u32,
     subscription: Subscription,
     procs: BTreeMap<Rank, Proc>,
-    /// Procs whose end was not reported and that may still run.
+    /// Number of procs in `procs` that are not settled.
     unsettled: usize,
     to_start: VecDeque<Rank>,
-    /// The working directories of its apps.
+    /// Working directory of each app, by the app's index.
     directories: Vec<OsString>,
-    /// Files of output that a proc of it has opened, where the first to do so empties them.
+    /// Output files that a proc of this job has opened. Used if the first proc that opens a file truncates it.
     opened: BTreeSet<PathBuf>,
-    /// The proc that is being started, and whether it was ordered to be held.
+    /// The proc that is being started, and where its order said to hold it.
     starting: Option<(Rank, HoldAt)>,
     launched: bool,
-    /// Those that were started, by the path that was found.
+    /// Started procs with their pids, by the path of the executable that was found.
     started: BTreeMap<OsString, Vec<(Rank, i32)>>,
     failures: BTreeMap<StartFailure, RankSet>,
     windows: [Window; 2],
     stdin_closed: bool,
-    /// Counts the feeders of `procs`.
+    /// Credit for input, over all feeders in `procs`.
     input: InputCredit,
-    /// What was pushed to procs and waits for room, and which pushes were answered.
+    /// Pushes that wait until their readers have room, and results of pushes that are still to be sent.
     pushed: VecDeque<Pushed>,
     taken: Vec<pushed::Taken>,
-    /// Absent when the job's facts do not fit the protocol: its procs then find a closed connection.
+    /// PMI server; `None` if the job's facts do not fit the protocol. Procs then find a closed connection.
     pmi: Option<pmi::Server>,
-    /// Fences in which the ranks here wait for those of other nodes.
+    /// Fences in which ranks on this node wait for ranks on other nodes.
     gathers: Gathers,
-    /// What the controller was asked for procs that speak PMI.
+    /// Outstanding requests to the controller on behalf of procs that speak PMI.
     asked: BTreeMap<pmi::Ticket, pmi::Kind>,
-    /// Procs that will never come to the fence in which others wait, and when those are told at the latest.
+    /// Ranks that will never join the fence in which others wait, and the latest time to fail it.
     fence_broken: Option<(Vec<Rank>, Time)>,
     attendance: Attendance,
     partings: Partings,
-    /// What its procs are told about PMIx.
+    /// Environment variables for PMIx; `None` if the daemon serves no PMIx.
     environment: Option<Environment>,
     phase: Phase,
-    /// Procs, with their pids, that we may not kill, and how long they may take to end by themselves.
+    /// Procs that we may not kill, with their pids, and the time at which they are abandoned.
     not_permitted: Option<(Time, BTreeMap<Rank, i32>)>,
     audience: Audience,
     sweep: Sweep,
-    /// No timer of a proc is due before.
+    /// Time of the next check of the procs' timers: no such timer is due earlier.
     check_at: Option<Time>,
 }
 
@@ -149,7 +149,7 @@ impl Proc {
 }
 
 impl LocalJob {
-    /// Takes a launch over; the procs are started one after another by [`Self::start_next`].
+    /// Creates the job from a launch. [`Self::start_next`] then starts the procs one after another.
     pub(super) fn launch(
         now: Time,
         config: &DaemonConfig,
@@ -259,7 +259,8 @@ impl LocalJob {
         job
     }
 
-    /// The ranks that have ended well from inside of MPI, where that has not ended the job.
+    /// Returns, once, the ranks that exited with code 0 before `MPI_Finalize`, unless they were already reported as the
+    /// cause of the job's end.
     pub(super) fn unfinished(&mut self) -> Option<RankSet> {
         self.partings.take()
     }
@@ -310,7 +311,7 @@ impl LocalJob {
 
     pub(super) fn signal(&mut self, signal: Signal, out: &mut Out) {
         for (rank, proc) in &self.procs {
-            // A held proc is let go by a release, not by a SIGCONT that was meant for those that run.
+            // A held proc is continued only by a release, and not by a SIGCONT that is meant for running procs.
             let held = signal == Signal::CONT
                 && matches!(proc.life.state(), State::Tracing | State::Held)
                 && self.phase == Phase::Running;
@@ -323,7 +324,7 @@ impl LocalJob {
         }
     }
 
-    /// Signals some ranks of this node, held or not.
+    /// Signals those of the given ranks that are on this node, held or not.
     pub(super) fn signal_ranks(&self, ranks: &RankSet, signal: Signal, out: &mut Out) {
         let named = self.procs.iter().filter(|(rank, _)| ranks.contains(**rank));
         let alive = named.filter(|(_, proc)| proc.life.is_alive());
@@ -355,13 +356,14 @@ impl LocalJob {
         self.carry_out(action, out);
     }
 
-    /// Looks at every proc's timers, and sets the time of the next look.
+    /// Checks every proc's timers, and sets the time of the next check.
     fn check_procs(&mut self, now: Time, out: &mut Out) {
         self.check_at = None;
         let ranks: Vec<_> = self.procs.keys().copied().collect();
         for rank in ranks {
             for stream in Stream::BOTH {
-                // The rest of a line cannot come while nobody reads it; its time begins anew with the next credit.
+                // While we may not read the stream, the rest of a line cannot arrive; its timer restarts with the next
+                // credit.
                 let shut = self.windows[slot(stream)].flow() == Flow::Shut;
                 let Some(proc) = self.procs.get_mut(&rank).filter(|_| !shut) else {
                     continue;
@@ -387,7 +389,7 @@ impl LocalJob {
         let Some(proc) = self.procs.get_mut(&rank) else {
             return;
         };
-        // While we may not read, what is in the pipe cannot be told from what is held open.
+        // While we may not read, unread output in a pipe cannot be distinguished from a pipe that is merely held open.
         let shut = Stream::BOTH.into_iter().any(|stream| {
             proc.life.is_open(stream) && self.windows[slot(stream)].flow() == Flow::Shut
         });
@@ -430,7 +432,7 @@ impl LocalJob {
     }
 }
 
-/// What PMI tells the procs of a job that was spawned by it.
+/// Returns the PMI facts of a spawned job; `None` unless it was spawned by PMI.
 fn spawned(parent: &Parent) -> Option<pmi::Spawned> {
     Some(pmi::Spawned {
         by: parent.nspace.clone(),
@@ -438,11 +440,12 @@ fn spawned(parent: &Parent) -> Option<pmi::Spawned> {
     })
 }
 
-/// MPICH 5 refuses to start where it finds PMI-1 and PMIx and was not told which to take.
+/// Sets the variable that selects a PMI for MPICH 5, which otherwise refuses to start where it finds both PMI-1 and
+/// PMIx.
 fn choose_pmi(apps: &mut [App]) {
     let (name, value) = pmi::CHOICE;
     for app in apps {
-        // The user's own choice stands.
+        // A choice made by the user takes precedence.
         if app.env.iter().all(|(other, _)| other != name) {
             app.env.push((name.into(), value.into()));
         }

@@ -1,4 +1,4 @@
-//! PMIx on one node: the server, and what it means for the procs here.
+//! PMIx on one node: the server, and the effects of its requests on the procs of this node.
 
 mod facts;
 mod hwloc;
@@ -30,24 +30,24 @@ use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{AskId, FromServer as FromOurs, Launch, Note, PushResult, Stream, ToController};
 
-/// How PMIx is served on a node.
+/// Configuration of the PMIx server of a node.
 #[derive(Clone, Debug)]
 pub struct ServiceConfig {
-    /// The port on the loopback that procs connect to.
+    /// Port on the loopback interface that procs connect to.
     pub port: u16,
-    /// Whose jobs they are: nobody else is let in.
+    /// The user who owns the jobs; connections of other users are refused.
     pub uid: u32,
     pub gid: u32,
-    /// The name of the server.
+    /// PMIx name (nspace) of the server itself.
     pub name: String,
-    /// Where procs may leave files that go with the job, if there is such a place.
+    /// Directory for temporary files that are removed with the job; `None` if there is none.
     pub session_dir: Option<OsString>,
 }
 
-/// Files that one proc may leave to be removed.
+/// Maximum number of paths that one proc may register to be removed when it exits.
 const MAX_CLEANUPS: usize = 4096;
 
-/// The server, and which job it calls by which name.
+/// The PMIx server of a node, with the mapping between job ids and nspaces.
 #[derive(Debug)]
 pub(super) struct Service {
     config: ServiceConfig,
@@ -58,52 +58,52 @@ pub(super) struct Service {
     names: BTreeMap<JobId, Nspace>,
     jobs: BTreeMap<Nspace, JobId>,
     ranks: BTreeMap<JobId, Ranks>,
-    /// Which jobs were spawned by procs of which.
+    /// The job whose proc spawned the job, for each spawned job.
     parents: BTreeMap<JobId, JobId>,
-    /// Which commands the controller is to answer.
+    /// Outstanding requests to the controller: the command of each, by ticket.
     asked: BTreeMap<u64, Command>,
-    /// Which output of a job clients want to have as well.
+    /// Output channels that clients have subscribed to, by job.
     wanted: BTreeMap<JobId, IofChannels>,
-    /// What procs have left to be removed when they end.
+    /// Paths to remove when the proc exits.
     cleanups: BTreeMap<ProcId, Vec<OsString>>,
     closed: Closed,
     demands: VecDeque<Demand>,
-    /// Effects of the daemon's own that need no job.
+    /// Outputs of the daemon that concern no job on this node.
     effects: VecDeque<Output>,
-    /// All jobs that are known have procs here and nowhere else.
+    /// True while all known jobs have procs on this node only.
     is_alone: bool,
 }
 
-/// The ranks of a job.
+/// The number of a job's ranks, and which of them are here.
 #[derive(Debug)]
 struct Ranks {
-    /// On all nodes.
+    /// Number of ranks on all nodes.
     size: u32,
     here: RankSet,
 }
 
-/// What the service wants of a job.
+/// An action that the service requests from a job.
 #[derive(Debug)]
 pub(super) struct Demand {
-    /// Whose job it concerns, and which proc of that wants it, if one of its own does.
+    /// The job that is to act. The rank is that of the requesting proc, if that belongs to this job.
     pub(super) proc: ProcId,
     pub(super) what: What,
 }
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// Text on a stream of the proc, that it has not written itself.
+    /// Text to be output on a stream of the proc, although the proc has not written it.
     Say(Stream, Bytes),
-    /// A signal to some procs of the job, on whatever node.
+    /// Send a signal to some procs of the job, on any node.
     Signal(RankSet, Signal),
-    /// The proc has begun with PMIx, or finished.
+    /// The proc has called `PMIx_Init`.
     Begun,
     Finished,
     /// The proc waits for its debugger.
     Ready,
     /// Input for some procs of the job, to be answered when there is room for more.
     Feed(Pushed),
-    /// The end of some procs of the job; `None` for the whole job.
+    /// End some procs of the job; `None` for the whole job.
     Abort {
         ranks: Option<RankSet>,
         code: u8,
@@ -111,16 +111,16 @@ pub(super) enum What {
     },
 }
 
-/// Who waits for the result of a push.
+/// The originator of a push, which waits for its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PushId {
-    /// A process here, by the ticket of its request.
+    /// A process on this node, by the ticket of its request.
     Ticket(u64),
     /// The controller, by its number for the push.
     Controller(u64),
 }
 
-/// Input that a process has pushed to procs of a job that it has spawned.
+/// Input that a process has pushed to procs of a job that it spawned.
 #[derive(Debug)]
 pub(super) struct Pushed {
     pub(super) id: PushId,
@@ -129,7 +129,7 @@ pub(super) struct Pushed {
     pub(super) is_last: bool,
 }
 
-/// What the procs of a job are told about PMIx.
+/// Facts for the environment variables with which a job's procs find the PMIx server.
 #[derive(Clone, Debug)]
 pub(super) struct Environment {
     server: Proc,
@@ -182,7 +182,7 @@ impl Service {
         }
     }
 
-    /// Makes a job known, before any of its procs starts.
+    /// Registers a job with the server, before any of its procs starts.
     pub(super) fn register(
         &mut self,
         now: Time,
@@ -206,7 +206,7 @@ impl Service {
         self.server.handle(now, Input::Register(Box::new(job)));
     }
 
-    /// Makes a job known that has no procs here.
+    /// Registers a job that has no procs on this node.
     pub(super) fn register_elsewhere(&mut self, now: Time, config: &DaemonConfig, launch: &Launch) {
         self.is_alone = false;
         let nspace = self.name_job(launch);
@@ -229,7 +229,7 @@ impl Service {
         nspace
     }
 
-    /// What the procs of a job are told.
+    /// Returns the facts for the environment of a job's procs.
     pub(super) fn environment(&self, job: JobId) -> Environment {
         Environment {
             server: self.identity.clone(),
@@ -259,7 +259,7 @@ impl Service {
         }
     }
 
-    /// Output of a proc, or, without bytes, the end of a stream of it.
+    /// Forwards output of a proc to subscribed clients. Empty `bytes` means that the stream has ended.
     pub(super) fn on_output(&mut self, now: Time, proc: ProcId, stream: Stream, bytes: Bytes) {
         let channels = channels(stream);
         let wanted = self.wanted.get(&proc.job);
@@ -275,7 +275,7 @@ impl Service {
         }
     }
 
-    /// A job is being ended: how its procs end is no news.
+    /// Records that a job is being ended: the server reports no events about how its procs end.
     pub(super) fn on_ending(&mut self, now: Time, job: JobId) {
         if let Some(nspace) = self.names.get(&job) {
             self.server.handle(now, Input::Ending(nspace.clone()));
@@ -306,7 +306,8 @@ impl Service {
         deadlines.into_iter().flatten().min()
     }
 
-    /// The last that is told of a job here. With the last job go those who have tried to join one and belong to none.
+    /// Returns the final notes about a job on this node. After the last job, they include refused connections that
+    /// belong to no job.
     pub(super) fn last_words(&mut self, job: JobId, left: usize) -> Vec<Note> {
         let strangers = if left == 0 {
             self.closed.of_strangers(self.node)
@@ -322,7 +323,8 @@ impl Service {
         self.effects.push_back(Output::Send(note));
     }
 
-    /// A job is over here. What its procs have put can be asked for as long as it goes on elsewhere.
+    /// Handles the end of a job on this node. If any job spans several nodes, its facts and puts stay available until
+    /// the controller deregisters it.
     pub(super) fn on_clean(&mut self, now: Time, job: JobId) {
         if self.is_alone {
             self.forget(now, job);
@@ -339,7 +341,7 @@ impl Service {
         }
     }
 
-    /// The controller has answered.
+    /// Passes the controller's answer on to the client that asked.
     pub(super) fn on_answer(&mut self, now: Time, ticket: u64, answer: &[u8]) {
         let first = self.asked.keys().next().copied();
         let ticket = match first {
@@ -355,19 +357,19 @@ impl Service {
         self.reply(now, Ticket(ticket), answer);
     }
 
-    /// These procs wait for their debugger no longer.
+    /// Releases procs that wait for their debugger.
     pub(super) fn release(&mut self, now: Time, job: JobId, ranks: RankSet) {
         if let Some(nspace) = self.names.get(&job).cloned() {
             self.server.handle(now, Input::Release { nspace, ranks });
         }
     }
 
-    /// Answers a process that has pushed input to a job that has all of its ranks here.
+    /// Answers a process that pushed input to a job whose ranks are all on this node.
     pub(super) fn on_pushed(&mut self, now: Time, ticket: u64, result: PushResult) {
         self.reply(now, Ticket(ticket), Answer::Status(result.status()));
     }
 
-    /// Carries out what the server wants; gives what is to be done with a job.
+    /// Carries out the server's outputs, and returns the next action that a job is to carry out.
     pub(super) fn poll(&mut self, now: Time, out: &mut VecDeque<Output>) -> Option<Demand> {
         loop {
             out.extend(self.effects.drain(..));
@@ -387,7 +389,8 @@ impl Service {
                     };
                     self.demand(&proc, What::Say(stream, text));
                 }
-                // Whoever breaks the rules loses its connection and nothing else: what it makes of that is its business.
+                // A client that violates the protocol loses only its connection. What it does without one is up to the
+                // client.
                 FromServer::Refused { proc, error } => {
                     match proc.and_then(|proc| self.proc_id(&proc)) {
                         Some(ProcId { job, rank }) => self.closed.rank(now, job, rank, &error),
@@ -425,7 +428,8 @@ impl Service {
                             is_last,
                         }),
                     }),
-                    // By way of the controller even to ranks here, so that no push overtakes another one.
+                    // Send the push through the controller even for ranks on this node, so that pushes cannot overtake
+                    // each other.
                     Ok((job, ranks)) => {
                         self.asked.insert(ticket.0, Command::IofPush);
                         out.push_back(Output::Send(ToController::Push {
@@ -438,7 +442,7 @@ impl Service {
                     }
                     Err(status) => self.reply(now, ticket, Answer::Status(status)),
                 },
-                // That contact is lost decides nothing: the exit of the proc does.
+                // The loss of the connection decides nothing; the exit of the proc does.
                 FromServer::Lost { .. } => {}
                 FromServer::Event { event, elsewhere } => {
                     if event.status == Status::DEBUGGER_RELEASE {
@@ -461,7 +465,7 @@ impl Service {
         }
     }
 
-    /// The directory of a proc, which it is told of with the facts of its job.
+    /// Creates the temporary directory of a proc, whose path the proc learns from its job info.
     fn make_directory(&mut self, proc: &Proc, out: &mut VecDeque<Output>) {
         if let Some(session) = &self.config.session_dir
             && let Some(ProcId { job, rank }) = self.proc_id(proc)
@@ -472,14 +476,14 @@ impl Service {
         }
     }
 
-    /// Whether all ranks of a job are on this node.
+    /// Returns true if all ranks of the job are on this node.
     fn is_whole(&self, job: JobId) -> bool {
         let ranks = self.ranks.get(&job);
         ranks.is_some_and(|ranks| ranks.here.len() == ranks.size as usize)
     }
 
-    /// The job that input is for, which the sender must have spawned: what the job of a front reads comes from the front.
-    /// And its ranks.
+    /// Returns the job and the ranks for which input is meant. The sender must have spawned the job: the front's own
+    /// job gets its input from the front.
     fn readers(&self, from: &Proc, to: &[Proc]) -> Result<(JobId, RankSet), Status> {
         let first = to.first().ok_or(Status::BAD_PARAM)?;
         if to.iter().any(|proc| proc.nspace != first.nspace) {
@@ -494,7 +498,8 @@ impl Service {
         Ok((job, ranks.remove(&job).unwrap_or_default()))
     }
 
-    /// A tool lets procs go: the controller is told, which then lets go those that are held.
+    /// Handles a tool's request to release procs. The controller gets the request, and then releases those that are
+    /// held.
     fn released(&mut self, event: &Event) {
         let named = event
             .infos
@@ -507,20 +512,20 @@ impl Service {
             (None, Range::NAMESPACE) => {
                 self.ranks_of([&Proc::all(event.source.nspace.clone())].into_iter())
             }
-            // Whoever says nothing about it means everybody.
+            // A request without a range means all procs.
             (None, _) => {
                 let all: Vec<Proc> = self.jobs.keys().cloned().map(Proc::all).collect();
                 self.ranks_of(all.iter())
             }
         };
-        // They may be on other nodes, and none of them here.
+        // The procs may be on other nodes only.
         for (job, ranks) in ranks {
             let released = ToController::Released { job, ranks };
             self.effects.push_back(Output::Send(released));
         }
     }
 
-    /// The ranks that some names stand for, by job, as far as there are such.
+    /// Returns the existing ranks that the given names refer to, by job.
     fn ranks_of<'a>(&self, procs: impl Iterator<Item = &'a Proc>) -> BTreeMap<JobId, RankSet> {
         let mut ranks: BTreeMap<JobId, Vec<Rank>> = BTreeMap::new();
         let mut whole: BTreeMap<JobId, RankSet> = BTreeMap::new();
@@ -562,10 +567,10 @@ impl Service {
                     message.map_or_else(String::new, |text| text.to_string_lossy().into_owned());
                 let whole = procs.is_empty() || procs.contains(&Proc::all(from.nspace.clone()));
                 if !whole && procs.iter().any(|proc| proc.nspace != from.nspace) {
-                    // The procs of another job are not the caller's.
+                    // A proc may not end procs of another job.
                     return self.reply(now, ticket, Answer::Status(Status::NO_PERMISSIONS));
                 }
-                // The caller waits for the answer, and gets it before anybody is ended.
+                // The caller waits for the answer, so it must get it before any proc is ended.
                 self.reply(now, ticket, Answer::Status(Status::SUCCESS));
                 let some = || self.ranks_of(procs.iter()).remove(&proc.job);
                 let ranks = (!whole).then(|| some().unwrap_or_default());
@@ -649,7 +654,7 @@ impl Service {
         }
     }
 
-    /// Sends a signal to procs of the caller's job: others are not the caller's.
+    /// Sends a signal to procs of the caller's job. Procs of other jobs are refused.
     fn signal(&mut self, from: &Proc, targets: &[Proc], signal: Signal) -> Status {
         if targets.iter().any(|target| target.nspace != from.nspace) {
             return Status::NO_PERMISSIONS;
@@ -698,7 +703,7 @@ fn job_dir(session: &OsString, job: JobId) -> OsString {
     path
 }
 
-/// The exit code that an abort asks for: never success.
+/// Returns the exit code that an abort requests; never 0.
 fn exit_code(status: Status) -> u8 {
     match u8::try_from(status.0 & 0xff) {
         Ok(0) | Err(_) => 1,
@@ -706,7 +711,7 @@ fn exit_code(status: Status) -> u8 {
     }
 }
 
-/// A name for PMIx, as long as it may be: ours are shorter.
+/// Converts a name to an nspace. Longer names than PMIx allows are cut; ours are shorter.
 fn name(text: &str) -> Nspace {
     let end = text
         .char_indices()

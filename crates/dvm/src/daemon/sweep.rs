@@ -1,12 +1,13 @@
-//! Ending what procs have left behind: processes that put themselves into other groups and sessions, or whose parents
-//! have ended. They are found because the daemon's process adopts every orphan below it.
+//! Ending the processes that procs have left behind: processes that moved to another process group or session, or whose
+//! parents have exited. We can find them because the daemon's process is a subreaper, which adopts every orphaned
+//! descendant.
 //!
-//! | stage | swept: none | swept: some | a stray exited | deadline |
+//! | stage | sweep found none | sweep found some | a stray exited | deadline |
 //! |---|---|---|---|---|
 //! | `Idle` | – | – | – | – |
-//! | `Counting` | `Clean` | TERM → `Asking` (or KILL → `Killing`) | count again | – |
-//! | `Asking` | said → `Clean` | – | count again | KILL → `Killing` |
-//! | `Killing` | said → `Clean` | – | KILL again (there may be new ones) | said, with those that are *left* → `Clean` |
+//! | `Counting` | → `Clean` | SIGTERM → `Asking` (or SIGKILL → `Killing`) | count again | – |
+//! | `Asking` | report → `Clean` | – | count again | SIGKILL → `Killing` |
+//! | `Killing` | report → `Clean` | – | SIGKILL again (there may be new ones) | report, with the survivors as *stuck* → `Clean` |
 //! | `Clean` | – | – | – | – |
 
 use std::{collections::BTreeSet, time::Duration};
@@ -15,10 +16,11 @@ use base::{Signal, Time};
 
 use crate::planted::{self, Bug};
 
-/// What is left behind gets this long after SIGTERM at the most, for its rank has gone already.
+/// Maximum grace of a process that was left behind. It is short because the rank that started it has already ended.
 pub(super) const ASK_MAX: Duration = Duration::from_secs(1);
 
-/// A process that SIGKILL has not ended after this time sleeps in the kernel; it is named, and we go.
+/// Maximum time to wait for a process to exit after SIGKILL. After that it must be blocked in the kernel: we report its
+/// pid and abandon it.
 pub(super) const KILL_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +32,13 @@ pub(super) enum Stage {
     Clean,
 }
 
-/// What a step asks for.
+/// An action that a step of the sweep requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
     Sweep(Option<Signal>),
-    /// Say that so many were left behind and ended, and that these could not be: SIGKILL has not ended the former, and we may
-    /// not signal the latter.
+    /// Report the sweep: `ended` processes were left behind and have been ended. Those in `stuck` survived SIGKILL, and
+    /// those in `not_permitted` we may not signal.
     Report {
         ended: u32,
         stuck: Vec<i32>,
@@ -44,7 +46,7 @@ pub(super) enum Action {
     },
 }
 
-/// How hard the sweep begins.
+/// The signal with which the sweep begins: SIGTERM for `Ask`, SIGKILL for `Kill`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     Ask { grace: Duration },
@@ -56,9 +58,9 @@ pub(super) struct Sweep {
     stage: Stage,
     manner: Manner,
     left: Vec<i32>,
-    /// Those of them that we may not signal.
+    /// The pids in `left` that we may not signal.
     not_permitted: BTreeSet<i32>,
-    /// How many there were at first.
+    /// Number of processes that were found when the sweep began to signal them.
     found: usize,
 }
 
@@ -126,7 +128,7 @@ impl Sweep {
         }
     }
 
-    /// It is over: what it came to.
+    /// Completes the sweep, and returns the report unless no processes were found.
     fn report(&mut self) -> Action {
         self.stage = Stage::Clean;
         if self.found == 0 {
@@ -152,7 +154,7 @@ impl Sweep {
         }
     }
 
-    /// Kill at once what is being asked politely.
+    /// Escalates: kills the processes that are still in their grace.
     pub(super) fn harden(&mut self, now: Time) -> Action {
         self.manner = Manner::Kill;
         match self.stage {

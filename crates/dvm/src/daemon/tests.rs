@@ -1,4 +1,4 @@
-//! A daemon and a job for the tests of its modules.
+//! Helpers that build a daemon and a job, for the tests of its submodules.
 
 use base::{JobId, NodeId, Topology};
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// A daemon that serves PMIx.
+/// Creates a daemon that serves PMIx, on node 0.
 pub(super) fn daemon() -> Daemon {
     daemon_of(0, "node")
 }
@@ -33,18 +33,18 @@ pub(super) fn daemon_of(node: u32, host: &str) -> Daemon {
     })
 }
 
-/// A job of ranks of one app on the one node, which write to nobody.
+/// Creates a job with one app on a single node, whose output is discarded.
 pub(super) fn launch(number: u32, ranks: u32) -> Launch {
     launch_of(number, &[ranks], &["node"])
 }
 
-/// A job of apps of so many ranks on nodes with four slots each, which are filled one after the other. A node without a
-/// name is not used.
+/// Creates a job with `apps` of the given numbers of ranks, on nodes with four slots each that are filled in order. A
+/// node with an empty name is not used.
 pub(super) fn launch_of(number: u32, apps: &[u32], hosts: &[&str]) -> Launch {
     launch_bound(number, apps, hosts, BindTarget::None)
 }
 
-/// The same, with ranks that are bound.
+/// Creates a job like [`launch_of`], with ranks bound to `bind_to`.
 pub(super) fn launch_bound(
     number: u32,
     apps: &[u32],
@@ -128,7 +128,7 @@ pub(super) fn launch_bound(
     }
 }
 
-/// The same job beside so many procs of others, which run, on every node.
+/// Returns the same job, on nodes that each already have `others` procs of other jobs.
 pub(super) fn beside(launch: Launch, others: u32) -> Launch {
     let nodes = launch.nodes.iter().cloned().map(|node| LaunchNode {
         load: NodeLoad {

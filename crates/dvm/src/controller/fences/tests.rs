@@ -1,4 +1,4 @@
-//! Fences of PMI over three nodes.
+//! Tests of PMI fences over three nodes.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn words(outputs: Vec<ControllerOutput>) -> String {
     })
 }
 
-/// The ranks of a node are in a fence of all.
+/// Sends the share of a node whose ranks have all entered a fence of the whole job.
 fn share(world: &mut World, node: u32, number: u32) -> String {
     let news = FenceNews::Share {
         number,
@@ -53,7 +53,7 @@ fn ranks_that_come_no_more() {
     let left = ToController::FencesLeft { job: JOB };
     insta::assert_snapshot!(words(world.says(1, left)), @"1: awaited for 0");
     insta::assert_snapshot!(says(&mut world, 1, FenceNews::Declined { gather: 0 }), @"0: number 0: broken");
-    // So it is with the next one.
+    // The next fence goes the same way.
     insta::assert_snapshot!(share(&mut world, 2, 0), @"1: awaited for 1");
 }
 
@@ -66,8 +66,8 @@ fn a_share_is_taken_back() {
 }
 
 proptest! {
-    /// Whatever the order in which nodes come, and whichever is lost in the end: every share is answered once, in its
-    /// order, with the shares of the same number.
+    /// In any order of arrivals, and whichever node is lost in the end, every share is answered exactly once. The
+    /// answers keep the order of the shares, and have the shares with the same number.
     #[test]
     fn every_share_is_answered_once(
         order in prop::collection::vec(0..NODES, 0..60),

@@ -1,4 +1,4 @@
-//! Two fronts of one controller, and one that only asks.
+//! Tests with two fronts of one controller, and a third one that has no job.
 
 use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal};
 use bytes::Bytes;
@@ -17,13 +17,13 @@ use crate::{
     stdio,
 };
 
-/// The front of the second job.
+/// The front that has submitted the second job.
 const OTHER: FrontId = FrontId(1);
 const OTHER_JOB: JobId = JobId(2);
 /// A front without a job.
 const ASKER: FrontId = FrontId(2);
 
-/// A world with a second front, whose job has ranks on the first two nodes, reads its input and is held.
+/// Creates a world with a second front. Its job has ranks on the first two nodes, reads input and is held.
 fn world() -> World {
     let mut world = World::new();
     world.connects(OTHER, 78);
@@ -41,7 +41,7 @@ fn world() -> World {
     world
 }
 
-/// What comes of something, as far as it matters here.
+/// Formats the outputs that matter for these tests.
 fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
     let daemon = |message| match message {
         ToDaemon::OutputCredit { job, bytes, .. } => Some(format!("job {job}: credit {bytes}")),
@@ -113,7 +113,7 @@ fn credit(job: JobId, node: u32, bytes: u64) -> FromFront {
     })
 }
 
-/// Every rank of a job ends well, on the nodes below `nodes`, each with the rank of its number.
+/// Ends every rank of a job with code 0. Rank N runs on node N, for all N below `nodes`.
 fn ends(world: &mut World, job: JobId, nodes: u32) -> Vec<String> {
     let mut said = Vec::new();
     for node in 0..nodes {
@@ -137,7 +137,7 @@ fn each_front_has_output_and_credit_of_its_own() {
     let mut said = words(world.says(0, output(JOB, 100)));
     said.extend(words(world.says(0, output(OTHER_JOB, 200))));
     said.extend(words(world.says(1, output(OTHER_JOB, 300))));
-    // More than it owes, for what it does not have, and for the job of another.
+    // Credit beyond the uncredited output, credit when there is none, and credit for the job of another front.
     said.extend(words(world.hears(OTHER, credit(OTHER_JOB, 1, 10_000))));
     said.extend(words(world.hears(OTHER, credit(OTHER_JOB, 1, 1))));
     said.extend(words(world.hears(OTHER, credit(JOB, 0, 100))));
@@ -203,7 +203,7 @@ fn the_end_of_one_job_is_the_end_of_its_front_alone() {
     let end = FromFront::End(EndReason::OutputLost);
     let mut said = words(world.hears(OTHER, end));
     said.extend(ends(&mut world, OTHER_JOB, 2));
-    // What comes later is nobody's.
+    // Later inputs for this front are ignored.
     said.extend(words(world.hears(OTHER, credit(OTHER_JOB, 0, 1))));
     said.extend(words(world.handle(ControllerInput::FrontLost(OTHER))));
     assert!(!world.controller.is_idle());
@@ -277,7 +277,7 @@ fn a_front_has_one_job() {
     node 1: job 2: end
     front 1: finished
     ");
-    // It is dismissed once, however much it still says.
+    // The front is disconnected once, whatever it still sends.
     assert_eq!(words(world.hears(OTHER, second())), [""; 0]);
     assert_eq!(words(world.hears(OTHER, FromFront::Holds)), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! The input of a job: from its front, or from the procs that have spawned it, to the nodes whose ranks read it.
+//! The input of a job, from its front to the nodes whose ranks read it, and its end.
 
 use base::NodeId;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Job {
-    /// Input from its front. Returns false, and passes nothing on, if it is more than the front may send.
+    /// Forwards input from the front. Returns false, and forwards nothing, if it exceeds the front's credit.
     pub(in crate::controller) fn on_input(&mut self, bytes: &Bytes) -> bool {
         let taken = self.input_taken.saturating_add(bytes.len() as u64);
         if taken > self.input_given {
@@ -24,19 +24,20 @@ impl Job {
         true
     }
 
-    /// The front has no more input.
+    /// Forwards EOF from the front.
     pub(in crate::controller) fn on_input_end(&mut self) {
         self.each_reader(|job| ToDaemon::StdinEof { job });
     }
 
-    /// Nobody is left who could push input to it.
+    /// Sends EOF to all ranks of a spawned job, because no process remains that could push input to it.
     pub(in crate::controller) fn end_pushed_input(&mut self) {
         self.each_node(|job| ToDaemon::StdinEof { job });
     }
 
-    /// A node has room for more input; `None`: nobody reads there. The front may send what the slowest node can take.
+    /// Adds a node's credit for input; `None` if its ranks read no more. The front gets credit for what the slowest
+    /// node can take.
     pub(in crate::controller) fn on_input_credit(&mut self, node: NodeId, bytes: Option<u64>) {
-        // What reads the input of a spawned job gives credit to its own node.
+        // Input of a spawned job is pushed, and so needs no credit from here.
         if !self.is_of_front() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The end of a job: when nothing is left of it, and what it came to.
+//! The end of a job: when it is settled, and its outcome.
 
 use base::RankSet;
 
@@ -6,11 +6,11 @@ use super::{Job, Phase};
 use crate::proto::{Cause, Note, Outcome, ToFront};
 
 impl Job {
-    /// Nothing of it runs, nothing of it is left, and no message about it will come.
+    /// Returns true if no process of the job remains and no further message about it will come.
     pub(in crate::controller) fn is_settled(&self) -> bool {
         match self.phase {
             Phase::Waiting | Phase::Over => false,
-            // Ended before it was launched: there is nothing to wait for.
+            // Ended before it was launched, so there are no processes to wait for.
             Phase::Ending if self.shares.is_empty() => true,
             Phase::Launching | Phase::Running | Phase::Ending => {
                 self.settled.len() == self.size as usize
@@ -19,12 +19,12 @@ impl Job {
         }
     }
 
-    /// Every rank has ended, was never started, or cannot be ended.
+    /// Returns true if every rank has ended, was never started, or cannot be ended.
     pub(in crate::controller) fn has_no_rank_left(&self) -> bool {
         self.settled.len() == self.size as usize
     }
 
-    /// It is over: returns how it ended.
+    /// Marks the job as over, and returns its outcome.
     pub(in crate::controller) fn finish(&mut self) -> Outcome {
         self.phase = Phase::Over;
         let leaky = std::mem::take(&mut self.leaky);

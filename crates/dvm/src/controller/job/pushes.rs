@@ -1,7 +1,7 @@
 //! Input that a process pushes by PMIx to ranks on several nodes.
 //!
-//! Each node that has some of the ranks gets the bytes and answers when it has taken them. The push is answered when all of
-//! these nodes have answered, are clean or are lost.
+//! Each node that has some of the ranks gets the bytes, and answers when it has taken them. The push is answered when
+//! all of these nodes have answered, are clean or are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use crate::{
     proto::{PushResult, ToDaemon},
 };
 
-/// Pushes to one job that wait for an answer. The next one is answered with OUT_OF_RESOURCE.
+/// Maximum number of pushes to one job that wait for an answer. A further push is answered with [`PushResult::Full`].
 pub(super) const MAX_PUSHES: usize = 64;
 
-/// The pushes that wait for nodes, by number.
+/// Pushes that wait for answers from nodes, by push number.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
     next: u64,
@@ -27,14 +27,14 @@ pub(super) struct Pushes {
 #[derive(Debug)]
 struct Waiting {
     asker: Asker,
-    /// Nodes that have not answered.
+    /// Nodes that have yet to answer.
     nodes: BTreeSet<NodeId>,
     /// The best result so far.
     result: PushResult,
 }
 
 impl Job {
-    /// Sends what was pushed to the nodes of these ranks.
+    /// Sends pushed input to the nodes of these ranks.
     pub(in crate::controller) fn push(
         &mut self,
         asker: Asker,
@@ -77,7 +77,7 @@ impl Job {
         }
     }
 
-    /// A node has answered a push.
+    /// Handles a node's answer to a push.
     pub(in crate::controller) fn on_pushed(
         &mut self,
         node: NodeId,
@@ -97,7 +97,7 @@ impl Job {
         }
     }
 
-    /// A node is clean or lost: it answers no push any more.
+    /// Closes the pushes to a node that is clean or lost, because it will not answer them.
     pub(super) fn end_pushes_to(&mut self, node: NodeId) {
         let numbers: Vec<u64> = self.pushes.waiting.keys().copied().collect();
         for number in numbers {

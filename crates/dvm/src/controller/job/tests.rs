@@ -1,4 +1,4 @@
-//! What a process of one node wants of ranks on others: signals, and input that it pushes.
+//! Tests of requests by a process on one node about ranks on others: signals, and pushed input.
 
 use base::{RankSet, Signal};
 use bytes::Bytes;
@@ -71,7 +71,7 @@ fn a_push_is_answered_when_all_nodes_have_answered() {
     0: push 0 to 0: b"words", last false
     1: push 0 to 1: b"words", last false
     "#);
-    // A second answer of the same node counts for nothing.
+    // A second answer from the same node is ignored.
     assert_eq!(pushed(&mut world, 0, 0, PushResult::Unread), "");
     assert_eq!(pushed(&mut world, 0, 0, PushResult::Taken), "");
     insta::assert_snapshot!(pushed(&mut world, 1, 0, PushResult::Taken), @"2: 7 is SUCCESS (0)");

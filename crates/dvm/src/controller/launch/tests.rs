@@ -1,4 +1,4 @@
-//! Daemons that say hello.
+//! Tests of the `Hello` of daemons.
 
 use base::NodeId;
 
@@ -10,7 +10,7 @@ use crate::{
     proto::{ToController, ToDaemon, ToFront, VERSION},
 };
 
-/// What comes of it, as far as it matters here.
+/// Formats the outputs that matter for these tests.
 fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
     let one = |output| match output {
         ControllerOutput::Daemon(node, ToDaemon::Launch(launch)) => {
@@ -60,7 +60,7 @@ fn a_daemon_of_another_version_is_refused_with_the_job() {
     insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 2, theirs: 3 }"#);
 }
 
-/// It is there already, whatever it says of itself now: the job goes on.
+/// The daemon is connected already, so the job goes on whatever a second `Hello` contains.
 #[test]
 fn a_second_hello_is_ignored() {
     let mut world = World::new();
@@ -90,7 +90,7 @@ fn a_second_hello_is_ignored() {
     assert_eq!(world.controller.nodes[&NodeId(1)].host, "n1");
 }
 
-/// A job that runs is not refused because a daemon comes late that cannot take part in the next one.
+/// A daemon of another version, which cannot take part in later jobs, does not cause a running job to be refused.
 #[test]
 fn another_version_does_not_end_what_runs() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! What one server says to another, by way of the controller.
+//! Tests of messages between PMIx servers by way of the controller.
 
 use base::NodeId;
 use bytes::Bytes;
@@ -42,7 +42,7 @@ fn words(outputs: Vec<ControllerOutput>) -> String {
     })
 }
 
-/// A node has its members in a collective of all nodes.
+/// Sends the share of a node whose members have all called a collective of all nodes.
 fn share(world: &mut World, node: u32, ticket: u64) -> String {
     let message = FromServer::Gather {
         ticket,
@@ -53,7 +53,7 @@ fn share(world: &mut World, node: u32, ticket: u64) -> String {
     says(world, node, message)
 }
 
-/// A name that says nothing: members that have called must be there when it is done.
+/// Returns an id that does not decode as a collective, so that it fails if a member is lost after it has called.
 const fn id() -> Bytes {
     Bytes::from_static(b"name")
 }
@@ -66,7 +66,7 @@ fn ask(ticket: u64, node: u32) -> FromServer {
     }
 }
 
-/// An answer for node 0.
+/// Returns an answer for node 0.
 fn told(ticket: u64) -> FromServer {
     FromServer::Told {
         node: NodeId(0),
@@ -80,7 +80,7 @@ fn everybody_gets_the_shares_of_all() {
     let mut world = World::new();
     assert_eq!(share(&mut world, 2, 7), "");
     assert_eq!(share(&mut world, 0, 5), "");
-    // It was sent before the others have come: it belongs to the next one.
+    // This share is sent before the collective is complete, so it belongs to the next one.
     assert_eq!(share(&mut world, 0, 6), "");
     insta::assert_snapshot!(share(&mut world, 1, 0), @"
     0: gathered for 5: 0 share 5, 1 share 0, 2 share 7
@@ -135,7 +135,7 @@ fn where_members_have_gone_they_are_asked_about_what_waits_for_them() {
         result: Err(Status::LOST_CONNECTION.0),
     };
     insta::assert_snapshot!(says(&mut world, 1, declined(0)), @"0: gathered for 1: error -61");
-    // So it is about the next one, as soon as that begins.
+    // The next collective is asked about as soon as it begins.
     insta::assert_snapshot!(share(&mut world, 2, 2), @"1: awaited for 1");
     insta::assert_snapshot!(says(&mut world, 1, declined(1)), @"2: gathered for 2: error -61");
 }
@@ -145,7 +145,7 @@ fn questions_are_carried_to_the_node_and_back() {
     let mut world = World::new();
     insta::assert_snapshot!(says(&mut world, 0, ask(1, 2)), @"2: 0 asks 1");
     insta::assert_snapshot!(says(&mut world, 0, ask(2, 1)), @"1: 0 asks 2");
-    // It was not asked.
+    // Node 1 was not asked.
     assert_eq!(says(&mut world, 1, told(1)), "");
     insta::assert_snapshot!(says(&mut world, 2, told(1)), @r#"0: 1 is Ok(b"!")"#);
     assert_eq!(says(&mut world, 2, told(1)), "");
@@ -165,14 +165,14 @@ fn a_question_that_nobody_asks_any_more() {
         ticket: 1,
         node: NodeId(node),
     };
-    // That is another one.
+    // These do not match the open question.
     assert_eq!(says(&mut world, 0, over(1)), "");
     assert_eq!(says(&mut world, 1, over(2)), "");
     insta::assert_snapshot!(says(&mut world, 0, over(2)), @"2: 0 asks 1 no longer");
     assert_eq!(says(&mut world, 0, over(2)), "");
-    // The answer was on its way.
+    // A late answer, which was already in flight, is dropped.
     assert_eq!(says(&mut world, 2, told(1)), "");
-    // Nor does a node that is lost.
+    // A lost node's questions are cancelled, too.
     says(&mut world, 0, ask(3, 2));
     insta::assert_snapshot!(words(world.lose(0)), @"
     1: Watch

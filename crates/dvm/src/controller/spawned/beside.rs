@@ -1,4 +1,4 @@
-//! Spawned procs that are to run where others run: `PMIX_COLOCATE_PROCS` and how many of them for each.
+//! Colocation of spawned procs with other procs: `PMIX_COLOCATE_PROCS`, and the number of new procs per proc or node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use super::{
     find,
 };
 
-/// Where the procs of a spawned job run because others do, and how many there are of each program.
+/// Hosts for the procs of a spawned job, from those it is colocated with. `count` is the number of procs per app, if
+/// requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Beside {
     pub(super) hosts: HostList,
@@ -21,7 +22,7 @@ pub(super) struct Beside {
 }
 
 impl Controller {
-    /// Beside which procs the new ones are to run, and how many there are to be of each program, where a spawn says so.
+    /// Evaluates the colocation directives of a spawn request; `None` if it has none.
     pub(super) fn beside(
         &self,
         infos: &[Info],
@@ -88,7 +89,7 @@ impl Controller {
         }))
     }
 
-    /// The job that has a name in PMIx.
+    /// Returns the job with the given PMIx nspace.
     fn job_called(&self, nspace: &Nspace) -> Option<&Job> {
         let number = nspace.as_c_str().to_str().ok()?.rsplit_once('@')?.1;
         let job = self.jobs.get(&JobId(number.parse().ok()?))?;

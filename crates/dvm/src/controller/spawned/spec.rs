@@ -1,4 +1,5 @@
-//! What a job is that a proc spawns: its programs, directives and the spawner's own job, as one [`JobSpec`].
+//! The specification of a spawned job: its programs, the directives, and defaults from the spawner's own job, as one
+//! [`JobSpec`].
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -19,7 +20,7 @@ use crate::{
     spec::{App, FrontInput, HoldAt, HoldPlan, JobSpec, StdinTarget},
 };
 
-/// What a job is, of which a proc of another job has said the programs.
+/// Builds the specification of a job from the programs and directives of a spawn request.
 pub(super) fn spec(
     here: &LocalNames,
     spawner: &JobSpec,
@@ -35,7 +36,7 @@ pub(super) fn spec(
     let base = spawner.apps.first().ok_or(Status::BAD_PARAM)?;
     let mut request = place::Request {
         oversubscribe: Oversubscribe::Allow,
-        // The procs of the spawner are there already: to bind to cores that they are bound to would slow down both.
+        // The spawner's procs keep running: binding to the same cores would slow down both.
         bind_to: Some(BindTarget::None.into()),
         ..place::Request::default()
     };
@@ -52,7 +53,7 @@ pub(super) fn spec(
     let held: Vec<Info> = apps.iter().flat_map(|app| app.info.clone()).collect();
     for app in apps {
         let most = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
-        // With so many for each of the others the number of procs follows; what is said besides can only lower it.
+        // Colocation determines the number of procs; `maxprocs` can only lower it.
         let count = match beside.as_ref().and_then(|beside| beside.count) {
             Some(count) if most == 0 => count,
             Some(count) => count.min(most),
@@ -61,7 +62,7 @@ pub(super) fn spec(
         let nodes = match (&beside, hosts(here, infos, &app)?) {
             (None, said) => said,
             (Some(beside), None) => Some(beside.hosts.clone()),
-            // Two answers to one question.
+            // Colocation and a host list contradict each other.
             (Some(_), Some(_)) => return Err(Status::BAD_PARAM),
         };
         request.apps.push(AppRequest {
@@ -78,9 +79,9 @@ pub(super) fn spec(
         stdin: input(infos)?,
         stdio: crate::spec::StdioPlan {
             pty: None,
-            // It is pushed by processes, and not what the front reads.
+            // Input comes from processes that push it, and not from the front.
             input: FrontInput::Readable,
-            // The spawner's procs write to the same files.
+            // The spawner's procs may write to the same files, so do not truncate them.
             open: crate::spec::OpenMode::Append,
             ..spawner.stdio.clone()
         },
@@ -96,7 +97,7 @@ pub(super) fn spec(
     })
 }
 
-/// Output that the spawner wants to have.
+/// Returns the output streams that the spawner wants forwarded to itself.
 pub(super) fn forwarded(infos: &[Info]) -> Vec<Stream> {
     let wants = |key| find(infos, key).is_some_and(Value::is_set);
     let streams = [
@@ -107,7 +108,7 @@ pub(super) fn forwarded(infos: &[Info]) -> Vec<Stream> {
     wanted.map(|(stream, _)| stream).collect()
 }
 
-/// What the key-value space of a job begins with that was spawned by PMI.
+/// Returns the initial key-value pairs of a job that was spawned by PMI; `None` if it was spawned otherwise.
 pub(super) fn preput(infos: &[Info]) -> Option<Vec<(String, String)>> {
     let pairs = find(infos, keys::PMI_PREPUT)?.as_infos()?;
     let pairs = pairs.into_iter().filter_map(|info| {
@@ -118,7 +119,7 @@ pub(super) fn preput(infos: &[Info]) -> Option<Vec<(String, String)>> {
     Some(pairs.collect())
 }
 
-/// Which ranks read what is pushed to the job. To forward the input and not to say to whom means the first rank.
+/// Returns the ranks that read pushed input. If input is forwarded without a target, that is rank 0.
 pub(super) fn input(infos: &[Info]) -> Result<StdinTarget, Status> {
     let forwarded = find(infos, keys::FWD_STDIN);
     let directive = find(infos, keys::STDIN_TARGET).or(forwarded);
@@ -136,7 +137,7 @@ pub(super) fn input(infos: &[Info]) -> Result<StdinTarget, Status> {
     }
 }
 
-/// Where the ranks are held, as a debugger that spawns them says.
+/// Returns the holding point of the ranks, from the directives of a debugger that spawns them.
 fn hold(job: &[Info], apps: &[Info]) -> Result<HoldPlan, Status> {
     let places = [
         (keys::STOP_ON_EXEC, HoldAt::Exec),
@@ -160,7 +161,7 @@ fn hold(job: &[Info], apps: &[Info]) -> Result<HoldPlan, Status> {
     Ok(HoldPlan::NOWHERE)
 }
 
-/// The nodes that the spawner wants, if it has said any; it may call its own `localhost`.
+/// Returns the nodes that the spawner requests, if any. It may call its own node `localhost`.
 fn hosts(here: &LocalNames, job: &[Info], app: &SpawnedApp) -> Result<Option<HostList>, Status> {
     let said = find(&app.info, keys::HOST).or_else(|| find(job, keys::HOST));
     let Some(text) = said.and_then(Value::as_text) else {
@@ -171,11 +172,11 @@ fn hosts(here: &LocalNames, job: &[Info], app: &SpawnedApp) -> Result<Option<Hos
     Ok(Some(list.iter().map(|name| here.canonical(name)).collect()))
 }
 
-/// One program, in the environment of the spawner and with what the spawner adds.
+/// Builds one program, in the environment of the spawner's first app with the request's changes.
 pub(super) fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, Status> {
     let os = |text: &CString| OsStr::from_bytes(text.as_bytes()).to_os_string();
     let mut argv = app.argv.iter().flatten().map(os);
-    // libpmix sends the name of the program twice, but a caller may leave either away.
+    // libpmix sends the name of the program both as the command and as `argv[0]`, but a caller may omit either.
     let first = argv.next();
     let program = app
         .command
@@ -235,7 +236,7 @@ pub(super) fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, 
             program = below.into_os_string();
         }
     }
-    // Open MPI's launcher looks in the working directory last; Hydra does not.
+    // Open MPI's launcher searches the working directory last; Hydra does not search it.
     let is_there = search.as_bytes().ends_with(b":.");
     if find(job, keys::PMI_PREPUT).is_none() && !is_there {
         search.push(":.");
@@ -251,7 +252,7 @@ pub(super) fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, 
     })
 }
 
-/// Changes one variable as the directive says.
+/// Applies one directive to an environment variable.
 fn change(env: &mut Vec<(OsString, OsString)>, info: &Info, envar: &Envar) {
     let Some(name) = &envar.name else { return };
     let name = OsStr::from_bytes(name.as_bytes());

@@ -1,4 +1,4 @@
-//! What a spawned job is made of, and whose end ends it.
+//! Tests of spawned jobs: their specification, and which jobs end together.
 
 use base::{NodeId, Rank, Topology};
 use pmix::{pmi, value::Envar};
@@ -134,7 +134,7 @@ struct World {
 
 const NODE: NodeId = NodeId(0);
 const FRONT: FrontId = FrontId(0);
-/// The job of the front.
+/// The job that the front has submitted.
 const FIRST: JobId = JobId(1);
 
 fn ended(job: JobId, status: ExitStatus, ranks: RankSet) -> ToController {
@@ -200,7 +200,7 @@ impl World {
         });
     }
 
-    /// A rank of a job asks by PMI for another one; its ranks are started.
+    /// Sends a rank's spawn request by PMI, and reports the ranks of the new job as started.
     fn spawn(&mut self, by: JobId, spawn: pmi::Spawn) -> JobId {
         self.number += 1;
         let count = spawn.apps[0].count;
@@ -222,7 +222,7 @@ impl World {
         id
     }
 
-    /// The last job that a daemon was told to launch.
+    /// Returns the last launch that was sent to a daemon.
     fn launch(&self) -> Launch {
         let launches = self.outputs.iter().rev().filter_map(|output| match output {
             ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) => Some(launch),
@@ -231,7 +231,7 @@ impl World {
         Launch::clone(launches.into_iter().next().unwrap())
     }
 
-    /// What the last answer to a spawn says.
+    /// Decodes the last answer to a spawn request.
     fn reply(&self) -> Option<pmi::Reply> {
         self.outputs.iter().rev().find_map(|output| match output {
             ControllerOutput::Daemon(_, ToDaemon::Answer { answer, .. }) => {
@@ -241,7 +241,7 @@ impl World {
         })
     }
 
-    /// The jobs that daemons were told to end.
+    /// Returns the jobs that daemons were told to end.
     fn ended(&self) -> Vec<u32> {
         let ended = self.outputs.iter().filter_map(|output| match output {
             ControllerOutput::Daemon(_, ToDaemon::End { job, .. }) => Some(job.0),
@@ -250,7 +250,7 @@ impl World {
         ended.collect()
     }
 
-    /// Every rank of a job is gone.
+    /// Ends every rank of a job with code 0, and reports the job as clean.
     fn gone(&mut self, job: JobId, ranks: u32) {
         self.daemon(ended(job, ExitStatus::SUCCESS, RankSet::range(0..ranks)));
         self.daemon(ToController::Clean { job });
@@ -449,8 +449,8 @@ fn a_program_that_cannot_be_started_is_an_answer_and_nothing_else() {
     assert_eq!(world.ended(), [2]);
 }
 
-/// How many ranks a spawn that asks by PMIx gets, or why none: rank 0 of the job of the front asks, which has spawned a job
-/// of two before.
+/// Returns the number of ranks that a spawn by PMIx gets, or the status if it is refused. Rank 0 of the front's job
+/// sends the request, after it has spawned a job of two ranks.
 fn spawned_with(infos: Vec<Info>, maxprocs: i32) -> Result<u32, Status> {
     let mut world = World::new(OnFailure::EndJob);
     world.spawn(FIRST, spawn(&[], &[]));
@@ -505,11 +505,11 @@ fn as_many_beside_others_as_is_said() {
         (vec![procs(&whole), per_proc(2)], 0, Ok(4)),
         (vec![procs(&other), per_proc(1)], 0, Ok(2)),
         (vec![procs(&whole), per_node(3)], 0, Ok(3)),
-        // So many at most, and so many where nothing else is said.
+        // `maxprocs` is an upper limit, and it is the number of procs if no colocation count is given.
         (vec![procs(&both), per_proc(3)], 4, Ok(4)),
         (vec![procs(&both)], 2, Ok(2)),
         (vec![procs(&both)], 0, Err(Status::JOB_FAILED_TO_MAP)),
-        // It must be said beside whom, once how many, and neither none nor nowhere.
+        // The procs to be colocated with are mandatory, only one count may be given, and it must not be 0.
         (vec![per_proc(1)], 2, bad),
         (vec![procs(&both), per_proc(1), per_node(1)], 0, bad),
         (vec![procs(&both), per_proc(0)], 2, bad),

@@ -1,4 +1,4 @@
-//! Who gets a copy of output.
+//! Tests of which nodes get a copy of output.
 
 use base::{ExitStatus, Rank, RankSet};
 use bytes::Bytes;

@@ -1,26 +1,27 @@
-//! Who takes part in PMI, and who has ended without having ever begun.
+//! Ranks that use PMI, and ranks that have exited without ever initializing it.
 //!
-//! A rank that ends well without a word to PMI is no failure: it may be no MPI program. But where others have begun, they wait
-//! for it: all ranks are in `MPI_COMM_WORLD`. Most libraries wait in a fence, and that is failed. MPICH 5 waits in memory that
-//! ranks share, where nobody can tell it. So the job is ended when this has lasted for [`ABSENCE_DELAY`].
+//! A rank that exits with code 0 without using PMI has not failed: it may not be an MPI program. But ranks that have
+//! initialized PMI wait for it, because all ranks are in `MPI_COMM_WORLD`. Most libraries wait in a fence, which we
+//! fail. MPICH 5 waits in shared memory, where we cannot notify it. We therefore end the job once this situation has
+//! lasted for [`ABSENCE_DELAY`].
 
 use std::{collections::BTreeSet, time::Duration};
 
 use base::{Rank, RankSet, Time};
 
-/// How long ranks may be inside of PMI when another one has ended outside: long enough for libraries to fail by
-/// themselves, who know more about it.
+/// How long ranks may be inside PMI after another rank has exited outside. Long enough for libraries to fail by
+/// themselves, with more precise errors.
 pub(super) const ABSENCE_DELAY: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
-    /// Who has begun at some time.
+    /// Ranks that have ever initialized PMI.
     came: BTreeSet<Rank>,
-    /// Who has begun and has not finished.
+    /// Ranks that have initialized PMI and neither finalized it nor lost their connection.
     inside: BTreeSet<Rank>,
-    /// Who has ended without having begun.
+    /// Ranks that have exited with code 0 without initializing PMI.
     absent: RankSet,
-    /// When others have waited for them for too long.
+    /// Time at which others will have waited too long for the absent ranks; `None` if no rank waits.
     until: Option<Time>,
 }
 
@@ -31,13 +32,13 @@ impl Attendance {
         self.reconsider(now);
     }
 
-    /// A rank has finished, or its connection is gone.
+    /// Records that a rank has finalized, or that its connection is gone.
     pub(super) fn on_left(&mut self, now: Time, rank: Rank) {
         self.inside.remove(&rank);
         self.reconsider(now);
     }
 
-    /// A rank has ended with code 0.
+    /// Records that a rank has exited with code 0.
     pub(super) fn on_ended_well(&mut self, now: Time, rank: Rank) {
         if !self.came.contains(&rank) {
             self.absent.insert(rank);
@@ -53,12 +54,12 @@ impl Attendance {
         }
     }
 
-    /// When [`Self::overdue`] is to be asked.
+    /// Returns the time at which [`Self::overdue`] is due.
     pub(super) const fn deadline(&self) -> Option<Time> {
         self.until
     }
 
-    /// For whom others have waited too long. Said once.
+    /// Returns the ranks for which others have waited too long; at most once for each wait.
     pub(super) fn overdue(&mut self, now: Time) -> Option<RankSet> {
         self.until.take_if(|until| *until <= now)?;
         self.inside.clear();
@@ -86,7 +87,7 @@ mod tests {
         attendance.on_begun(ZERO, Rank(0));
         assert_eq!(attendance.deadline(), Some(ZERO + ABSENCE_DELAY));
         assert_eq!(overdue(&mut attendance), Some(RankSet::single(Rank(1))));
-        // Once.
+        // The absent ranks are returned only once.
         assert_eq!(attendance.overdue(ZERO + 2 * ABSENCE_DELAY), None);
     }
 
@@ -96,11 +97,11 @@ mod tests {
         for rank in [Rank(0), Rank(1)] {
             attendance.on_begun(ZERO, rank);
         }
-        // It came; that it left is no matter of this.
+        // Rank 1 did initialize PMI; its finalizing does not matter here.
         attendance.on_left(ZERO, Rank(1));
         attendance.on_ended_well(ZERO, Rank(1));
         assert_eq!(overdue(&mut attendance), None);
-        // The last one leaves in time.
+        // The last rank inside PMI finalizes before the deadline.
         attendance.on_ended_well(ZERO, Rank(2));
         attendance.on_left(ZERO, Rank(0));
         assert_eq!(overdue(&mut attendance), None);

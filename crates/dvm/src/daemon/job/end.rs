@@ -1,4 +1,4 @@
-//! How the procs of a job are ended, and what they leave behind after them.
+//! Ending the procs of a job, and sweeping the processes that they leave behind.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl LocalJob {
-    /// TERM now, KILL after the grace.
+    /// Sends SIGTERM now, and SIGKILL after the grace.
     pub(in crate::daemon) fn end(&mut self, now: Time, grace: Duration, out: &mut Out) {
         self.cancel_starts(now, out);
         if self.phase != Phase::Running {
@@ -28,13 +28,14 @@ impl LocalJob {
             kill_at: now + grace,
         };
         self.signal(Signal::TERM, out);
-        // A stopped process takes no SIGTERM until it is continued.
+        // A stopped process does not handle SIGTERM until it is continued.
         if !planted::is(Bug::ContAfterTermForgotten) {
             self.signal(Signal::CONT, out);
         }
     }
 
-    /// The controller is gone, and with it everybody who reads: the job ends within `grace`, whatever was granted before.
+    /// Ends the job within `grace`, even if it had been granted more. The controller is gone, and with it every reader
+    /// of output.
     pub(in crate::daemon) fn controller_lost(&mut self, now: Time, grace: Duration, out: &mut Out) {
         self.audience = Audience::Gone;
         for stream in Stream::BOTH {

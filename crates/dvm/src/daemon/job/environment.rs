@@ -1,4 +1,4 @@
-//! What a proc finds in its environment that procs of other ranks do not, or that says where our services are.
+//! Environment variables that differ by rank or that say where our services are.
 
 use std::ffi::OsString;
 
@@ -12,15 +12,17 @@ use crate::{
     spec::Family,
 };
 
-/// Open MPI 4 takes itself for a program that nobody has launched, whatever PMIx says, unless it is told of a daemon of its
-/// own launcher. It reads the name, which no process of a job has, and never calls the address, where nobody listens.
+/// Open MPI 4 believes that it was started without a launcher, whatever PMIx says, unless this variable names a daemon
+/// of its own launcher. It reads the name, which belongs to no process of a job. It never connects to the address,
+/// where no process listens.
 const OPEN_MPI_4: (&str, &str) = ("OMPI_MCA_orte_local_daemon_uri", "0.0;tcp://127.0.0.1:1");
 
-/// What Open MPI 5 learns by PMIx: ranks that wait should let others run, for there are more of them than CPUs.
+/// For Open MPI 4: waiting ranks should yield the CPU, because there are more ranks than CPUs. Open MPI 5 learns this
+/// by PMIx.
 const OPEN_MPI_4_YIELDS: &str = "OMPI_MCA_mpi_oversubscribe";
 
 impl LocalJob {
-    /// What a proc finds beside what its app has; these count where both have one.
+    /// Returns the variables of a proc that are added to those of its app, and override them.
     pub(super) fn variables(&self, rank: Rank, placed: &Placed) -> Vec<(String, OsString)> {
         let launch = &self.launch;
         let local_size = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
@@ -122,7 +124,7 @@ mod tests {
         spec::Family,
     };
 
-    /// What the last rank of a job finds.
+    /// Returns the environment of the last rank of a job.
     fn found(daemon: &mut Daemon, launch: Launch) -> String {
         let now = Time::ZERO;
         daemon.handle(now, Input::Message(ToDaemon::Launch(Arc::new(launch))));
@@ -219,7 +221,7 @@ mod tests {
         RALLY_RANK=1
         RALLY_SIZE=2
         ");
-        // Now there are five ranks for four slots, and the last one is the node's fifth.
+        // Now there are five ranks for four slots, and the last rank is the fifth on the node.
         let crowded = found(&mut daemon, beside(launch(2, 3), 2));
         for line in [
             "OMPI_COMM_WORLD_NODE_RANK=4",
@@ -234,7 +236,8 @@ mod tests {
 
     #[test]
     fn of_a_rank_on_another_node() {
-        // Two apps on two nodes of three, which others fill. The last node is the second one of the job.
+        // A job with two apps on two of three nodes, beside another job that fills them. The last node is the job's
+        // second node.
         let mut launch = launch_of(1, &[6, 2], &["", "n1", "n2"]);
         launch.variables = [Family::OpenMpi, Family::Slurm, Family::Torch].into();
         let found = found(&mut daemon_of(2, "n2"), beside(launch, 4));

@@ -1,4 +1,4 @@
-//! The process management interface of the procs, what they ask by it, and fences that cannot complete.
+//! PMI for the procs of a job: their requests, and fences that cannot complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,17 +18,17 @@ use crate::{
     spec::OnFailure,
 };
 
-/// Bytes of what the ranks here bring to one fence over several nodes, so that a frame holds it. When they have more, no
-/// fence can complete.
+/// Maximum bytes that the ranks of one node contribute to one fence across nodes, so that the share fits in a frame. If
+/// they have more, all fences fail.
 const MAX_SHARE: usize = 32 << 20;
 
-/// Fences of PMI in which the ranks of several nodes are.
+/// PMI fences that involve ranks of several nodes.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
-    /// Those for which the ranks here wait, by number.
+    /// Fences for which ranks on this node wait, by fence number.
     under_way: BTreeMap<u32, (FenceId, Fence)>,
     next: u32,
-    /// None can complete any more.
+    /// True once no fence can complete any more.
     failed: bool,
 }
 
@@ -39,7 +39,8 @@ enum Fence {
 }
 
 impl Gathers {
-    /// All ranks here that are in a fence have come: what the controller is told, unless it is too much.
+    /// Returns the message with this node's share of a fence, once all its local participants have entered. `None` if
+    /// the share is too large.
     fn share(
         &mut self,
         launch: &Launch,
@@ -66,7 +67,7 @@ impl Gathers {
     }
 }
 
-/// The nodes that have members of a group.
+/// Returns the nodes of a group's members; `None` for a group that is not a list of ranks.
 fn nodes_of(launch: &Launch, group: &pmi::Group) -> Option<Vec<NodeId>> {
     match &group.members {
         pmi::Members::World | pmi::Members::Node => None,
@@ -78,7 +79,7 @@ fn nodes_of(launch: &Launch, group: &pmi::Group) -> Option<Vec<NodeId>> {
     }
 }
 
-/// What all nodes have put, unless a share cannot be read.
+/// Merges the puts of all nodes. Returns `None` if a share cannot be decoded.
 fn merged(shares: &[(u32, Bytes)]) -> Option<Vec<(String, String)>> {
     let mut all = Vec::new();
     for (_, share) in shares {
@@ -106,7 +107,7 @@ impl LocalJob {
         self.fail_broken_fence(now, out);
     }
 
-    /// The shares of all nodes, or the word that some never come.
+    /// Completes a fence with the shares of all nodes, or fails it if some shares will never arrive.
     pub(in crate::daemon) fn on_gathered(
         &mut self,
         now: Time,
@@ -128,7 +129,7 @@ impl LocalJob {
         }
     }
 
-    /// No fence of the job can complete any more: its ranks are told, here and on all nodes.
+    /// Fails all fences of the job, which can no longer complete, for its ranks on all nodes.
     pub(super) fn fail_fences(&mut self, now: Time, out: &mut Out) {
         self.tell_pmi(now, pmi::Input::FenceFailed, out);
         if !std::mem::replace(&mut self.gathers.failed, true) {
@@ -136,7 +137,7 @@ impl LocalJob {
         }
     }
 
-    /// Ranks here come to no fence any more.
+    /// Withdraws from all fences in progress, and announces that ranks on this node will enter no more fences.
     pub(in crate::daemon) fn leave_fences(&mut self, out: &mut Out) {
         for (number, (id, _)) in std::mem::take(&mut self.gathers.under_way) {
             let news = FenceNews::Withdrawn { number };
@@ -149,12 +150,12 @@ impl LocalJob {
         }
     }
 
-    /// No rank here will ever come to a fence.
+    /// Returns true if no rank on this node will ever enter a fence.
     pub(in crate::daemon) const fn has_no_fences(&self) -> bool {
         self.gathers.failed
     }
 
-    /// The controller has answered what a proc had asked by PMI.
+    /// Handles the controller's answer to a request that a proc made by PMI.
     pub(in crate::daemon) fn on_answer(
         &mut self,
         now: Time,
@@ -169,12 +170,12 @@ impl LocalJob {
         }
     }
 
-    /// Does what a proc has asked for by PMIx.
+    /// Carries out a request that a proc made by PMIx.
     pub(in crate::daemon) fn on_demand(&mut self, now: Time, demand: Demand, out: &mut Out) {
         let Demand { proc, what } = demand;
         let (job, rank) = (proc.job, proc.rank);
         match what {
-            // What is held depends on the service as well.
+            // The caller handles this, because it also depends on the service.
             What::Ready => {}
             What::Begun => {
                 self.partings.on_begun(now, rank);
@@ -198,8 +199,8 @@ impl LocalJob {
                 }
                 self.signal_ranks(&ranks, signal, out);
             }
-            // Under the policy to go on only those are ended that were named. Otherwise the end of some is that of all,
-            // and the one who asked for it is its cause.
+            // If the policy is to continue, only the named ranks are ended. Otherwise the end of some ranks ends the
+            // job, and the requesting rank is the cause.
             What::Abort {
                 ranks: Some(ranks), ..
             } if self.launch.end.on_failure == OnFailure::Continue => {
@@ -217,8 +218,8 @@ impl LocalJob {
         }
     }
 
-    /// A fence that can never complete is failed when it is known how the proc ended that does not come: its own
-    /// failure, which ends the job, must not be hidden behind the errors of those that waited for it.
+    /// Fails a broken fence once the exit status of the ranks that are missing from it is known, or after a timeout. If
+    /// such a rank failed and thereby ends the job, the errors of the ranks that waited for it must not hide that.
     pub(super) fn fail_broken_fence(&mut self, now: Time, out: &mut Out) {
         let Some((lost, until)) = &self.fence_broken else {
             return;
@@ -242,7 +243,8 @@ impl LocalJob {
         }
     }
 
-    /// Those for whom others have waited too long are the cause of the job's end, unless others are to go on.
+    /// Reports ranks for which others have waited too long as the cause of the job's end, unless the policy is to
+    /// continue.
     pub(super) fn tell_absent(&mut self, now: Time, out: &mut Out) {
         let Some(ranks) = self.attendance.overdue(now) else {
             return;
@@ -255,7 +257,8 @@ impl LocalJob {
         }
     }
 
-    /// Those who have left others alone are the cause of the job's end, unless others are to go on.
+    /// Reports ranks that exited without `MPI_Finalize` as the cause of the job's end, unless the policy is to
+    /// continue.
     pub(super) fn tell_unfinished(&mut self, now: Time, out: &mut Out) {
         if self.partings.overdue(now)
             && self.launch.end.on_failure == OnFailure::EndJob
@@ -290,7 +293,7 @@ impl LocalJob {
                         what: why.to_string(),
                     }));
                 }
-                // Who has all ranks needs nobody.
+                // All ranks are on this node, so the fence is complete.
                 pmi::Output::Event(pmi::Event::Fence { id, puts })
                     if self.launch.nodes.len() <= 1 =>
                 {
@@ -328,7 +331,8 @@ impl LocalJob {
                     }
                 },
                 pmi::Output::Event(pmi::Event::FenceBroken { lost, .. }) => {
-                    // Whose connection is gone may be about to exit: its status says more than its silence.
+                    // A rank that lost its connection may be about to exit: its exit status is more informative than
+                    // the loss.
                     let until = self
                         .fence_broken
                         .take()
@@ -357,13 +361,13 @@ impl LocalJob {
                     self.attendance.on_left(now, client);
                     self.partings.on_finished(now, client);
                 }
-                // That the connection is gone decides nothing: the exit of the proc does.
+                // The loss of the connection decides nothing; the exit of the proc does.
                 pmi::Output::Event(pmi::Event::Lost { client }) => {
                     self.attendance.on_left(now, client);
                 }
             }
         }
-        // Those who wait here and on other nodes are told, as of every fence that cannot complete.
+        // As with every fence that cannot complete, the ranks that wait on this node and on others get an error.
         if is_too_much {
             self.fail_fences(now, out);
         }
@@ -391,7 +395,7 @@ mod tests {
     const NOW: Time = Time::ZERO;
     const PROC: ProcId = proc_id(JobId(1), Rank(0));
 
-    /// What a daemon says when its rank speaks PMI: to the rank, and to the controller about fences.
+    /// Returns the daemon's PMI messages to the rank, and its messages to the controller about fences.
     fn said(daemon: &mut Daemon) -> Vec<String> {
         let mut said = Vec::new();
         while let Some(output) = daemon.poll() {
@@ -414,7 +418,7 @@ mod tests {
         said(daemon)
     }
 
-    /// More than a share may have: the rank and the other node are told that the fence has failed, and nobody waits.
+    /// A share beyond the limit: the fence fails for this rank and for the other node, so that no rank keeps waiting.
     #[test]
     fn a_fence_with_too_much_data_fails() {
         let mut daemon = daemon_of(0, "n0");

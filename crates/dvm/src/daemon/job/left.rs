@@ -1,9 +1,9 @@
-//! Procs that we cannot end, which are named and left.
+//! Procs that we cannot end: their pids are reported, and they are abandoned.
 //!
-//! | a proc, after SIGKILL | it is left after |
+//! | after SIGKILL, the proc | it is abandoned after |
 //! |---|---|
-//! | belongs to another user by now, whose processes we may not signal | [`KILL_MAX`], for it may end by itself |
-//! | sleeps in the kernel, or the kernel is still at work on its end | [`PROC_KILL_MAX`] |
+//! | belongs to another user, whose processes we may not signal | [`KILL_MAX`], because it may exit by itself |
+//! | is blocked in the kernel, or the kernel is still tearing it down | [`PROC_KILL_MAX`] |
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::{
     proto::{Note, Stream, ToController},
 };
 
-/// How long the kernel may take to carry out SIGKILL: to give back the memory of a large proc takes seconds.
+/// How long the kernel may take to carry out SIGKILL: freeing the memory of a large proc takes seconds.
 pub(super) const PROC_KILL_MAX: Duration = Duration::from_secs(10);
 
-/// What keeps us from ending a proc.
+/// The reason why we cannot end a proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     NotPermitted,
@@ -30,7 +30,8 @@ pub(super) enum Why {
 }
 
 impl LocalJob {
-    /// A proc belongs to another user, and was not killed. It may have been told in another way: sudo passes SIGTERM on.
+    /// Records a proc of another user that could not be killed. It may still exit for another reason: sudo, for
+    /// example, forwards SIGTERM.
     pub(in crate::daemon) fn on_not_permitted(&mut self, now: Time, rank: Rank, pid: i32) {
         let is_alive = |proc: &Proc| proc.life.is_alive();
         if matches!(self.phase, Phase::Killing { .. })
@@ -44,7 +45,7 @@ impl LocalJob {
         }
     }
 
-    /// The procs whose end has not come, with their pids.
+    /// Returns the procs that are still alive, with their pids.
     pub(super) fn alive(&self) -> BTreeMap<Rank, i32> {
         let alive = self.procs.iter().filter(|(_, proc)| proc.life.is_alive());
         alive
@@ -52,7 +53,7 @@ impl LocalJob {
             .collect()
     }
 
-    /// Names the procs that we cannot end, and waits for them no longer.
+    /// Reports and abandons procs that we cannot end.
     pub(super) fn leave(
         &mut self,
         now: Time,
@@ -88,7 +89,7 @@ impl LocalJob {
         self.finish_if_done(now, out);
     }
 
-    /// Passes on what was read, and reads no more.
+    /// Closes both output streams of a proc, after forwarding what was already read.
     pub(super) fn close_outputs(&mut self, now: Time, rank: Rank, out: &mut Out) {
         for stream in Stream::BOTH {
             let Some(proc) = self.procs.get_mut(&rank) else {
@@ -125,7 +126,7 @@ mod tests {
 
     const JOB: JobId = JobId(1);
 
-    /// What comes of it that concerns the end of the job; every proc gets a pid, and nothing is left behind.
+    /// Returns the outputs that concern the end of the job. Every proc gets a pid, and every sweep finds no processes.
     fn said(daemon: &mut Daemon, now: Time) -> Vec<String> {
         let mut said = Vec::new();
         let seconds = now.since(Time::ZERO).as_secs();
@@ -168,7 +169,7 @@ mod tests {
         said
     }
 
-    /// Lets time pass until the daemon waits for nothing, or for a day.
+    /// Advances time from deadline to deadline, until the daemon has none within the next 24 hours.
     fn rest(daemon: &mut Daemon, mut now: Time) -> Vec<String> {
         let end = now + Duration::from_hours(24);
         let mut all = said(daemon, now);
@@ -224,7 +225,7 @@ mod tests {
         10 s: left 1
         10 s: clean
         ");
-        // What is heard of them later changes nothing.
+        // A later exit of an abandoned proc changes nothing.
         let status = ExitStatus::Exited(0);
         let now = Time::ZERO + Duration::from_mins(1);
         daemon.handle(now, Input::Exited { proc, status });

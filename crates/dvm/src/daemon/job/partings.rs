@@ -1,25 +1,26 @@
-//! Ranks that end with code 0 between `MPI_Init` and `MPI_Finalize`, in the words of PMI or of PMIx.
+//! Ranks that exit with code 0 between `MPI_Init` and `MPI_Finalize`, as seen through PMI or PMIx.
 //!
-//! Their code says that all went well, and nobody else says otherwise; but those who are left cannot finish what concerns all,
-//! and some wait for ever in memory that ranks share ([0014](../../../../../docs/decisions/0014-no-finalize.md)).
+//! Their exit code indicates success, and nothing contradicts it. But the remaining ranks cannot complete collective
+//! operations, and some wait for ever in shared memory ([0014](../../../../../docs/decisions/0014-no-finalize.md)).
 //!
-//! | others that have begun and not finished | what happens |
+//! | other ranks that have initialized and not finalized | response |
 //! |---|---|
-//! | some, [`PARTING_DELAY`] later as well | the job ends: these ranks are the cause |
-//! | none, or the user has said that others go on | a warning when the job is over |
+//! | some, and still some after [`PARTING_DELAY`] | the job ends, with these ranks as the cause |
+//! | none, or the user's policy is to continue | a warning when the job is over |
 
 use std::{collections::BTreeSet, time::Duration};
 
 use base::{ExitStatus, Rank, RankSet, Time};
 
-/// How long others may be inside: a program whose ranks all leave so is not ended before the last of them has left.
+/// How long other ranks may remain inside. A program in which all ranks exit this way should not be ended before its
+/// last rank has exited.
 pub(super) const PARTING_DELAY: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 pub(super) struct Partings {
-    /// Who has begun and neither finished nor ended.
+    /// Ranks that have initialized, and have neither finalized nor exited.
     inside: BTreeSet<Rank>,
-    /// Who has ended well from inside, and was not told of yet.
+    /// Ranks that have exited from inside with code 0 and were not yet reported.
     left: RankSet,
     until: Option<Time>,
 }
@@ -42,7 +43,7 @@ impl Partings {
         self.reconsider(now);
     }
 
-    /// The job is being ended: how ranks leave now means nothing.
+    /// Stops tracking, because the job is being ended: from now on, how ranks exit means nothing.
     pub(super) fn on_ending(&mut self) {
         self.inside.clear();
         self.until = None;
@@ -56,17 +57,17 @@ impl Partings {
         }
     }
 
-    /// When [`Self::overdue`] is to be asked.
+    /// Returns the time at which [`Self::overdue`] is due.
     pub(super) const fn deadline(&self) -> Option<Time> {
         self.until
     }
 
-    /// Others have gone on for too long without these.
+    /// Returns true, once, when other ranks have been inside for too long after these ranks exited.
     pub(super) fn overdue(&mut self, now: Time) -> bool {
         self.until.take_if(|until| *until <= now).is_some()
     }
 
-    /// Who has left so, told once.
+    /// Returns the ranks that exited from inside and were not yet reported.
     pub(super) fn take(&mut self) -> Option<RankSet> {
         let left = std::mem::take(&mut self.left);
         (!left.is_empty()).then_some(left)

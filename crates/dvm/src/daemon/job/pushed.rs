@@ -1,4 +1,4 @@
-//! Input that the spawner of the job pushes to its procs by PMIx.
+//! Input that the spawner of a job, or the controller, pushes to the job's procs.
 
 use base::{Rank, RankSet};
 
@@ -9,14 +9,14 @@ use crate::{
     stdio::STDIN_WINDOW,
 };
 
-/// Pushes of one job that may wait for room. The next one is OUT_OF_RESOURCE.
+/// Maximum number of a job's pushes that may wait for room. A further push is answered with [`PushResult::Full`].
 const MAX_WAITING: usize = 64;
 
-/// A push that was answered, and with what.
+/// A push, and the result that answers it.
 pub(in crate::daemon) type Taken = (PushId, PushResult);
 
 impl LocalJob {
-    /// Takes what was pushed, as soon as there is room for it.
+    /// Queues pushed input, and passes it on as soon as its readers have room.
     pub(in crate::daemon) fn on_pushed(&mut self, pushed: Pushed, out: &mut Out) {
         if self.pushed.len() >= MAX_WAITING {
             self.taken.push((pushed.id, PushResult::Full));
@@ -26,12 +26,12 @@ impl LocalJob {
         self.take_pushed(out);
     }
 
-    /// The pushes that were answered since the last call.
+    /// Returns the pushes that were answered since the last call.
     pub(in crate::daemon) fn taken(&mut self) -> Vec<Taken> {
         std::mem::take(&mut self.taken)
     }
 
-    /// Passes pushes on, in their order, until one meets a reader that has enough to read.
+    /// Passes pushes on in order, until one has a reader whose backlog is full.
     pub(super) fn take_pushed(&mut self, out: &mut Out) {
         while let Some(next) = self.pushed.front() {
             let readers = self.readers(&next.ranks);
@@ -46,7 +46,7 @@ impl LocalJob {
             let Some(next) = self.pushed.pop_front() else {
                 return;
             };
-            // The sender's library stops at this; there is nobody to send to.
+            // No reader is left, and this result makes the sender's library stop sending.
             let result = if readers.is_empty() {
                 PushResult::Unread
             } else {
@@ -69,7 +69,7 @@ impl LocalJob {
         }
     }
 
-    /// Those of some ranks that may still read.
+    /// Returns those of the given ranks that may still read their stdin.
     fn readers(&self, ranks: &RankSet) -> Vec<Rank> {
         let named = self.procs.iter().filter(|(rank, _)| ranks.contains(**rank));
         let reading = named.filter(|(_, proc)| proc.feeder.is_some());

@@ -17,16 +17,16 @@ use crate::{
     stdio::Flow,
 };
 
-/// The system's number for "too many open files".
+/// The errno for "too many open files".
 const EMFILE: i32 = 24;
-/// Procs of one job here that get a terminal for their stdout where a pipe will do. A node has 4,096 terminals for all its
-/// users (`kernel.pty.max`).
+/// Maximum number of procs of one job on this node that get a terminal for stdout where a pipe would do as well. A node
+/// has 4,096 terminals for all its users (`kernel.pty.max`).
 const LINE_TERMINALS_MAX: usize = 512;
-/// Descriptors that a daemon needs beside those of its procs: its own, and those of one start.
+/// Descriptors that a daemon needs in addition to those of its procs: its own, and those used while starting one proc.
 const DESCRIPTORS_OWN: u64 = 32;
 
 impl LocalJob {
-    /// Descriptors that the daemon has open while every proc runs.
+    /// Returns the number of descriptors that the daemon has open while all procs run.
     pub(super) fn descriptors(&self) -> u64 {
         let pmi = usize::from(self.pmi.is_some());
         let of = |(rank, proc): (&Rank, &Proc)| {
@@ -38,7 +38,7 @@ impl LocalJob {
         self.procs.iter().map(of).sum::<u64>() + DESCRIPTORS_OWN
     }
 
-    /// Starts nothing, because some apps cannot be started: by their index, why.
+    /// Starts no procs, because some apps cannot be started. `failures` has the reasons by the app's index.
     pub(in crate::daemon) fn refuse(
         &mut self,
         now: Time,
@@ -54,7 +54,8 @@ impl LocalJob {
         self.cancel_starts(now, out);
     }
 
-    /// Starts nothing, because all cannot run at once: said before the first starts, not in the midst of them.
+    /// Starts no procs, because they cannot all run simultaneously. This is detected before the first start rather than
+    /// halfway through.
     pub(super) fn refuse_all(&mut self, now: Time, out: &mut Out) {
         let failure = StartFailure {
             step: StartStep::Room,
@@ -66,7 +67,7 @@ impl LocalJob {
         self.cancel_starts(now, out);
     }
 
-    /// Orders the next proc, when none is being started.
+    /// Requests the start of the next proc, unless one is being started.
     pub(in crate::daemon) fn start_next(&mut self, out: &mut Out) {
         if self.starting.is_some() {
             return;
@@ -80,7 +81,8 @@ impl LocalJob {
         }
     }
 
-    /// A file of output: the first proc that opens it empties it, where that is wanted.
+    /// Returns the plan for an output file. Unless files are appended to, the first proc that opens the file truncates
+    /// it.
     fn file(&mut self, app: u32, name: OsString) -> StreamPlan {
         if self.launch.stdio.open == OpenMode::Append {
             return StreamPlan::File(name);
@@ -96,7 +98,7 @@ impl LocalJob {
         }
     }
 
-    /// What a stream of a proc is connected to.
+    /// Returns the plan for one output stream of a proc.
     fn stream(&mut self, rank: Rank, stream: Stream) -> StreamPlan {
         let Some(proc) = self.procs.get(&rank) else {
             return StreamPlan::Null;
@@ -124,7 +126,7 @@ impl LocalJob {
                 pattern.expand(&facts)
             }
         };
-        // The controller has expanded every pattern once already, so that a bad one is refused before a start.
+        // The controller has already expanded every pattern once, so an invalid one was refused before the start.
         name.map_or(StreamPlan::Null, |name| self.file(app, name))
     }
 
@@ -154,13 +156,13 @@ impl LocalJob {
             cpus: placed.cpus.clone(),
             hold: match self.launch.hold.of(rank) {
                 HoldAt::Exec => HoldAt::Exec,
-                // The proc stops by itself when it comes to that point.
+                // The proc itself stops when it reaches that point.
                 HoldAt::Nowhere | HoldAt::Init | HoldAt::App => HoldAt::Nowhere,
             },
         })
     }
 
-    /// The terminal of a stream that we read and whose proc has no terminal of its own.
+    /// Returns the terminal for a stream that we read and whose proc has no pty of its own, if it is to be a terminal.
     pub(super) fn line_terminal(&self, rank: Rank, stream: Stream) -> Option<LineTerminal> {
         line_terminal(&self.launch, self.procs.len(), rank, stream)
     }
@@ -173,7 +175,7 @@ impl LocalJob {
         executable: OsString,
         out: &mut Out,
     ) -> Result<(), Unexpected> {
-        // A release may have come since the order.
+        // Use the hold that was ordered: a release may have arrived since then.
         let hold = self
             .starting
             .take()
@@ -185,7 +187,7 @@ impl LocalJob {
                 .entry(executable)
                 .or_default()
                 .push((rank, pid));
-            // An end that came while this proc was being started applies to it as well.
+            // If the job began to end while this proc was being started, that applies to this proc as well.
             let id = proc_id(self.launch.job, rank);
             match self.phase {
                 Phase::Running => {}
@@ -231,8 +233,8 @@ impl LocalJob {
         let app = proc.placed.app;
         self.settle_without_start(rank, out);
         let mut failed = RankSet::single(rank);
-        // What is wrong with a program or its directory is wrong for every rank of the app: they fail together, in one
-        // message, and the others are not started at all.
+        // An error with a program or its directory affects every rank of the app. They fail together in one message; no
+        // further ranks are started at all.
         let by_app = matches!(
             failure.step,
             StartStep::Find | StartStep::Directory | StartStep::Exec
@@ -263,7 +265,7 @@ impl LocalJob {
         self.stop_feeding(rank, out);
     }
 
-    /// A proc will need nothing more. True the first time.
+    /// Marks a proc as needing no further work. Returns true on the first call for this proc.
     pub(super) fn settle(&mut self, rank: Rank) -> bool {
         let Some(proc) = self.procs.get_mut(&rank) else {
             return false;
@@ -300,7 +302,7 @@ impl LocalJob {
         proc.life.on_trapped()?;
         let id = proc_id(self.launch.job, rank);
         if self.launch.hold.of(rank) == HoldAt::Nowhere || self.phase != Phase::Running {
-            // It was released before it came to its holding point, or it has a SIGTERM waiting that it must run to take.
+            // The proc was released before it reached its holding point, or it must run to take a pending SIGTERM.
             if planted::is(Bug::ReleaseForgetsLateTrap) {
                 return Ok(());
             }
@@ -315,7 +317,8 @@ impl LocalJob {
         Ok(())
     }
 
-    /// A proc waits on its way for its debugger. False when it is not to be held there: it is to run on.
+    /// Handles a proc that waits in init or in the application for a debugger. Returns false if it is not to be held
+    /// there and must continue.
     pub(in crate::daemon) fn on_ready(&mut self, rank: Rank, out: &mut Out) -> bool {
         let held = matches!(self.launch.hold.of(rank), HoldAt::Init | HoldAt::App)
             && self.phase == Phase::Running;
@@ -328,7 +331,7 @@ impl LocalJob {
         held
     }
 
-    /// These procs are held no longer, nor when they come to their holding point.
+    /// Releases procs: those that are held continue, and the others will not be held.
     pub(in crate::daemon) fn release(&mut self, ranks: &RankSet, out: &mut Out) {
         let plan = &mut self.launch.hold;
         plan.ranks = Some(plan.among(self.launch.map.ranks()).difference(ranks));
@@ -341,8 +344,8 @@ impl LocalJob {
         }
     }
 
-    /// Debuggers have none of these any more. Those that they have let go of run on; what the loss of one means, the user
-    /// has said.
+    /// Handles procs that no debugger traces any more. Those whose debugger detached (`left`) continue. For those whose
+    /// debugger died (`lost`) the user's policy decides.
     pub(in crate::daemon) fn on_untraced(&mut self, left: &RankSet, lost: RankSet, out: &mut Out) {
         let free = match self.launch.end.on_debugger_loss {
             OnDebuggerLoss::Kill => left.clone(),
@@ -366,12 +369,12 @@ impl LocalJob {
     pub(super) fn cancel_starts(&mut self, now: Time, out: &mut Out) {
         let cancelled = std::mem::take(&mut self.to_start);
         if !cancelled.is_empty() {
-            // Said once: a rank at a time it would take for ever where there are a million.
+            // Fail the fences once, and not once per rank: that would take too long for a million ranks.
             self.fail_fences(now, out);
         }
         for rank in cancelled {
             if let Some(proc) = self.procs.get_mut(&rank) {
-                // A proc that waits for its turn is `Starting`, which may fail.
+                // A proc that waits to be started is `Starting`, and that state accepts the event.
                 let _ = proc.life.on_spawn_failed();
             }
             if !planted::is(Bug::CancelledNotSettled) {
@@ -382,7 +385,7 @@ impl LocalJob {
     }
 }
 
-/// The terminal of a stream in a job that has so many procs here.
+/// Returns the terminal for a stream of a job that has `procs` procs on this node; `None` if it gets none.
 pub(super) fn line_terminal(
     launch: &Launch,
     procs: usize,
@@ -400,7 +403,7 @@ pub(super) fn line_terminal(
     })
 }
 
-/// What becomes of one stream of one proc, before file names are made.
+/// The destination of one output stream of one proc, before file names are expanded.
 pub(super) enum Plan<'a> {
     Null,
     WithStdout,
@@ -413,7 +416,7 @@ impl Launch {
         self.stdio.pty.is_some_and(|pty| pty.rank == rank)
     }
 
-    /// What a proc reads comes from us.
+    /// Returns true if the proc's stdin is fed by us.
     pub(super) fn reads_stdin(&self, rank: Rank) -> bool {
         self.is_reader(rank) && self.stdio.input == FrontInput::Readable
     }

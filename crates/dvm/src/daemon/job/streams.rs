@@ -1,4 +1,4 @@
-//! What procs write and read: chunks, windows, credit, end of input.
+//! Output and input of procs: chunks, windows, credit, EOF.
 
 use base::{Rank, Time};
 use bytes::Bytes;
@@ -206,7 +206,7 @@ impl LocalJob {
         self.take_pushed(out);
     }
 
-    /// Gives credit for what every reader has read.
+    /// Sends credit for the input that every reader has consumed.
     fn credit_stdin(&mut self, out: &mut Out) {
         if let Some(bytes) = self.input.due() {
             out.push_back(Output::Send(ToController::StdinCredit {

@@ -1,4 +1,4 @@
-//! The facts of a job, in PMIx's words.
+//! The facts of a job, as PMIx job info.
 
 use std::{ffi::CString, os::unix::ffi::OsStrExt};
 
@@ -17,7 +17,8 @@ use crate::{
     spec::HoldAt,
 };
 
-/// The topology of the node, as a fact that every process would otherwise find out by itself.
+/// Returns the topology of this node as an hwloc XML document, which spares each process its own discovery. `None` if
+/// it cannot be encoded.
 fn topology(config: &DaemonConfig) -> Option<Kval> {
     let text = CString::new(hwloc::xml(&config.topology, &config.host)).ok()?;
     Some(Kval {
@@ -26,7 +27,7 @@ fn topology(config: &DaemonConfig) -> Option<Kval> {
     })
 }
 
-/// The sizes and the first ranks of the programs, where there are several, as Open MPI 5 looks for them.
+/// Returns the sizes and first ranks of the apps under the keys that Open MPI 5 reads. Empty if there is only one app.
 fn programs(apps: &[AppFacts]) -> impl Iterator<Item = Kval> {
     let lists = [
         (c"OMPI_APP_SIZES", spaced(apps.iter().map(|app| app.size))),
@@ -47,8 +48,8 @@ fn programs(apps: &[AppFacts]) -> impl Iterator<Item = Kval> {
         })
 }
 
-/// Where CPUs are, as libraries compare it: the numbers of the NUMA nodes, packages, caches, cores and threads that they
-/// are in, counted in logical order.
+/// Returns the locality of a CPU set in the form that libraries compare. It lists the NUMA nodes, packages, caches,
+/// cores and threads that contain these CPUs, by logical index.
 fn locality(topology: &Topology, cpus: &CpuSet) -> String {
     const LEVELS: [(&str, Level); 7] = [
         ("NM", Level::Numa),
@@ -74,7 +75,7 @@ fn locality(topology: &Topology, cpus: &CpuSet) -> String {
     text
 }
 
-/// Which procs stop by themselves.
+/// Returns the ranks that stop by themselves, and where; `None` if there are none.
 fn stop(launch: &Launch) -> Option<Stop> {
     let place = match launch.hold.at {
         HoldAt::Nowhere | HoldAt::Exec => return None,
@@ -85,12 +86,12 @@ fn stop(launch: &Launch) -> Option<Stop> {
     Some(Stop { place, ranks })
 }
 
-/// A number that PMIx has in 16 bits.
+/// Converts a number to the 16 bits that PMIx has for it, saturating.
 fn short(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(u16::MAX)
 }
 
-/// The nodes of a job, in the order of its map.
+/// Returns the nodes of a job, in the order of its map.
 fn nodes(launch: &Launch) -> Vec<NodeFacts> {
     let of = |(id, node): (NodeId, &LaunchNode)| {
         let procs = u32::try_from(launch.map.ranks_on(id).len()).unwrap_or(u32::MAX);
@@ -104,8 +105,8 @@ fn nodes(launch: &Launch) -> Vec<NodeFacts> {
     launch.map.nodes().zip(&launch.nodes).map(of).collect()
 }
 
-/// The ranks of a job. Where CPUs are, only the node itself knows, and only for its own ranks anybody asks: libraries
-/// compare it with that of ranks beside them.
+/// Returns the facts of all ranks of a job. Locality is known only on the node itself, and only its own ranks have it.
+/// That suffices, because libraries compare it only among ranks on the same node.
 fn ranks(config: &DaemonConfig, own: Option<&OwnNode>, launch: &Launch) -> Vec<RankFacts> {
     let mut ranks = vec![RankFacts::default(); launch.size() as usize];
     let mut fill = |node: u32, first: u32, topology: Option<&Topology>, procs: &[Placed]| {
@@ -137,7 +138,7 @@ fn ranks(config: &DaemonConfig, own: Option<&OwnNode>, launch: &Launch) -> Vec<R
     ranks
 }
 
-/// The facts of a job, as PMIx wants them; it may have no procs here.
+/// Builds the PMIx facts of a job. `own` is `None` if the job has no procs on this node.
 pub(super) fn facts(
     config: &DaemonConfig,
     own: Option<&OwnNode>,
@@ -214,7 +215,8 @@ mod tests {
         assert_eq!(locality(&topology, &cpus), "hwloc:NM0:SK0:CR1-3:HT1-3");
     }
 
-    /// What a daemon tells of the ranks of a job: the same on every node, but for where their CPUs are.
+    /// Formats what a daemon registers about the ranks of a job. It is the same on every node, except for the locality
+    /// of ranks.
     fn told(node: u32, launch: &Launch) -> String {
         let config = DaemonConfig {
             node: NodeId(node),

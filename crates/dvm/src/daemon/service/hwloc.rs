@@ -1,14 +1,15 @@
 //! The topology of a node in hwloc's XML format, version 2.
 //!
-//! libpmix looks at the node when a process initialises, which costs 10 ms of CPU for each; given this text it does
-//! not. Packages, NUMA nodes, caches, cores and hardware threads are in it, with the CPUs that we may use; sizes and
-//! devices are not. `lstopo -i` reads it.
+//! With this document, libpmix does not discover the topology when a process initializes, which costs 10 ms of CPU time
+//! per process. The document has the packages, NUMA nodes, caches, cores and hardware threads, and which CPUs we may
+//! use. It has no sizes and no devices. `lstopo -i` can read it.
 
 use std::fmt::Write as _;
 
 use base::{CpuSet, Level, Topology};
 
-/// The levels of normal objects from the outside in, with hwloc's names and the attributes that it wants of caches.
+/// The levels of normal objects from the outermost to the innermost, with hwloc's names and its mandatory attributes
+/// for caches.
 const LEVELS: [(Level, &str, &str); 6] = [
     (Level::Package, "Package", ""),
     (
@@ -30,10 +31,10 @@ const LEVELS: [(Level, &str, &str); 6] = [
     (Level::Pu, "PU", ""),
 ];
 
-/// Characters of a host's name that are told.
+/// Maximum length of a host name in the document, in characters.
 const HOST_MAX: usize = 255;
 
-/// The text.
+/// Returns the XML document for a topology.
 pub(super) fn xml(topology: &Topology, host: &str) -> String {
     let mut all = CpuSet::new();
     for pu in topology.pus() {
@@ -42,7 +43,7 @@ pub(super) fn xml(topology: &Topology, host: &str) -> String {
     let usable = topology.allowed().intersection(&all);
     let mut nodes = topology.identified(Level::Numa);
     if nodes.is_empty() {
-        // There is always memory somewhere.
+        // hwloc requires at least one NUMA node.
         nodes.push((0, usable.clone()));
     }
     let mut nodeset = CpuSet::new();
@@ -73,17 +74,17 @@ pub(super) fn xml(topology: &Topology, host: &str) -> String {
         writer.memory(*id, &CpuSet::new());
     }
     writer.level(0, &usable);
-    // As hwloc does it, memory stands with the package, and with the node only where there is no such object.
+    // Like hwloc, attach memory to the package if one has the same CPUs, and otherwise to the machine.
     writer.memory_of(&usable);
     writer.text.push_str("</object>\n</topology>\n");
     writer.text
 }
 
-/// Objects of one level: hwloc's name, more attributes, and each with its number and CPUs.
+/// The objects of one level: hwloc's name, additional attributes, and the index and CPUs of each object.
 type Objects = (&'static str, &'static str, Vec<(u32, CpuSet)>);
 
-/// The levels that there are. A NUMA node whose CPUs are not those of some other object gets a group for itself: hwloc
-/// has memory as the child of an object with the same CPUs.
+/// Returns the levels that exist in this topology. In hwloc, memory is a child of an object with the same CPUs.
+/// A NUMA node gets a group of its own if no other object has its CPU set.
 fn levels(topology: &Topology, nodes: &[(u32, CpuSet)]) -> Vec<Objects> {
     let mut levels: Vec<Objects> = LEVELS
         .iter()
@@ -105,7 +106,7 @@ fn levels(topology: &Topology, nodes: &[(u32, CpuSet)]) -> Vec<Objects> {
     if !groups.is_empty() {
         let outside =
             |(_, object): &(u32, CpuSet)| groups.iter().any(|(_, group)| object.is_subset(group));
-        // Outside of the first level of which an object is inside of a group.
+        // Insert the groups outside the first level that has an object inside a group.
         let at = levels
             .iter()
             .position(|(_, _, objects)| objects.iter().any(outside))
@@ -117,16 +118,16 @@ fn levels(topology: &Topology, nodes: &[(u32, CpuSet)]) -> Vec<Objects> {
 
 struct Writer {
     text: String,
-    /// The number of the next object, which hwloc wants to be its own.
+    /// Number of the next object; hwloc requires it to be unique.
     next: u32,
     objects: Vec<Objects>,
     nodes: Vec<(u32, CpuSet)>,
-    /// NUMA nodes that stand nowhere yet.
+    /// NUMA nodes that are not yet written.
     homeless: Vec<(u32, CpuSet)>,
 }
 
 impl Writer {
-    /// The objects of a level, and of those below it, that are within some CPUs.
+    /// Writes the objects of a level that lie within the given CPUs, with the levels below it.
     fn level(&mut self, level: usize, within: &CpuSet) {
         let Some((name, more, objects)) = self.objects.get(level) else {
             return;
@@ -145,13 +146,13 @@ impl Writer {
             self.level(level + 1, &cpus);
             self.text.push_str("</object>\n");
         }
-        // Some cores of a hybrid processor have no cache of this level.
+        // Some cores of a hybrid processor have no cache at this level.
         if !rest.is_empty() {
             self.level(level + 1, &rest);
         }
     }
 
-    /// NUMA nodes with exactly these CPUs.
+    /// Writes the NUMA nodes that have exactly these CPUs.
     fn memory_of(&mut self, cpus: &CpuSet) {
         let (here, later) = std::mem::take(&mut self.homeless)
             .into_iter()
@@ -194,7 +195,7 @@ impl Writer {
     }
 }
 
-/// CPUs or nodes as hwloc writes a set: words of 32 bits, the highest first.
+/// Formats a set of CPUs or nodes as hwloc does: words of 32 bits, the most significant first.
 fn mask(set: &CpuSet) -> String {
     let mut words: Vec<u32> = Vec::new();
     for word in set.words() {
@@ -216,7 +217,7 @@ fn mask(set: &CpuSet) -> String {
     words.join(",")
 }
 
-/// Text as the value of an attribute.
+/// Restricts text to characters that are safe in an attribute, and to [`HOST_MAX`] of them.
 fn escaped(text: &str) -> String {
     text.chars()
         .filter(|character| {

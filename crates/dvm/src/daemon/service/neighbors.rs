@@ -1,4 +1,4 @@
-//! What the server of this node and those of other nodes say to each other.
+//! Messages between the PMIx server of this node and those of other nodes.
 
 use base::{NodeId, Time};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Service {
-    /// Takes what another server, or the controller for it, has said.
+    /// Handles a message from another node's server, or from the controller on its behalf.
     pub(in crate::daemon) fn on_server(&mut self, now: Time, message: ToServer) {
         match message {
             ToServer::Over { job } => self.forget(now, job),
@@ -72,7 +72,7 @@ impl Service {
         }
     }
 
-    /// Something has happened that the controller, or another node, knows of.
+    /// Handles an encoded event from the controller or another node. An event that cannot be decoded is dropped.
     pub(in crate::daemon) fn on_event(&mut self, now: Time, event: &[u8]) {
         if let Ok(Some(Push::Event {
             status,
@@ -91,7 +91,7 @@ impl Service {
         }
     }
 
-    /// An event of a process here, for other nodes.
+    /// Sends an event of a process on this node to other nodes.
     pub(super) fn tell_event(&mut self, event: Event, elsewhere: Elsewhere) {
         let nodes = match elsewhere {
             Elsewhere::Nowhere => return,
@@ -122,7 +122,7 @@ impl Service {
         self.effects.push_back(Output::Send(message));
     }
 
-    /// Sends what is for other servers.
+    /// Sends a server output to the servers of other nodes.
     pub(super) fn tell_neighbors(&mut self, output: FromPmix) {
         let nodes = |nodes: Vec<u32>| nodes.into_iter().map(NodeId).collect();
         self.say(match output {
@@ -201,7 +201,7 @@ impl Service {
                 ticket,
                 result: result.map_err(|status| status.0),
             },
-            // The others are for this node.
+            // All other outputs concern only this node.
             _ => return,
         });
     }

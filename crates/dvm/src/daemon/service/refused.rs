@@ -1,10 +1,10 @@
-//! Connections to the PMIx port that were closed, counted: whoever may connect may do so a thousand times a second, and
-//! nobody is to read a line for each.
+//! Counts of connections to the PMIx port that we refused. A client may connect a thousand times a second, and a user
+//! should not get a line for each refusal.
 //!
-//! | whose | told |
+//! | the refused client is | when it is reported |
 //! |---|---|
-//! | nobody's in a job here | once, when the last job of the node is over |
-//! | a rank's | [`RANK_DELAY`] after the first, with those of other ranks; later ones when the job is over |
+//! | not a rank of a job on this node | once, when the node's last job is over |
+//! | a rank | [`RANK_DELAY`] after the first refusal, together with other ranks of the job; later refusals when the job is over |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,12 +16,12 @@ use pmix::server::Refusal;
 
 use crate::proto::{Note, Refused};
 
-/// How long a closed connection of a rank waits for those of others, which fail alike.
+/// How long the first refusal of a job's rank waits for those of other ranks, which often fail in the same way.
 const RANK_DELAY: Duration = Duration::from_secs(1);
-/// Reasons that are told; those that come later are only counted.
+/// Maximum number of distinct reasons in a report. Refusals for further reasons are only counted.
 const REASONS_MAX: usize = 4;
 
-/// What was closed and not told yet.
+/// Refused connections that are still to be reported.
 #[derive(Debug, Default)]
 struct Tally {
     ranks: BTreeSet<Rank>,
@@ -29,14 +29,14 @@ struct Tally {
     reasons: Vec<(String, u64)>,
 }
 
-/// What was closed on a node.
+/// All refused connections of a node.
 #[derive(Debug, Default)]
 pub(super) struct Closed {
     strangers: Tally,
     by_job: BTreeMap<JobId, Tally>,
-    /// When what is in `by_job` is told; absent where nothing is, or once it was told.
+    /// When to report the job's entry in `by_job`; no entry if there is no refusal or it was already reported.
     due: BTreeMap<JobId, Time>,
-    /// Jobs of which something was told before their end.
+    /// Jobs that have had a report before their end.
     told: BTreeSet<JobId>,
 }
 
@@ -79,7 +79,7 @@ impl Closed {
         self.due.values().min().copied()
     }
 
-    /// What is due to be told.
+    /// Returns the reports that are due.
     pub(super) fn due(&mut self, now: Time, node: NodeId) -> Vec<(JobId, Note)> {
         let due = self.due.extract_if(.., |_, at| *at <= now);
         let jobs: Vec<JobId> = due.map(|(job, _)| job).collect();
@@ -92,14 +92,14 @@ impl Closed {
             .collect()
     }
 
-    /// What is left to be told of a job that is over.
+    /// Returns the final report about a job that is over; `None` if there is nothing to report.
     pub(super) fn of_job(&mut self, job: JobId, node: NodeId) -> Option<Note> {
         self.due.remove(&job);
         self.told.remove(&job);
         self.by_job.remove(&job)?.note(node)
     }
 
-    /// What is to be told of strangers, when the last job is over.
+    /// Returns the report about clients that are no ranks, for the time when the node's last job is over.
     pub(super) fn of_strangers(&mut self, node: NodeId) -> Option<Note> {
         std::mem::take(&mut self.strangers).note(node)
     }

@@ -1,4 +1,4 @@
-//! A daemon, and a client of it whose job has relatives on another node.
+//! Tests with a daemon and one client of it; a second job runs on another node.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct World {
 }
 
 impl World {
-    /// The only rank of job 1 is connected.
+    /// Creates the daemon, and connects the only rank of job 1.
     fn new() -> Self {
         let mut daemon = daemon_of(0, "n0");
         let here = Arc::new(launch_of(1, &[1], &["n0", ""]));
@@ -62,7 +62,7 @@ impl World {
         world
     }
 
-    /// Client and daemon hear each other.
+    /// Delivers messages between client and daemon until neither has more to send.
     fn settle(&mut self) {
         loop {
             let mut is_done = true;
@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// A tool need not know where the procs are that it lets go.
+/// A tool can release procs without knowing on which nodes they are.
 #[test]
 fn held_procs_of_another_node_are_let_go() {
     let mut world = World::new();
