@@ -58,8 +58,8 @@ pub use permission::{
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, append_to, dev_null, duplicate,
     duplicate_inherited, is_readable, is_regular_or_null, is_same_file, let_go_of_standard_stream,
-    pipe, read, reopen_nonblocking, set_nonblocking, set_pipe_size, socket_pair, standard_streams,
-    unreadable_input, write, write_if_room, write_vectored,
+    pipe, read, reopen_nonblocking, request_pipe_size, set_nonblocking, socket_pair,
+    standard_streams, unreadable_input, write, write_if_room, write_vectored,
 };
 pub use private::{make_private_dir, random_number, remove_private_dir, write_private_file};
 pub use process::{

@@ -75,15 +75,12 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
     .map_err(Error::nix("create a socket pair"))
 }
 
-/// Requests a capacity of `bytes` for a pipe, and returns the capacity that it has now; 0 if it is no pipe. The capacity
-/// may not change: the kernel limits unprivileged users to 1 MiB per pipe, and limits the total of their pipes.
-pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: usize) -> usize {
+/// Requests a capacity of `bytes` for a pipe. It may keep the capacity that it has: the kernel limits unprivileged users to
+/// 1 MiB per pipe, and limits the total of their pipes. Does nothing to a descriptor that is no pipe.
+pub fn request_pipe_size(fd: BorrowedFd<'_>, bytes: usize) {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX);
-    let size =
-        fcntl(fd, FcntlArg::F_SETPIPE_SZ(wanted)).or_else(|_| fcntl(fd, FcntlArg::F_GETPIPE_SZ));
-    size.ok()
-        .and_then(|size| usize::try_from(size).ok())
-        .unwrap_or(0)
+    // A smaller pipe serves as well.
+    let _ = fcntl(fd, FcntlArg::F_SETPIPE_SZ(wanted));
 }
 
 /// Makes reads and writes non-blocking. This changes the open file, which other processes may share: never do it to a

@@ -339,11 +339,10 @@ impl DaemonHost {
         };
         match read {
             Ok(Some(bytes)) => {
-                if bytes.len() >= self.ranks.pipe_room(proc, stream)
+                if self.ranks.shall_grow(proc, stream, bytes.len())
                     && let Some(fd) = reactor.fd(token)
                 {
-                    self.ranks
-                        .set_pipe_room(proc, stream, os::set_pipe_size(fd, ranks::PIPE_SIZE));
+                    os::request_pipe_size(fd, ranks::PIPE_SIZE);
                 }
                 let input = Input::Output {
                     proc,

@@ -75,7 +75,8 @@ struct Rank {
     pmi: Option<Token>,
     pmi_queue: Vec<u8>,
     pmi_backlog: Backlog,
-    room: [usize; 2],
+    /// For each stream: nobody has tried to enlarge its pipe.
+    has_default_size: [bool; 2],
     terminal: bool,
     trap: Trap,
 }
@@ -376,25 +377,16 @@ impl Ranks {
         remove(reactor, token);
     }
 
-    /// Returns the capacity of a stream's pipe as far as we know, or `usize::MAX` if it cannot grow.
-    pub(super) fn pipe_room(&self, proc: ProcId, stream: Stream) -> usize {
-        self.ranks
-            .get(&proc)
-            .map_or(usize::MAX, |rank| rank.room[stream as usize])
-    }
-
-    pub(super) fn set_pipe_room(&mut self, proc: ProcId, stream: Stream, room: usize) {
-        if let Some(rank) = self.ranks.get_mut(&proc) {
-            // `usize::MAX`: do not try again to enlarge a pipe that cannot grow.
-            rank.room[stream as usize] = if room <= PIPE_ROOM_DEFAULT {
-                usize::MAX
-            } else {
-                room.max(PIPE_SIZE)
-            };
-            if rank.room[stream as usize] >= PIPE_SIZE {
-                rank.room[stream as usize] = usize::MAX;
-            }
-        }
+    /// Returns true if `read` bytes fill a stream's pipe and we have not tried to enlarge it. Returns true only once for a stream,
+    /// so that a pipe that cannot grow is not tried again.
+    pub(super) fn shall_grow(&mut self, proc: ProcId, stream: Stream, read: usize) -> bool {
+        let Some(rank) = self.ranks.get_mut(&proc) else {
+            return false;
+        };
+        let has_default_size = &mut rank.has_default_size[stream as usize];
+        let grows = *has_default_size && read >= PIPE_ROOM_DEFAULT;
+        *has_default_size &= !grows;
+        grows
     }
 
     /// Takes bytes to write to a rank's stdin. Returns the descriptor to write to.
@@ -599,7 +591,7 @@ fn watched(
         pmi: None,
         pmi_queue: Vec::new(),
         pmi_backlog: Backlog::new(&PMI_QUEUE),
-        room: [PIPE_ROOM_DEFAULT; 2],
+        has_default_size: [true; 2],
         terminal: order.pty_size.is_some(),
         trap: Trap::new(order.hold),
     };

@@ -379,7 +379,9 @@ impl Printer {
                 if !self.waiting.is_empty() && !*grown {
                     *grown = true;
                     // Has no effect on a terminal.
-                    let _ = events.fd(token).map(|fd| os::set_pipe_size(fd, PIPE_SIZE));
+                    if let Some(fd) = events.fd(token) {
+                        os::request_pipe_size(fd, PIPE_SIZE);
+                    }
                 }
                 let wanted = wanted_for(&self.waiting);
                 written.and_then(|written| watch(events, token, wanted, written))

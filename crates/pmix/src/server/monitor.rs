@@ -16,9 +16,6 @@ use crate::{
     value::{Info, Nspace, Proc, Range, Status, Value},
 };
 
-/// The shortest monitored interval between heartbeats, so that no process can keep the node busy with timers.
-const SHORTEST: Duration = Duration::from_millis(100);
-
 /// Processes that have asked to be monitored.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
@@ -93,7 +90,7 @@ impl Server {
         let Some(seconds) = seconds.filter(|seconds| *seconds > 0) else {
             return self.status(reply, Status::BAD_PARAM);
         };
-        let every = Duration::from_secs(seconds.min(super::infos::MAX_TIMEOUT)).max(SHORTEST);
+        let every = Duration::from_secs(seconds.min(super::infos::MAX_TIMEOUT));
         let monitor = Monitor {
             every,
             drops: find(infos, keys::MONITOR_HEARTBEAT_DROPS)

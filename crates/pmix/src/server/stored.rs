@@ -131,8 +131,13 @@ impl Stored {
         }
         let committed = self.ranks.entry(rank).or_default();
         // Replaced values are counted with the new ones, so the bound may be reached early.
-        let more: usize = read.iter().map(|(_, _, size)| size).sum();
-        if committed.local.bytes + committed.remote.bytes + more > 2 * MAX_COMMITTED {
+        let more = |not: Scope| {
+            let stored = read.iter().filter(|(scope, ..)| *scope != not);
+            stored.map(|(_, _, size)| size).sum::<usize>()
+        };
+        let local = committed.local.bytes + more(Scope::REMOTE);
+        let remote = committed.remote.bytes + more(Scope::LOCAL);
+        if local.max(remote) > MAX_COMMITTED {
             return Err(Refused::TooMuch);
         }
         committed.has_committed = true;
