@@ -19,7 +19,7 @@ pub struct Bounds {
     pub most: usize,
 }
 
-/// What to do with a peer's connection.
+/// The next step for a peer's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     Read,

@@ -271,7 +271,7 @@ pub struct SpawnOrder {
 /// Number of the descriptor on which a proc finds its PMI connection.
 pub const PMI_DESCRIPTOR: i32 = 3;
 
-/// What a stream of a proc is connected to.
+/// The target of one stdio stream of a proc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamPlan {
     Null,
@@ -695,7 +695,7 @@ struct OwnNode {
 }
 
 impl OwnNode {
-    /// Returns `None` if the job has no procs on this node.
+    /// Extracts the part of a launch for one node; `None` if the job has no procs there.
     fn of(node: NodeId, launch: &Launch) -> Option<Self> {
         let index = launch.node_index(node)?;
         Some(Self {
@@ -707,7 +707,7 @@ impl OwnNode {
     }
 }
 
-/// Whether each proc on a node can have a slot of its own.
+/// Occupancy of a node: whether each of its procs can have a slot of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subscription {
     Fits,

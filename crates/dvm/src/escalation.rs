@@ -1,4 +1,4 @@
-//! What a front does when its job has to end. Each further request is stronger than the one before.
+//! The escalation by which a front ends its job: each further request is stronger than the one before.
 //!
 //! | state | SIGINT | another terminating signal | terminal lost |
 //! |---|---|---|---|
@@ -72,7 +72,8 @@ enum State {
 pub struct Escalation {
     state: State,
     grace: Duration,
-    /// Time at which output is dropped and the controller is checked next; `None` if the job need not end.
+    /// Time at which output is dropped and the controller is checked next; `None` while the job has no
+    /// deadline.
     due: Option<Time>,
     /// Pid of the controller if the last check found it stopped.
     stopped: Option<i32>,

@@ -26,7 +26,7 @@ use crate::{
     spec::HoldAt,
 };
 
-/// How long we wait for EOF on the output of an exited proc after the last bytes that it can have written itself.
+/// How long we wait for EOF on the output of an exited proc. The wait restarts with bytes that it may have written itself.
 pub const LEAK_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of reads per stream that can return bytes which the proc had written before it exited. A pipe holds

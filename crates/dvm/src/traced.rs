@@ -4,7 +4,7 @@
 //! kernel puts the rank back into its former stop and sends no event. The rank would then stay stopped for ever. We
 //! therefore poll these ranks as long as there are any.
 //!
-//! | a rank is | traced | unknown to the kernel | not traced | exited |
+//! | a rank is | poll: traced | poll: no answer | poll: not traced | it exits |
 //! |---|---|---|---|---|
 //! | not watched | – | – | – | – |
 //! | watched | record the tracer | – | report it as *left* or *lost*; stop watching | stop watching |
@@ -41,7 +41,7 @@ pub enum Seen {
     Unknown,
 }
 
-/// What became of the debugger that was attached to a rank.
+/// The fate of the debugger that was attached to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Former {
     Lives,
@@ -54,7 +54,7 @@ pub enum Former {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A rank was released while a debugger was, or may have been, attached to it. `None` if the kernel did not say;
-    /// polling finds out.
+    /// then polling finds the debugger.
     LetGo(ProcId, Option<Debugger>),
     /// Answers [`Output::Look`] with the result.
     Looked(ProcId, Seen),
@@ -88,7 +88,7 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Takes one event.
+    /// Handles one event.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
             Input::LetGo(proc, debugger) => {
@@ -110,12 +110,12 @@ impl Traced {
         }
     }
 
-    /// The next thing to do. Call until `None` after every [`Self::handle`].
+    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Input::Tick`] is due.
+    /// Returns the time at which [`Input::Tick`] is due.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         self.look_at

@@ -17,7 +17,7 @@ use base::Time;
 
 use crate::planted::{self, Bug};
 
-/// How long the watchdog may take to exit after SIGTERM: it may be in the middle of printing a page.
+/// How long the watchdog may take to exit after SIGTERM: it may be in the middle of writing an HTML page.
 pub const LEAVE_MAX: Duration = Duration::from_secs(3);
 
 /// An event that the caller reports.

@@ -98,9 +98,9 @@ impl Controller {
         found
     }
 
-    /// Handles the end of procs that may have spawned jobs. Ranks held for them are released, because only the spawner
-    /// was notified of the hold. If they were the last of their job, the jobs spawned by it get EOF, because no process
-    /// can push input any more.
+    /// Handles the end of procs that may have spawned jobs. Held ranks of the jobs that they spawned are released,
+    /// because only the spawner was notified of the hold. If they were the last of their job, the jobs spawned by it get
+    /// EOF, because no process can push input any more.
     pub(super) fn let_go_of_orphans(&mut self, id: JobId, ranks: &RankSet) {
         let by_it = |job: &&Job, whole: bool| match &job.origin {
             Origin::Spawned { by, .. } => by.job == id && (whole || ranks.contains(by.rank)),

@@ -27,7 +27,7 @@ enum Pending {
     Held(JobId, RankSet),
 }
 
-/// What to do with an output from the queue.
+/// The decision about an output from the queue.
 #[derive(Debug)]
 pub(super) enum Passed {
     /// Send this output immediately.

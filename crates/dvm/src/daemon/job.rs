@@ -1,4 +1,4 @@
-//! The part of one job on one node: its phases and timers. Submodules: `start` starts procs, `end` ends them,
+//! One job's procs on one node: phases and timers. Of its submodules, `start` starts procs, `end` ends them, and
 //! `environment` sets their variables. `streams` forwards their output and input, and `fence` serves PMI.
 
 mod attendance;
@@ -57,7 +57,7 @@ enum Phase {
     },
 }
 
-/// Whether there is a controller to receive our messages.
+/// The presence of a controller that receives our messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Audience {
     Present,

@@ -7,7 +7,7 @@
 //! | `Idle` | – | – | – | – |
 //! | `Counting` | → `Clean` | SIGTERM → `Asking` (or SIGKILL → `Killing`) | count again | – |
 //! | `Asking` | report → `Clean` | – | count again | SIGKILL → `Killing` |
-//! | `Killing` | report → `Clean` | – | SIGKILL again (there may be new ones) | report, with the survivors as *stuck* → `Clean` |
+//! | `Killing` | report → `Clean` | – | SIGKILL again (there may be new ones) | report, including the survivors → `Clean` |
 //! | `Clean` | – | – | – | – |
 
 use std::{collections::BTreeSet, time::Duration};
@@ -19,8 +19,8 @@ use crate::planted::{self, Bug};
 /// Maximum grace of a process that was left behind. It is short because the rank that started it has already ended.
 pub(super) const ASK_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum time to wait for a process to exit after SIGKILL. After that it must be blocked in the kernel: we report its
-/// pid and abandon it.
+/// Maximum time to wait for a process to exit after SIGKILL. If it still lives, it is blocked in the kernel or we may
+/// not signal it: we report its pid and abandon it.
 pub(super) const KILL_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ impl Job {
     /// Adds a node's credit for input; `None` if its ranks read no more. The front gets credit for what the slowest
     /// node can take.
     pub(in crate::controller) fn on_input_credit(&mut self, node: NodeId, bytes: Option<u64>) {
-        // Input of a spawned job is pushed, and so needs no credit from here.
+        // Input of a spawned job is pushed, and its daemons themselves control the flow.
         if !self.is_of_front() {
             return;
         }

@@ -241,7 +241,7 @@ impl World {
         })
     }
 
-    /// Returns the jobs that daemons were told to end.
+    /// Returns the jobs for which daemons got an `End`.
     fn ended(&self) -> Vec<u32> {
         let ended = self.outputs.iter().filter_map(|output| match output {
             ControllerOutput::Daemon(_, ToDaemon::End { job, .. }) => Some(job.0),

@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// Maximum bytes that the ranks of one node contribute to one fence across nodes, so that the share fits in a frame. If
-/// they have more, all fences fail.
+/// they have more, all fences of the job fail.
 const MAX_SHARE: usize = 32 << 20;
 
 /// PMI fences that involve ranks of several nodes.
 #[derive(Debug, Default)]
 pub(super) struct Gathers {
-    /// Fences for which ranks on this node wait, by fence number.
+    /// Fences for which ranks on this node wait, by this node's number for the fence.
     under_way: BTreeMap<u32, (FenceId, Fence)>,
     next: u32,
     /// True once no fence can complete any more.
@@ -175,7 +175,7 @@ impl LocalJob {
         let Demand { proc, what } = demand;
         let (job, rank) = (proc.job, proc.rank);
         match what {
-            // The caller handles this, because it also depends on the service.
+            // `Daemon::serve` handles this, because it also needs the service.
             What::Ready => {}
             What::Begun => {
                 self.partings.on_begun(now, rank);
@@ -218,8 +218,9 @@ impl LocalJob {
         }
     }
 
-    /// Fails a broken fence once the exit status of the ranks that are missing from it is known, or after a timeout. If
-    /// such a rank failed and thereby ends the job, the errors of the ranks that waited for it must not hide that.
+    /// Fails a broken fence once the exit status of the ranks that are missing from it is known, or after
+    /// [`LEAK_DELAY`]. If such a rank failed and thereby ends the job, the fence is not failed: errors of the waiting
+    /// ranks would hide the cause.
     pub(super) fn fail_broken_fence(&mut self, now: Time, out: &mut Out) {
         let Some((lost, until)) = &self.fence_broken else {
             return;

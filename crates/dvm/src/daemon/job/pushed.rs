@@ -1,4 +1,4 @@
-//! Input that the spawner of a job, or the controller, pushes to the job's procs.
+//! Input that a process pushes to a job's procs by PMIx: a process on this node, or on another by way of the controller.
 
 use base::{Rank, RankSet};
 

@@ -302,7 +302,7 @@ impl LocalJob {
         proc.life.on_trapped()?;
         let id = proc_id(self.launch.job, rank);
         if self.launch.hold.of(rank) == HoldAt::Nowhere || self.phase != Phase::Running {
-            // The proc was released before it reached its holding point, or it must run to take a pending SIGTERM.
+            // The proc was released before it reached its holding point, or it must run to handle a pending SIGTERM.
             if planted::is(Bug::ReleaseForgetsLateTrap) {
                 return Ok(());
             }
