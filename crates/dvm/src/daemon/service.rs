@@ -323,8 +323,8 @@ impl Service {
         self.effects.push_back(Output::Send(note));
     }
 
-    /// Handles the end of a job on this node. Unless all known jobs are on this node only, its facts and puts stay
-    /// available until the controller reports that it is over on all nodes.
+    /// Handles the end of a job on this node. If any known job has procs on other nodes, the facts and puts of this job
+    /// stay available until the controller reports its end.
     pub(super) fn on_clean(&mut self, now: Time, job: JobId) {
         if self.is_alone {
             self.forget(now, job);
