@@ -97,7 +97,7 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     match refusal {
         Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
-        Refusal::OtherVersion { .. } => ExitCode::Internal.code(),
+        Refusal::OtherVersion { .. } | Refusal::NodeLost { .. } => ExitCode::Internal.code(),
         Refusal::TooManyJobs { .. } => ExitCode::Resources.code(),
     }
 }

@@ -94,6 +94,8 @@ pub struct Controller {
     nodes: BTreeMap<NodeId, Node>,
     /// Set when a daemon of another version has sent its `Hello`: then no job can run.
     other_version: Option<Refusal>,
+    /// Set when a node was lost. A job that is not launched is refused from then on: it would wait for that node.
+    lost: Option<Refusal>,
     fronts: BTreeMap<FrontId, Front>,
     /// Jobs that are not over.
     jobs: BTreeMap<JobId, Job>,
@@ -118,6 +120,7 @@ impl Controller {
             allocation,
             nodes: BTreeMap::new(),
             other_version: None,
+            lost: None,
             fronts: BTreeMap::new(),
             jobs: BTreeMap::new(),
             next_job: 1,
@@ -345,11 +348,15 @@ impl Controller {
 
     fn on_daemon_lost(&mut self, now: Time, node: NodeId) {
         self.nodes.remove(&node);
+        let host = self.allocation.nodes.get(node.0 as usize);
+        let host = host.map_or_else(String::new, |node| node.name.clone());
+        self.lost.get_or_insert(Refusal::NodeLost { host });
         self.server_lost(node);
         self.fences_without(node);
         self.subscribers.forget_node(node);
         for id in self.living() {
             self.with(id, |job| job.on_node_lost(now, node));
+            self.launch_if_ready(id);
         }
     }
 

@@ -146,6 +146,12 @@ pub fn refused(refusal: &Refusal) -> Message {
         .fact("protocol", format!("{theirs} there, {ours} here"))
         .fact("effect", NOT_STARTED)
         .with_help("install the same version on all nodes"),
+        Refusal::NodeLost { host } => Message::new(
+            &k::NODE_LOST,
+            format!("the daemon on {} is gone", quoted(host.as_ref())),
+        )
+        .fact("effect", NOT_STARTED)
+        .with_help("start the job again, without this node if it is down"),
         Refusal::TooManyJobs { most } => Message::new(
             &k::TOO_MANY_JOBS,
             format!("this launcher has {most} jobs, which is as many as it takes"),

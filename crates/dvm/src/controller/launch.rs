@@ -58,8 +58,8 @@ impl Controller {
         let Some(job) = self.jobs.get(&id).filter(|job| job.phase == Phase::Waiting) else {
             return;
         };
-        if let Some(refusal) = self.other_version.clone() {
-            return self.refuse(id, refusal);
+        if let Some(refusal) = self.other_version.as_ref().or(self.lost.as_ref()) {
+            return self.refuse(id, refusal.clone());
         }
         if self.nodes.len() < self.allocation.nodes.len() {
             return;

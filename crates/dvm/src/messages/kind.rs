@@ -168,6 +168,9 @@ before the letter fill up with zeros: `out.%4r` makes `out.0007`."
     TOO_MANY_JOBS: Error "job/too-many-jobs"
 "A launcher holds a bounded number of jobs at once, and this one was not started. The exit code is 123."
 
+    NODE_LOST: Error "job/node-lost"
+"The daemon on a node of the allocation ended before the job was launched, so the job was not started. The exit code is 125."
+
     OTHER_VERSION: Error "job/other-version"
 "A daemon speaks another version of the protocol between the parts of `rally` than the controller: there are two versions of \
 `rally` on the nodes of the job. They do not talk to each other, because each could misunderstand the other. Install the same \

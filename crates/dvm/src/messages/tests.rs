@@ -1058,6 +1058,18 @@ fn a_daemon_of_another_version() {
 }
 
 #[test]
+fn a_node_that_was_lost_before_the_launch() {
+    let refusal = Refusal::NodeLost {
+        host: "n2".to_owned(),
+    };
+    insta::assert_snapshot!(shown(&refused(&refusal)), @"
+    job/node-lost Error: the daemon on `n2` is gone
+      effect: the job was not started
+      help: start the job again, without this node if it is down
+    ");
+}
+
+#[test]
 fn gpus_and_waiting() {
     let refusal = |share| {
         shown(&refused(&Refusal::TooFewGpus {

@@ -171,6 +171,10 @@ pub enum Refusal {
     TooManyJobs {
         most: usize,
     },
+    /// A node of the allocation was lost before the job was launched.
+    NodeLost {
+        host: String,
+    },
 }
 
 /// What a rank was named for.

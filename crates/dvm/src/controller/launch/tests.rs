@@ -5,9 +5,11 @@ use base::NodeId;
 use crate::{
     controller::{
         ControllerOutput,
+        spawned::tests::job,
         tests::{NODES, World, hello},
     },
-    proto::{ToController, ToDaemon, ToFront, VERSION},
+    proto::{FromFront, FrontId, ToController, ToDaemon, ToFront, VERSION},
+    spec::OnFailure,
 };
 
 /// Formats the outputs that matter for these tests.
@@ -58,6 +60,20 @@ fn a_job_waits_for_all_daemons() {
 fn a_daemon_of_another_version_is_refused_with_the_job() {
     let mut world = World::waiting();
     insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 2, theirs: 3 }"#);
+}
+
+/// A node is lost while the job waits for daemons, or before it is submitted.
+#[test]
+fn a_job_that_would_wait_for_a_lost_node_is_refused() {
+    let mut world = World::waiting();
+    world.says(0, hello(0));
+    insta::assert_snapshot!(words(world.lose(1)).join("\n"), @r#"NodeLost { host: "n1" }"#);
+    let mut world = World::new();
+    world.lose(1);
+    let front = FrontId(7);
+    world.connects(front, 1);
+    let submit = FromFront::Submit(Box::new(job(OnFailure::Continue)));
+    insta::assert_snapshot!(words(world.hears(front, submit)).join("\n"), @r#"NodeLost { host: "n1" }"#);
 }
 
 /// The daemon is connected already, so the job goes on whatever a second `Hello` contains.
