@@ -1,8 +1,8 @@
 //! The agent of one node samples the processes of its ranks for a debug session.
 //!
-//! The host of the agent carries out one step at a time ([`kernel::Question`]). It returns each answer together with the memory and
-//! the files of the process. The agent reads memory and files directly, because a stack takes thousands of small reads, each of
-//! which depends on the one before.
+//! The host of the agent carries out one step at a time ([`kernel::Question`]). It returns each answer together with the memory
+//! and the files of the process. The agent reads memory and files directly, because a stack takes thousands of small reads, each
+//! of which depends on the one before.
 //!
 //! | state | input | next |
 //! |---|---|---|
@@ -14,9 +14,9 @@
 //! | any but `Idle` | a command | the command waits, behind at most [`MAX_ORDERS`] others |
 //! | any but `Idle` | the command is cancelled, or the session is lost | `Idle`, after the release of a stopped thread |
 //!
-//! At most one thread is stopped, and at most one question is outstanding. The agent sends its answer at the end of a command, and
-//! a sign of life every [`SIGN_OF_LIFE`] before that. At the end of a sample the host releases the threads that were late to stop
-//! ([`Output::LetGo`]).
+//! At most one thread is stopped, and at most one question is outstanding. The agent sends its answer at the end of a command,
+//! and a sign of life every [`SIGN_OF_LIFE`] before that. At the end of a sample the host releases the threads that were late to
+//! stop ([`Output::LetGo`]).
 
 mod activity;
 mod around;
@@ -51,12 +51,12 @@ use crate::{
 
 pub use self::{around::MAX_CHILDREN, probe::MAX_STACK_COPY};
 
-/// Commands that wait while one is carried out.
+/// Maximum number of commands that wait while one is carried out.
 pub const MAX_ORDERS: usize = 16;
-/// Time from one sign of life to the next.
+/// The interval between signs of life.
 pub const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// What happened.
+/// An event for the agent.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A message from the session.
@@ -67,7 +67,7 @@ pub enum Input<'a> {
     SessionLost,
 }
 
-/// What the host does next.
+/// An action for the host.
 #[derive(Debug)]
 pub enum Output {
     /// Carry out a step, and give the answer before the next call of [`Agent::poll`].
@@ -144,7 +144,7 @@ enum Request {
 }
 
 impl Agent {
-    /// An agent without ranks. `own` is its pid.
+    /// Returns an agent without ranks. `own` is its pid.
     #[must_use]
     pub fn new(node: NodeId, own: i32, detail: Detail) -> Self {
         Self {
@@ -165,14 +165,14 @@ impl Agent {
         }
     }
 
-    /// Lowers the number of threads per process that the agent samples, which is [`MAX_THREADS`].
+    /// Lowers the maximum number of threads sampled in each process, which is [`MAX_THREADS`] by default.
     #[must_use]
     pub fn with_max_threads(mut self, most: usize) -> Self {
         self.reader.max_threads = most.min(MAX_THREADS);
         self
     }
 
-    /// The next step for the host.
+    /// Returns the next action for the host; `None` until the next input.
     pub fn poll(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -183,7 +183,7 @@ impl Agent {
         None
     }
 
-    /// Takes in what happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match input {
             Input::Message(message) => self.obey(now, message),
@@ -233,7 +233,7 @@ impl Agent {
         }
     }
 
-    /// The current command.
+    /// Returns the id of the current command.
     const fn current(&self) -> Option<CommandId> {
         match &self.state {
             State::Idle => None,
@@ -316,7 +316,7 @@ impl Agent {
         }
     }
 
-    /// The ranks that the agent follows and the command is for.
+    /// Returns those of these ranks that the agent follows.
     fn chosen(&self, ranks: &RankSet) -> BTreeMap<Rank, Proc> {
         let procs = self.procs.iter();
         let chosen = procs.filter(|(rank, _)| ranks.contains(**rank));

@@ -182,8 +182,8 @@ impl Image {
         self.build_id.as_deref()
     }
 
-    /// Returns the load bias, the difference between mapped addresses and those in the file, if the code at the file offset
-    /// `offset` is mapped at `start`. `None` if no code segment contains the offset.
+    /// Returns the load bias if the code at the file offset `offset` is mapped at `start`. The load bias is the difference
+    /// between mapped addresses and those in the file. `None` if no code segment contains the offset.
     #[must_use]
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let segment = self.segments.iter().find(|segment| {

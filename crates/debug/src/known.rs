@@ -1,8 +1,9 @@
-//! Functions that are known to wait. Frames below them belong to a library and say nothing about the user's program.
+//! Functions that are known to wait. Frames below them usually belong to a library, and say nothing about the user's
+//! program.
 //!
 //! The names are those of public interfaces: the MPI standard's C and Fortran bindings with their profiling names, NCCL, Gloo and
 //! c10d of PyTorch, POSIX threads and system calls. Names of an implementation's internals are needed only where a public
-//! function calls an internal one as its last action and leaves no frame of its own (`mpi`).
+//! function ends with a tail call and leaves no frame of its own (`mpi`).
 
 mod callback;
 mod mpi;
@@ -86,7 +87,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns true if a running thread in this function may be waiting as well: MPI libraries poll until something arrives.
+    /// Returns true if a thread that runs in this function is waiting as well: MPI libraries poll until something arrives.
     #[must_use]
     pub const fn is_polled(self) -> bool {
         matches!(
@@ -150,7 +151,7 @@ impl Known {
     }
 }
 
-/// Returns the known function of a frame; `None` if it is not known to wait. Short names of the C library, which programs use
+/// Returns the known function of a frame; `None` if it is not in the tables. Short names of the C library, which programs use
 /// too, count only in the innermost frame and in system libraries.
 #[must_use]
 pub fn known(frame: &Frame, position: Position) -> Option<Known> {
@@ -236,7 +237,7 @@ pub fn is_ending(frame: &Frame) -> bool {
 }
 
 /// Returns the name of a library's helper thread, by the thread's name and frames. `None` for a thread that may work for the
-/// program. Not to be called for a process's first thread.
+/// program. The result is meaningless for a process's first thread.
 #[must_use]
 pub fn helper<'a>(name: &str, frames: impl Iterator<Item = &'a Frame>) -> Option<&'static str> {
     if let Some((_, known)) = HELPER_NAMES

@@ -50,7 +50,7 @@ pub struct Interpreter {
 pub struct ThreadState {
     /// The address of its thread state.
     pub address: u64,
-    /// The value of `pthread_self()`, which is where its thread-local variables begin (`%fs`).
+    /// The value of `pthread_self()`, which is where its thread-local variables begin (`%fs` on x86-64).
     pub pthread: u64,
     /// The thread id in the process's own pid namespace; `None` before 3.11.
     pub native: Option<u64>,
@@ -260,8 +260,9 @@ impl Chain {
 }
 
 impl ThreadState {
-    /// Returns true if this is the thread whose thread-local variables begin at `base`. If that is unknown, compares the thread
-    /// id `tid` instead, which is of the thread's pid namespace and may belong to another thread in ours.
+    /// Returns true if this is the thread whose thread-local variables begin at `base`. If that is unknown, compares the
+    /// interpreter's thread id with `tid` instead. The former is of the thread's pid namespace: in a container it may equal the
+    /// id of another thread.
     #[must_use]
     pub fn is_of(&self, base: Option<u64>, tid: i32) -> bool {
         match base {

@@ -57,7 +57,7 @@ pub enum End {
     Start,
     /// No unwinding rule leads further: the outer frames are missing.
     Lost,
-    /// The stack is longer than the copy, or has more frames than are kept.
+    /// The stack has more frames than are unwound ([`crate::unwind::MAX_FRAMES`]).
     Bound,
 }
 
@@ -349,8 +349,8 @@ impl Frame {
 }
 
 impl fmt::Display for Frame {
-    /// Writes `function (file:line)`, with the file name without directories; without a line, `?? in module` for a nameless
-    /// function.
+    /// Writes `function (file:line)`, with the file name without directories. Without a line: `function`, or `?? in module` for a
+    /// nameless one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.function.as_deref().unwrap_or("??"))?;
         match (&self.source, &self.module) {

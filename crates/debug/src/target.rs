@@ -1,10 +1,10 @@
-//! Finds the ranks of a job by reading the processes of this node, whichever launcher started it. Stops no process.
+//! Finds the ranks of a job by reading the processes of this node, whichever launcher started it. No process is stopped.
 //!
 //! The user names a process, a job or a program. The ways to identify the ranks are tried in this order:
 //!
 //! | way | source | launchers |
 //! |---|---|---|
-//! | [`How::OwnTable`], [`How::Table`] | table for debuggers (MPIR) in the launcher's memory | `rally`, srun, sattach, Open MPI 4 |
+//! | [`How::OwnTable`], [`How::Table`] | MPIR proc table in the launcher's memory | `rally`, srun, sattach, Open MPI 4 |
 //! | [`How::Pmix`] | the launcher's answer to a PMIx query | Open MPI 5, PRRTE |
 //! | [`How::Environment`] | environment variables of descendants, or of all processes | Hydra, torchrun, GNU parallel, srun |
 //! | [`How::Children`] | parent and child processes | shell loops, make, forks |
@@ -166,7 +166,7 @@ pub enum Whereabouts {
     },
     /// No process had this pid when the processes were listed.
     Gone,
-    /// A process has this pid, but nothing shows that it belongs to the job.
+    /// Nothing shows that the process with this pid belongs to the job, or the pid cannot be translated to our pid namespace.
     Unproved,
     /// On another node, with this name.
     On(String),
@@ -262,7 +262,8 @@ pub(crate) fn is_launcher(name: &str) -> bool {
 /// Finds the job that the user asked for.
 ///
 /// # Errors
-/// The reason why nothing was found. [`Wish::Process`] with a live process that we may read always finds a target.
+/// The reason why nothing was found. [`Wish::Process`] always finds a target for a live process that we may read and
+/// that is not a kernel thread.
 pub fn find(system: &dyn System, wish: &Wish) -> Result<Target, NotFound> {
     let search = search::Search::new(system);
     match wish {

@@ -1,4 +1,4 @@
-//! What the kernel's words about a thread mean.
+//! Interprets what the kernel reports about a thread.
 
 use base::{Arch, InKernel};
 
@@ -8,7 +8,7 @@ use crate::{
     stack::{Activity, Missing, Seen, Thread, Wait},
 };
 
-/// What a thread does; nothing when it has ended.
+/// Returns the activity of a thread; `None` if it has exited.
 pub(super) fn activity(
     facts: &ThreadFacts,
     in_kernel: Option<InKernel>,
@@ -24,10 +24,10 @@ pub(super) fn activity(
     };
     Some(match facts.state {
         'Z' | 'X' | 'x' => return None,
-        // Whatever it did before.
+        // This hides what the thread did before.
         _ if group == Group::Frozen => Activity::Frozen,
         'R' => Activity::Running,
-        // A caller of vfork waits for its child in the state in which others wait for a disk.
+        // A caller of vfork waits for its child in uninterruptible sleep.
         'D' if wait == Wait::Child => Activity::Waiting(Wait::Child),
         'D' => Activity::Disk,
         'T' => Activity::Stopped,
@@ -36,7 +36,7 @@ pub(super) fn activity(
     })
 }
 
-/// For what a thread sleeps by the function that it is in, where its system call does not say.
+/// Returns what a thread sleeps for, by the function that it is in, if its system call does not say.
 pub(super) fn wait_in(function: Option<&str>, in_kernel: Option<InKernel>) -> Wait {
     let wait = function.map_or(Wait::Other, Wait::of_function);
     match in_kernel {
@@ -47,7 +47,7 @@ pub(super) fn wait_in(function: Option<&str>, in_kernel: Option<InKernel>) -> Wa
     }
 }
 
-/// Whether no signal and no debugger reaches a thread, so that it is not even asked to stop.
+/// Returns true if neither a signal nor a debugger can reach a thread, so that asking it to stop is useless.
 pub(super) fn is_out_of_reach(
     facts: &ThreadFacts,
     in_kernel: Option<InKernel>,
@@ -57,7 +57,7 @@ pub(super) fn is_out_of_reach(
     facts.state == 'D' && (is_blocked || group == Group::Frozen)
 }
 
-/// What was seen of a process with these threads.
+/// Returns the sample of a process with these threads.
 pub(super) fn seen(threads: Vec<Thread>) -> Seen {
     let unreachable =
         |thread: &Thread| thread.stack.frames.is_empty() && thread.activity == Activity::Disk;
@@ -67,7 +67,7 @@ pub(super) fn seen(threads: Vec<Thread>) -> Seen {
     Seen::Threads(threads)
 }
 
-/// Why nothing can be read of a process, by what is left of it: its state and the number of its threads.
+/// Returns why a process could not be read, from its state letter and number of threads; `None` if it has exited.
 pub(super) const fn missing(remains: Option<(char, usize)>) -> Missing {
     match remains {
         None => Missing::Gone,
@@ -113,7 +113,7 @@ mod tests {
             (None, Missing::Gone),
             (Some(('Z', 1)), Missing::Zombie),
             (Some(('X', 0)), Missing::Zombie),
-            // Its first thread alone has ended.
+            // Only the first thread has exited.
             (Some(('Z', 2)), Missing::NotPermitted),
             (Some(('S', 1)), Missing::NotPermitted),
         ] {

@@ -1,4 +1,4 @@
-//! The processes of a node at one moment: which of them are peers of the ranks, and which are sampled.
+//! The processes of a node when a sample begins: which of them are peers of the ranks, and which are sampled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,9 @@ use base::Rank;
 use super::kernel::Process;
 use crate::{peers::LocalPeers, proto::Proc, reply::MAX_ALL_CHILDREN};
 
-/// Processes below one rank that are sampled.
+/// Maximum number of descendants of one rank that are sampled.
 pub const MAX_CHILDREN: usize = 64;
-/// The living processes of a node.
+/// The live processes of a node.
 #[derive(Debug)]
 pub(super) struct Around {
     /// Every process that was listed. A pid that is looked up again later may belong to another process.
@@ -18,12 +18,12 @@ pub(super) struct Around {
     ranks: BTreeMap<Rank, i32>,
     /// The peers of these ranks; the neighbors come with the owners.
     peers: LocalPeers,
-    /// Processes below other launchers, which are neighbors if the user of a rank owns them.
+    /// Descendants of other launchers, which are neighbors if the user of a rank owns them.
     of_others: BTreeSet<i32>,
 }
 
 impl Around {
-    /// Sorts out all processes of a node. `own` is the pid of the agent.
+    /// Classifies all processes of a node. `own` is the pid of the agent.
     pub(super) fn new(all: Vec<Process>, procs: &BTreeMap<Rank, Proc>, own: i32) -> Self {
         let living = all.into_iter();
         let living = living.filter(|process| !matches!(process.state, 'Z' | 'X'));
@@ -45,7 +45,7 @@ impl Around {
         }
     }
 
-    /// The processes whose owners decide who is a neighbor. They are few: each costs a step of the host.
+    /// Returns the processes whose owners decide who is a neighbor. They are few: each costs a step of the host.
     pub(super) fn unowned(&self) -> Vec<i32> {
         if self.of_others.is_empty() {
             return Vec::new();
@@ -67,7 +67,7 @@ impl Around {
         }
     }
 
-    /// The processes below ranks that are sampled, and how many more there are.
+    /// Returns the descendants of ranks to sample, and the number of those left out.
     pub(super) fn children(&self) -> (Vec<(Rank, Process)>, usize) {
         let below = self.peers.below.iter();
         let all: usize = below.clone().map(|(_, group)| group.pids.len()).sum();
@@ -81,7 +81,7 @@ impl Around {
         (found, left_out)
     }
 
-    /// The peers of the ranks.
+    /// Returns the peers of the ranks.
     pub(super) fn into_peers(self) -> LocalPeers {
         self.peers
     }

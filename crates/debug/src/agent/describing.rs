@@ -1,4 +1,4 @@
-//! How an agent makes a description: what it knows beside stacks, and the command lines of ranks.
+//! Makes a description for the session: what the agent knows besides stacks, and the command lines of ranks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +25,7 @@ pub(super) struct Describing {
 }
 
 impl Agent {
-    /// The part of a description that the agent knows without a question.
+    /// Begins a description with what the agent knows without a question.
     pub(super) fn description(&self, ranks: &RankSet) -> Describing {
         let procs = self.chosen(ranks);
         let node = self.node;
@@ -94,14 +94,14 @@ impl Agent {
                     describing.made.processors.insert(rank, processor);
                 }
             }
-            // It would be asked the same again, without end.
+            // Asking again would repeat the same question forever.
             answer => panic!("{answer:?} is no answer to a description"),
         }
         self.describe(order, describing);
     }
 }
 
-/// The words of a command line, joined by spaces and cut to [`MAX_COMMAND`] characters; `None` if there are no words.
+/// Returns the words of a command line, joined by spaces and cut to [`MAX_COMMAND`] characters; `None` if there are no words.
 fn command_line(arguments: &[u8]) -> Option<String> {
     let words = String::from_utf8_lossy(arguments);
     let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();

@@ -1,7 +1,7 @@
 //! The questions of an agent about processes, and the answers of its host.
 //!
-//! A question is one step that needs the kernel. The host carries it out, and the agent decides what the answer means and what to ask
-//! next.
+//! A question is one step that needs the kernel. The host carries it out, and the agent decides what the answer means and what to
+//! ask next.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use base::{InKernel, Registers};
 
 use crate::{image::Files, memory::Memory};
 
-/// One step for the host. Most questions have an [`Answer`] of the same name.
+/// A step for the host. Most questions have an [`Answer`] of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// List every process of this node.
+    /// List all processes of this node.
     Processes,
     /// Read the owners of some processes.
     Owners {
-        /// The processes.
+        /// The pids.
         pids: Vec<i32>,
     },
     /// Identify the process that has a pid now, and its program.
     Identity {
-        /// The process.
+        /// The pid.
         pid: i32,
         /// The thread through which the process is read. If it is `None`, the host picks a living thread.
         through: Option<i32>,
@@ -33,65 +33,65 @@ pub enum Question {
     },
     /// List the threads of a process, the first one first.
     Threads {
-        /// The process.
+        /// The pid.
         pid: i32,
         /// A living thread of the process.
         through: i32,
     },
     /// Read the activity of a thread.
     Thread {
-        /// Its process.
+        /// The pid of its process.
         pid: i32,
-        /// The thread.
+        /// The thread id.
         tid: i32,
     },
     /// Stop a thread, and copy its stack.
     Stop {
-        /// The thread.
+        /// The thread id.
         tid: i32,
         /// The thread through which the memory of the process is read.
         through: i32,
-        /// How long the thread may take to stop.
+        /// The maximum time until the thread stops.
         patience: Duration,
-        /// Bytes of the stack to copy.
+        /// Maximum number of bytes of the stack to copy.
         copy: usize,
         /// A buffer for the copy, which the answer returns.
         room: Vec<u8>,
     },
     /// Release a stopped thread.
     Release {
-        /// The thread.
+        /// The thread id.
         tid: i32,
         /// As for [`Question::Stop`].
         through: i32,
     },
     /// Copy memory as far as it can be read.
     Copy {
-        /// A thread of the process that lives.
+        /// A live thread of the process.
         through: i32,
-        /// Where to begin.
+        /// The address of the first byte.
         address: u64,
-        /// The number of bytes to copy at most.
+        /// Maximum number of bytes to copy.
         limit: usize,
     },
     /// Find the tracer of a thread.
     Tracer {
-        /// The thread.
+        /// The thread id.
         tid: i32,
     },
     /// Read the state of a process that cannot be sampled.
     Remains {
-        /// The process.
+        /// The pid.
         pid: i32,
     },
     /// Read the command line of a process.
     Arguments {
-        /// The process.
+        /// The pid.
         pid: i32,
     },
     /// Find the processor that a thread last ran on.
     Processor {
-        /// The thread.
+        /// The thread id.
         tid: i32,
     },
 }
@@ -107,7 +107,7 @@ pub enum Answer {
     Identity(Option<(i32, Identity)>),
     /// The text; `None` if it cannot be read.
     Mappings(Option<Vec<u8>>),
-    /// The threads, and the state of the control group of the process.
+    /// The thread ids, and the state of the control group of the process.
     Threads(Vec<i32>, Group),
     /// Facts about the thread, and its state in the kernel; `None` if the thread has exited, or may not be read.
     Thread(Option<ThreadFacts>, Option<InKernel>),
@@ -144,7 +144,7 @@ impl std::fmt::Debug for Lent<'_> {
     }
 }
 
-/// A process, from `/proc/PID/stat`.
+/// A process, as in `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The pid.
@@ -161,12 +161,12 @@ pub struct Process {
     pub cpu: Duration,
 }
 
-/// What identifies a process and the program that it executes.
+/// The identity of a process and of the program that it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// When the process started, in ticks since boot.
     pub started: u64,
-    /// The address of the code of its program.
+    /// The start address of its program's code.
     pub code: u64,
     /// The address of the stack of its first thread. This and `code` are 0 if the process has exited or may not be read.
     pub stack: u64,

@@ -13,7 +13,9 @@
 //! | `Stopping` | the thread is stopped | `Releasing`, after the frames of Python were read |
 //! | `Stopping` | late, or refused; the kernel knows where the thread sleeps | `Copying` |
 //! | `Stopping` | not permitted | `Tracing` |
-//! | `Releasing`, `Copying` | any | the next thread; `Stopping` again, if the stack was cut; or `Mapping`, if the stack leads to addresses that were not mapped before |
+//! | `Releasing`, `Copying` | any; the stack is complete | the next thread |
+//! | `Releasing`, `Copying` | any; the copy was too short, and the thread runs | `Stopping` again, with a larger copy |
+//! | `Releasing`, `Copying` | any; the stack leads to addresses without a known mapping | `Mapping` |
 //! | `Tracing` | the tracer | the next thread |
 //! | `Remaining` | the state of the process | `After`: *gone*, *zombie* or *not permitted* |
 //! | any | the last thread is done | `After`; `Remaining` if no thread was seen |
@@ -43,10 +45,10 @@ use crate::{
     unwind::{Capture, Code},
 };
 
-/// Attempts to sample a process that executes another program during the sample.
+/// Maximum number of attempts to sample a process that executes another program during the sample.
 const TRIES: u32 = 3;
 
-/// What comes after an answer.
+/// The next step after an answer.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Ask another question.
@@ -64,7 +66,7 @@ pub(super) struct Probe {
     /// The pid of the agent.
     own: i32,
     tries: u32,
-    /// A living thread of the process.
+    /// A live thread of the process, through which it is read.
     through: i32,
     identity: Option<Identity>,
     code: Option<(Code, Option<python::Process>)>,
@@ -72,7 +74,7 @@ pub(super) struct Probe {
     group: Group,
     tids: std::vec::IntoIter<i32>,
     threads: Vec<Thread>,
-    /// The tracer of the first thread that may not be traced by us; `None` inside if it has no tracer.
+    /// The tracer of the first thread that we may not trace. The inner `None`: that thread has no tracer.
     refused: Option<Option<i32>>,
     current: Option<Current>,
     at: At,
@@ -192,7 +194,7 @@ impl Probe {
         }
     }
 
-    /// Begins with the process, if it is the right one.
+    /// Begins the sample if the pid still belongs to the process.
     fn begin(
         &mut self,
         reader: &mut Reader,
@@ -275,7 +277,7 @@ impl Probe {
         self.next(reader)
     }
 
-    /// Goes on with the next thread, or ends after the last one.
+    /// Continues with the next thread, or ends after the last one.
     fn next(&mut self, reader: &mut Reader) -> Step {
         self.current = None;
         if let Some(tid) = self.tids.next() {
@@ -293,7 +295,7 @@ impl Probe {
         if threads.iter().any(|it| it.activity != Activity::Ended) {
             return self.check(seen(threads));
         }
-        // The kernel lets us read the mappings of more processes than we may trace.
+        // The kernel permits reading the mappings of more processes than may be traced.
         match self.refused {
             Some(Some(tracer)) if tracer != self.own => {
                 self.check(Seen::Missing(Missing::TracedBy(tracer)))

@@ -1,4 +1,4 @@
-//! What an agent keeps from one sample to the next: the files that it has parsed, and what it knows of each process.
+//! State that an agent keeps from one sample to the next: parsed files, and what it knows of each process.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,39 +14,39 @@ use crate::{
     unwind::{Build, Code, Images},
 };
 
-/// Frames that are kept, beyond which what is known is forgotten and learnt anew.
+/// Maximum number of frames kept; beyond it the reader starts again from nothing.
 const MAX_FRAMES: usize = 200_000;
 
 /// Reads stacks.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// Every frame that was seen.
+    /// All frames seen so far.
     pub(super) frames: Frames,
-    /// How much of Python's interpreter is shown.
+    /// How much of the Python interpreter is shown.
     pub(super) plumbing: python::Plumbing,
     pub(super) images: Images,
     runtimes: python::Runtimes,
-    /// What is known of each process, by its number.
+    /// What is known of each process, by pid.
     pub(super) known: BTreeMap<i32, Known>,
-    /// Room for the copy of a stack, used again for each.
+    /// The buffer for the copy of a stack, which is reused for each thread.
     pub(super) room: Vec<u8>,
-    /// Threads of one process that are looked at.
+    /// Maximum number of threads sampled in one process.
     pub(super) max_threads: usize,
-    /// Processes that have had more, and how many in their largest sample.
+    /// The pids of processes with more threads, and their largest number of threads.
     pub(super) many_threads: BTreeMap<i32, usize>,
 }
 
-/// What is known of a process from the last sample.
+/// Facts about a process from the last sample.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Another process, or another program, may be there now.
+    /// The process and program that the facts are about: the pid may belong to another process by now.
     pub(super) identity: Identity,
     pub(super) code: Code,
     pub(super) python: Option<python::Process>,
 }
 
 impl Reader {
-    /// Has read nothing yet. For stacks that are shown in full, lines inside the system's libraries are read too.
+    /// Returns a reader without any knowledge. With [`Detail::Full`], it also reads source lines inside the system's libraries.
     pub(super) fn new(detail: Detail) -> Self {
         let (reading, plumbing) = match detail {
             Detail::Folded => (image::Reading::Names, python::Plumbing::Hidden),
@@ -64,8 +64,8 @@ impl Reader {
         }
     }
 
-    /// Forgets frames, files and processes where there are too many frames: a program that makes code while it runs has
-    /// ever new ones.
+    /// Forgets frames, files and processes if there are too many frames: a program that generates code at run time always has new
+    /// ones.
     pub(super) fn bound(&mut self, detail: Detail) {
         if self.frames.len() > MAX_FRAMES {
             *self = Self {
@@ -76,13 +76,13 @@ impl Reader {
         }
     }
 
-    /// Forgets what it knows of other processes than these.
+    /// Forgets all processes except these.
     pub(super) fn keep(&mut self, wanted: &BTreeSet<i32>) {
         self.known.retain(|pid, _| wanted.contains(pid));
         self.many_threads.retain(|pid, _| wanted.contains(pid));
     }
 
-    /// The code of a process with these mappings, and its Python where it has one.
+    /// Returns the code of a process with these mappings, and its Python if it has one.
     pub(super) fn read(
         &mut self,
         mappings: &[u8],
@@ -94,7 +94,7 @@ impl Reader {
         (code, python)
     }
 
-    /// Which builds of programs and of MPI the processes have that were looked at.
+    /// Returns the builds of the programs and MPI libraries of the processes that were sampled.
     pub(super) fn builds(&self) -> BTreeSet<Build> {
         let builds = self.known.values();
         let builds: BTreeSet<Build> = builds
@@ -103,7 +103,7 @@ impl Reader {
         builds.into_iter().take(MAX_BUILDS).collect()
     }
 
-    /// Whether one of these processes can join its job with another, as far as they were looked at.
+    /// Returns whether one of these processes can connect its job with another, as far as they were sampled.
     pub(super) fn joining(&self, pids: impl Iterator<Item = i32>) -> Joining {
         let known = pids.filter_map(|pid| self.known.get(&pid));
         let joining = known.map(|known| self.images.joining(&known.code));

@@ -1,4 +1,4 @@
-//! How an agent takes a sample: process by process, and then the answer.
+//! Takes a sample: process by process, and then the answer.
 
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -1,4 +1,4 @@
-//! What an agent asks its host for, in which order, and what it makes of the answers.
+//! Tests of the agent: the order of its questions to the host, and what it makes of the answers.
 
 pub(crate) mod fake;
 
@@ -22,7 +22,7 @@ fn proc(pid: i32) -> Proc {
     }
 }
 
-/// A node on which rank 0 is the process [`A`].
+/// Returns a node where rank 0 is process [`A`].
 fn node(process: FakeProcess) -> Node {
     let mut node = Node::new(0, [(A, process)]);
     node.tell(ToAgent::Follow(BTreeMap::from([(Rank(0), proc(A))])));
@@ -53,7 +53,7 @@ fn sample(node: &mut Node) -> PartialSample {
     }
 }
 
-/// What was seen of a rank, in few words.
+/// Returns the sample of a rank in short form.
 fn seen(sample: &PartialSample, rank: u32) -> String {
     match &sample.snapshot.procs[&Rank(rank)] {
         Seen::Missing(why) => format!("{why:?}"),
@@ -97,7 +97,7 @@ fn a_process_is_read_then_stopped_thread_by_thread_then_proved() {
     who is 10
     let go
     ");
-    // What is mapped is kept while the process is the same.
+    // Mappings are kept as long as the process executes the same program.
     node.asked.clear();
     sample(&mut node);
     assert!(!node.asked.iter().any(|asked| asked.starts_with("mappings")));
@@ -125,7 +125,7 @@ fn a_program_that_changes_is_looked_at_anew() {
         (&[5, 6, 6, 6], 2, "_start>main running"),
         (&[5, 6, 6, 7, 7, 7], 3, "_start>main running"),
         (&[5, 6, 6, 7, 7, 8], 3, "Changed"),
-        // It ended, with or without a trace.
+        // It exited, and may still be listed or not.
         (&[5, 0], 1, "_start>main running"),
         (&[5], 1, "_start>main running"),
         (&[], 0, "Gone"),
@@ -143,7 +143,7 @@ fn a_program_that_changes_is_looked_at_anew() {
 fn mappings_are_read_again_where_a_stack_leads_out_of_them() {
     let mut node = node(process("main"));
     sample(&mut node);
-    // It is where nothing was mapped when we asked: it may have loaded a library.
+    // The thread is at an unmapped address: the process may have loaded a library since.
     node.processes.get_mut(&A).unwrap().threads[0].at = "elsewhere";
     node.asked.clear();
     assert_eq!(seen(&sample(&mut node), 0), "?? running");
@@ -161,7 +161,7 @@ fn mappings_are_read_again_where_a_stack_leads_out_of_them() {
     who is 10
     let go
     ");
-    // Code that was made while the program runs is in no file ever: once for each sample is enough.
+    // Code that was generated at run time is in no file: read the mappings only once for each sample.
     let mut mappings = node.asked.iter().filter(|it| it.starts_with("mappings"));
     assert!(mappings.next().is_some() && mappings.next().is_none());
 }
@@ -191,7 +191,7 @@ fn of_whom_nothing_is_seen_it_is_said_why() {
             Some(44),
             "TracedBy(44)",
         ),
-        // We have asked it to stop already, and it has not yet.
+        // We have already asked the thread to stop, and it has not stopped yet.
         (
             refused(NotStopped::NotPermitted, 'S', None),
             Some(fake::OWN),
@@ -199,7 +199,7 @@ fn of_whom_nothing_is_seen_it_is_said_why() {
         ),
         (refused(NotStopped::Gone, 'R', None), None, "NotPermitted"),
         (refused(NotStopped::Late, 'D', None), None, "Unreachable"),
-        // The kernel says where it sleeps.
+        // The kernel reports where it sleeps.
         (refused(NotStopped::Late, 'S', asleep), None, "main reading"),
         (
             refused(NotStopped::Late, 'D', asleep),
@@ -244,7 +244,7 @@ fn the_first_thread_that_has_ended_is_kept_and_others_are_not() {
     dead.state = 'Z';
     process.threads.push(dead);
     process.threads.push(FakeThread::running(12, "wait"));
-    // Seen through its process's number, it would be a process that has ended.
+    // If it were read through the pid, the process would seem to have exited.
     let mut node = node(process);
     assert_eq!(
         seen(&sample(&mut node), 0),
@@ -293,7 +293,7 @@ fn what_another_launcher_of_the_same_user_has_started_is_a_neighbor() {
         panic!("it answers");
     };
     assert!(node.asked.contains(&"owners".to_owned()));
-    // A sample without peers needs no owners: nobody can tell from one sample who works.
+    // A sample without peers needs no owners: one sample does not show which processes work.
     node.asked.clear();
     sample(&mut node);
     assert!(!node.asked.contains(&"owners".to_owned()));
@@ -340,7 +340,7 @@ fn what_ranks_were_started_with_is_described() {
     assert_eq!(description.processors, [(Rank(0), 10)].into());
     let builds = description.builds.into_iter().map(|it| it.file.to_string());
     assert_eq!(builds.collect::<Vec<_>>(), ["a.out"]);
-    // Who has the number of a rank that has ended may have been given a password.
+    // A process that reuses the pid of an exited rank may have a password among its arguments.
     let gone = Proc {
         started: STARTED - 1,
         ..proc(A)
@@ -377,7 +377,7 @@ fn stacks_are_merged_where_they_are_taken() {
 
 #[test]
 fn a_cancelled_sample_ends_when_nobody_stands() {
-    // Cancelled after each number of steps, it never leaves a thread stopped, and answers to the next command only.
+    // Wherever it is cancelled, no thread stays stopped, and only the next command is answered.
     for steps in 0..8 {
         for ends in [ToAgent::Cancel(CommandId(1)), ToAgent::Stop] {
             let mut node = node(process("wait"));
@@ -411,7 +411,7 @@ fn a_cancelled_sample_stops_no_further_thread() {
     ] {
         let mut node = node(process.clone());
         node.tell(order(1, Action::Sample(Extent::Children)));
-        // The next question is in progress when the command is cancelled.
+        // The command is cancelled while the next question is in progress.
         node.steps.set(steps);
         node.run();
         assert_eq!(node.asked.last().map(String::as_str), Some(last));
@@ -477,7 +477,7 @@ fn commands_wait_in_a_bounded_queue() {
     let said: Vec<String> = node.run().iter().map(short).collect();
     let refused = said.iter().filter(|it| it.ends_with("Busy")).count();
     let done = said.iter().filter(|it| it.ends_with("done")).count();
-    // One is carried out, and the others wait.
+    // One command is carried out, and the others wait.
     assert_eq!((refused, done), (2, MAX_ORDERS + 1), "{said:?}");
 }
 

@@ -53,8 +53,8 @@ pub(super) fn call_before(image: &Image, back: u64) -> Option<Target> {
     Some(Target::Address(beyond(at, distance(word, 0, 26))?))
 }
 
-/// Returns the target of a `b`, or of the stub for a library function, which loads the address from a slot: `adrp x16, page; ldr
-/// x17, [x16, #slot]; add x16, x16, #slot; br x17`.
+/// Returns the target of a `b`, or of the stub for a library function, which loads the address from a slot:
+/// `adrp x16, page; ldr x17, [x16, #slot]; add x16, x16, #slot; br x17`.
 pub(super) fn jump_at(image: &Image, mut at: u64) -> Option<Target> {
     /// `bti c`, which marks a valid target of indirect jumps for processors that check that.
     const BTI_C: u32 = 0xd503_245f;

@@ -200,7 +200,7 @@ pub(super) const HELPER_NAMES: [(&str, &str); 5] = [
     ("jemalloc_bg_thd", "allocator"),
 ];
 
-/// The full name of a thread of UCX: names of other threads begin with it.
+/// The full name of a thread of UCX. It cannot be a prefix, because names of unrelated threads begin with it.
 pub(super) const UCX_THREAD: &str = "async";
 
 /// File name prefixes of libraries that users do not write.

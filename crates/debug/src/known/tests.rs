@@ -11,7 +11,7 @@ fn frame(text: &str) -> Frame {
     }
 }
 
-/// What outer frames are known as.
+/// Returns the known function of an outer frame.
 fn outer(text: &str) -> Option<(String, Kind)> {
     let known = known(&frame(text), Position::Outer)?;
     Some((known.name.to_string(), known.kind))

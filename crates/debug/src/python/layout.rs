@@ -44,7 +44,7 @@ pub(super) struct Layout {
 /// How a frame encodes its position, and how the frames of one call of the loop are found.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    /// Each frame is a call. The position is a number of instructions, of this many bytes each.
+    /// Each frame is a call. The position is a number of units of this many bytes each.
     Each { bytes: i64 },
     /// A flag at this offset marks the outermost frame of a call.
     Flag(usize),

@@ -1,8 +1,8 @@
-//! Processes of several Pythons as they once stood, and what they said of themselves then.
+//! Recordings of processes with several versions of Python, compared to what these reported about themselves.
 //!
-//! A recording is compressed. It begins with lines: `python MINOR RUNTIME`, with the address of the interpreter's
-//! state in hexadecimal, and then what `testdata/python/program.py` has printed, up to `ready`. Then come the parts of its
-//! memory that were read, each as an address and a length of eight bytes and its bytes.
+//! A recording is compressed. It begins with lines: `python MINOR RUNTIME`, where RUNTIME is the address of the interpreter's
+//! state in hexadecimal, and then the output of `testdata/python/program.py` up to `ready`. The parts of its memory that were
+//! read follow: each is an address and a length of eight bytes, and its bytes.
 
 use std::{collections::BTreeMap, io::Read};
 
@@ -177,7 +177,7 @@ fn a_chain_that_leads_into_itself_ends_and_is_not_whole() {
         let thread = thread_of(&threads, *ident);
         let chain = interpreter.chain(&thread, &recording.memory).unwrap();
         assert!(chain.is_whole() && chain.len() == frames.len() && chain.len() > 900);
-        // Every word of the memory that leads to the outermost frames leads to an inner one from now on.
+        // Redirect each pointer to an outer frame to an inner one, so that the chain becomes a cycle.
         let innermost = interpreter.innermost(&thread, &recording.memory).unwrap();
         let mut at = innermost;
         for _ in 0..500 {
@@ -237,7 +237,7 @@ fn a_code_object_that_took_the_place_of_another_is_read_anew() {
 
 #[test]
 fn a_code_object_that_could_not_be_read_whole_is_read_again() {
-    /// Code objects alone can be read, not their names.
+    /// Memory where only reads of one length succeed: code objects, but not their names.
     struct Alone<'a>(&'a Recorded, usize);
 
     impl Memory for Alone<'_> {
@@ -262,7 +262,8 @@ fn a_code_object_that_could_not_be_read_whole_is_read_again() {
     assert!(after.frames.iter().all(|it| it.frame.function.is_some()));
 }
 
-/// Hand-made memory of a free-threaded 3.14: no such Python was at hand to record, but it describes itself.
+/// Tests hand-written memory of a free-threaded 3.14, which describes its own layout. No such Python was available for a
+/// recording.
 #[test]
 fn the_description_of_3_14() {
     const RUNTIME: u64 = 0x1000;
@@ -331,7 +332,8 @@ fn the_description_of_3_14() {
     for (offset, word) in [(0, 2), (8, code + 0xd8), (16, 0xd000)] {
         memory.put(copies + offset, word);
     }
-    // Kept for ever; one byte a character; its characters follow; not all ASCII, and all ASCII.
+    // The first string is interned forever and not ASCII; the second is ASCII. Both have one byte per character, which follow the
+    // head.
     for (at, state, start, letters) in [
         (name, 3 | 0x09 << 8, 0x48, b"gr\xfcn"),
         (file, 0x19 << 8, 0x38, b"a.py"),
@@ -340,7 +342,7 @@ fn the_description_of_3_14() {
         memory.put(at + 0x30, state);
         memory.put(at + start, u64::from(u32::from_le_bytes(*letters)));
     }
-    // Two instructions in line 11, then two in line 13, without columns.
+    // Two instructions on line 11, then two on line 13, without columns.
     memory.put(lines + 0x20, 4);
     memory.put(
         lines + 0x28,
@@ -368,7 +370,7 @@ fn the_description_of_3_14() {
     assert!(stack.is_whole);
 }
 
-/// Memory that was written word by word, and is zero between.
+/// Memory that was written word by word; all other words are zero.
 #[derive(Default)]
 struct Written(BTreeMap<u64, u64>);
 
@@ -394,14 +396,14 @@ impl Memory for Written {
     }
 }
 
-/// Memory in which every address has something, as a number of it says.
+/// Memory in which every address is mapped, with pseudorandom content; the field is the seed.
 struct Random(u64);
 
 impl Memory for Random {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
         for (at, byte) in (address..).zip(buffer) {
             let word = (at & !7 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            // Small numbers now and then, so that lengths are not all refused.
+            // Some small numbers, so that not all lengths are rejected.
             let word = if word >> 62 == 0 { word >> 56 } else { word };
             *byte = word.to_le_bytes()[usize::try_from(at & 7).unwrap()];
         }
@@ -409,7 +411,7 @@ impl Memory for Random {
     }
 }
 
-/// Threads, and frames of each, that are read of arbitrary memory.
+/// Maximum number of threads, and of frames in each, that are read from arbitrary memory.
 const MAX_READ: usize = 12;
 
 fn read_all(interpreter: &Interpreter, memory: &dyn Memory) {
@@ -447,7 +449,7 @@ proptest! {
             let bytes = recording.memory.0.get_mut(&part).unwrap();
             let at = usize::from(at) % (bytes.len() / 8 + 1);
             if let Some(place) = bytes.chunks_exact_mut(8).nth(at) {
-                // Half of them another address that is there.
+                // Half of the words become another address that is mapped.
                 let word = if word % 2 == 0 { addresses[usize::try_from(word % 1000).unwrap() % addresses.len()] } else { word };
                 place.copy_from_slice(&word.to_le_bytes());
             }

@@ -17,7 +17,7 @@ pub(super) fn read(address: u64, layout: TextLayout, memory: &dyn Memory) -> Opt
         .ok()?;
     let length = word(&head, layout.length)?.min(MAX_CHARACTERS);
     let state = number(&head, layout.state)?.cast_unsigned();
-    // Three bits of the kind, a bit that is set if the characters follow the head, and a bit that is set if all are ASCII.
+    // Three bits of the kind; a bit that is set if the characters follow the head; a bit that is set if all are ASCII.
     let bits = SHIFTS.iter().map(|shift| state >> shift).find(|bits| {
         let (kind, compact) = (bits & 7, bits & 8);
         matches!(kind, 1 | 2 | 4) && compact != 0

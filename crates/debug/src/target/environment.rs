@@ -63,7 +63,7 @@ impl Family {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Evidence {
     pub(super) family: Family,
-    /// The name of its job, to distinguish it from other jobs; empty if the family has no such variable set.
+    /// The name of its job, to distinguish it from other jobs; empty if the launcher has not set one.
     pub(super) job: String,
     pub(super) rank: u32,
     /// The number of ranks of the job; `None` if unknown.

@@ -250,7 +250,7 @@ pub enum Doubt {
     SameRank { rank: Rank, kept: i32, other: i32 },
     /// The processes of these ranks do not exist; `pid` is that of the first of these ranks.
     Gone { ranks: RankSet, pid: i32 },
-    /// Nothing shows that the processes with these pids belong to the job; `pid` is that of the first of these ranks.
+    /// Nothing shows which processes these ranks are; `pid` is the launcher's pid of the first of them.
     Unproved { ranks: RankSet, pid: i32 },
     /// The launcher's table is empty, so the launcher itself is shown as a single process.
     NotStarted { launcher: i32 },

@@ -41,7 +41,7 @@ impl Situation {
             why,
             help: help.to_owned(),
         };
-        // To tell root to run `dbgr` as root does not help: name the capability that root lacks.
+        // Telling root to run `dbgr` as root does not help: name the capability that root lacks.
         let lacks_capability = self.user == 0 && !self.may_trace_all;
         let without_capability = |why: &str| {
             advice(

@@ -47,7 +47,7 @@ enum Found {
     Here { pid: i32 },
     /// No process has this pid.
     Gone { pid: i32 },
-    /// Nothing shows that the process with this pid belongs to the job.
+    /// Nothing shows that the process with this pid belongs to the job, or the pid cannot be translated to our pid namespace.
     Unproved { pid: i32 },
     /// The process is on another node.
     On { host: String, pid: i32 },

@@ -1,4 +1,4 @@
-//! Made-up nodes, one for each way in which jobs are started.
+//! Tests of the search on made-up nodes, one for each way in which jobs are started.
 
 mod elf;
 mod proof;
@@ -17,7 +17,7 @@ fn variables_below_a_proxy() {
     for rank in 0..4 {
         let environment = format!("PMI_RANK={rank} PMI_SIZE=6");
         world.add(100 + rank, 11 + rank % 2, "/home/u/solver", &environment);
-        // What a rank starts is no rank.
+        // Descendants of a rank inherit its variables, but are not ranks.
         world.add(200 + rank, 100 + rank, "/bin/sh", &environment);
     }
     insta::assert_snapshot!(world.find(10), @r"
@@ -64,7 +64,7 @@ fn several_launchers_below_one_script() {
             world.add(pid, launcher + 1, "/home/u/solver", &environment);
         }
     }
-    // Hydra gives its jobs no names, and is no PMIx server.
+    // Hydra does not name its jobs, and is not a PMIx server.
     insta::assert_snapshot!(world.find(10), @r"
     2 ranks of `solver`
     found by:
@@ -77,7 +77,7 @@ fn several_launchers_below_one_script() {
     ");
     assert_eq!(world.pids(30), [(0, 130)]);
     assert_eq!(world.pids(121), [(0, 120), (1, 121)]);
-    // One with a table comes first, and the others are named all the same.
+    // A launcher with a table takes precedence; the others are still noted.
     let rows = [("n1", "/home/u/other", 140)];
     let job = "rally-n1-0badcafe-40@1";
     give_table(world.add(40, 10, "/usr/bin/rally", ""), Some(job), &rows);
@@ -98,7 +98,7 @@ fn several_launchers_below_one_script() {
 #[test]
 fn a_launcher_that_is_a_rank_itself() {
     let mut world = World::default();
-    // The script of a batch job is rank 0 of a step of its own; and so are all that it starts.
+    // The script of a batch job is rank 0 of a step of its own, as are all its descendants.
     let batch = "SLURM_PROCID=0 SLURM_JOB_ID=7 RANK=0 WORLD_SIZE=1";
     world.add(10, 1, "/bin/bash", batch);
     world.add(11, 10, "/usr/bin/python3.11", batch);
@@ -115,7 +115,7 @@ fn a_launcher_that_is_a_rank_itself() {
         let environment = format!("SLURM_PROCID=0 SLURM_JOB_ID=7 RANK={rank} WORLD_SIZE=1");
         world.add(100 + rank, 11, "/usr/bin/python3.11", &environment);
     }
-    // Rank 0 says what its launcher says, too.
+    // Rank 0 has the same evidence as its launcher.
     assert_eq!(world.pids(11), [(0, 100), (1, 101), (2, 102)]);
 }
 
@@ -141,7 +141,7 @@ fn wrappers_doubles_and_missing_ranks() {
     note: the job has 4 ranks; 2 of them live on this node
     note: 2 ranks were started by `bash`, which only waits; its child was taken
 ");
-    // A shell that has more to do than to wait is the rank.
+    // A shell with several children is the rank itself.
     world.add(301 + 50, 101, "/bin/tee", "");
     assert_eq!(world.pids(10), [(0, 300), (1, 101)]);
 }
@@ -151,7 +151,7 @@ fn plain_children() {
     let mut world = World::default();
     world.add(10, 1, "/usr/bin/make", "");
     for number in 0..3 {
-        // In another order than that of their numbers.
+        // The order of start differs from that of the pids.
         world.add(110 - number, 10, "/bin/sh", "").process.started =
             50 + u64::from(number.unsigned_abs());
         world
@@ -194,11 +194,11 @@ fn forks_and_lone_processes() {
     note: left out: 2 processes of `postgres`
     note: left out: 1 process of `sh`
 ");
-    // A shell that waits for one program.
+    // A shell whose only child is a program: the child is the rank.
     world.add(20, 1, "/bin/bash", "");
     world.add(21, 20, "/home/u/solver", "");
     assert_eq!(world.pids(20), [(0, 21)]);
-    // And one that waits for its user.
+    // A shell without children is the rank itself.
     assert_eq!(world.pids(13), [(0, 13)]);
 }
 
@@ -266,7 +266,7 @@ fn a_process_is_known_by_when_it_started() {
         let procs = find(world, &Wish::Process(pid)).unwrap().procs;
         procs.values().map(Proc::started).collect()
     };
-    // Of another node nothing is known, nor of what was gone already.
+    // The start time is unknown for a rank on another node and for a process that is gone.
     assert_eq!(started(&world, 10), [Some(100), None, None]);
     world.0.remove(&10);
     for rank in 0..3 {
@@ -274,7 +274,7 @@ fn a_process_is_known_by_when_it_started() {
     }
     world.add(11, 1, "/usr/bin/torchrun", "");
     assert_eq!(started(&world, 11), [Some(100), Some(101), Some(102)]);
-    // A wrapper's child is not as old as the wrapper.
+    // The start time is that of the wrapper's child, not that of the wrapper.
     world.0.get_mut(&100).unwrap().program = "/bin/bash".into();
     world.add(110, 100, "/home/u/solver", "RANK=0 WORLD_SIZE=3");
     assert_eq!(started(&world, 11), [Some(110), Some(101), Some(102)]);

@@ -51,8 +51,8 @@ pub(super) struct Left {
 /// The target of the last tail call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum To {
-    /// A part of the innermost of these functions, or a nameless function of the same file, which is then shown by the name of
-    /// that one.
+    /// A part of the innermost of these functions, or a nameless function of the same file. It is shown by the name of the
+    /// former.
     Same,
     /// Another function.
     Another,
@@ -129,8 +129,8 @@ const STUBS: [&str; 5] = [
 ];
 
 impl Images {
-    /// Returns the functions that the instruction before the return address `caller` called, and that a tail call then replaced
-    /// by the function at `at`, whose frame is `found`. `None` if there are none, or they are unknown.
+    /// Returns the functions between the call before the return address `caller` and the function at `at`, whose frame is
+    /// `found`: those that have left the stack by a tail call. `None` if there are none, or they are unknown.
     pub(super) fn left(
         &mut self,
         code: &Code,

@@ -1,4 +1,4 @@
-//! Calls that have led to another function than they name, in programs made by hand.
+//! Tests of tail calls, in hand-written programs.
 
 mod aarch64;
 
@@ -18,14 +18,14 @@ use crate::{
     stack::Frames,
 };
 
-/// Where the program is mapped.
+/// The address where the program is mapped.
 const BASE: u64 = 0x10_0000;
-/// Where the stack is.
+/// The address of the stack.
 const STACK: u64 = 0x7000_0000;
-/// Where the slots are, in the numbering of the program.
+/// The address of the slots, as in the program's file.
 const SLOTS: u64 = 0x6_0000;
 
-/// Slots that all hold the same, and how often they were read.
+/// Slots that all hold the same value; counts the reads.
 struct Slots {
     held: Cell<Option<u64>>,
     read: Cell<usize>,
@@ -42,7 +42,7 @@ impl Slots {
 
 impl Memory for Slots {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {
-        // Whether code is that of a trampoline is asked too: it is not.
+        // Other reads look for a signal trampoline, which the code is not.
         if buffer.len() != 8 {
             buffer.fill(0);
             return Ok(());
@@ -68,7 +68,7 @@ impl Files for OneFile {
     }
 }
 
-/// Reads threads of the program.
+/// Unwinds threads of the program.
 struct Reader {
     images: Images,
     frames: Frames,
@@ -84,7 +84,8 @@ impl Reader {
         }
     }
 
-    /// The functions of a thread that is at the first of these addresses, and returns to the others; innermost first.
+    /// Returns the functions of a thread, innermost first. The first address is that of the thread, the others are return
+    /// addresses.
     fn functions(&mut self, addresses: &[u64], memory: &dyn Memory) -> Vec<String> {
         let line = format!(
             "{BASE:x}-{:x} r-xp 00000000 fe:00 7 /program\n",
@@ -117,7 +118,8 @@ impl Reader {
     }
 }
 
-/// `main` calls `stub`, which jumps to `public` by a slot; that ends with a jump to `inner`.
+/// Returns a program where `main` calls `stub`, `stub` jumps to `public` through a slot, and `public` ends with a jump to
+/// `inner`.
 fn by_slot() -> Bytes {
     let mut program = Program::new();
     program.function("main", 0x1000, 0x100);
@@ -168,7 +170,8 @@ fn a_file_that_could_not_be_opened_is_opened_again() {
     assert_eq!(functions[..3], ["inner", "public", "main"]);
 }
 
-/// Each of many calls leads to functions that consist of nothing but jumps, all of which would have to be followed.
+/// Tests the bound on the effort: many calls lead to functions that consist only of jumps, all of which would have to be
+/// followed.
 #[test]
 fn a_program_of_jumps_does_not_keep_us() {
     const SIZE: u64 = 0x4000;
@@ -190,7 +193,7 @@ fn a_program_of_jumps_does_not_keep_us() {
     let slots = Slots::holding(BASE + 0x1f80);
     let mut stack = vec![0x1004];
     stack.extend(calls.iter().map(|call| call + 5));
-    // What there was no time for is looked for the next time; after some samples nothing is left to be found out.
+    // Searches that were cut off continue in the next sample; after some samples, nothing remains to be found.
     let mut read = Vec::new();
     while read.last() != Some(&0) && read.len() < 9 {
         slots.read.set(0);
@@ -202,7 +205,7 @@ fn a_program_of_jumps_does_not_keep_us() {
     assert_eq!(read.last(), Some(&0), "{read:?}");
 }
 
-/// The input of the fuzz target, as it is read there: as memory too, page after page.
+/// Tests a seed of the fuzz target, read as the target reads it: also as memory, where the file repeats on every page.
 #[test]
 fn the_fuzz_target_begins_with_a_call_through_a_slot() {
     struct Pages(&'static [u8]);

@@ -1,4 +1,4 @@
-//! Reports that are made up, of few ranks and of many.
+//! Made-up reports, of few and of many ranks.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,7 +13,7 @@ use debug::{
     verdict::{Cite, Confidence, RuleId, Verdict},
 };
 
-/// Frames by words: `name`, `name@file:line`, `=name@file:line` for an inlined one, `!` for a signal.
+/// Returns frames from words: `name`, `name@file:line`, `=name@file:line` for an inlined function, `!` for a signal.
 pub(crate) fn stack(frames: &mut Frames, words: &str) -> Vec<FrameId> {
     let frame = |word: &str| {
         let (kind, word) = match (word.strip_prefix('='), word) {
@@ -53,7 +53,7 @@ pub(crate) fn threads(each: u32, ranks: &RankSet) -> Threads {
     threads
 }
 
-/// One sample: ranks, what they do, and where they are.
+/// Returns a report of one sample, from rank sets, activities and stacks.
 pub(crate) fn look(said: &[(&str, Activity, &str)]) -> Report {
     let mut report = Report {
         title: "mpirun ./solver (pid 4711)".to_owned(),
@@ -137,7 +137,7 @@ const WAIT: &str =
     "_start main@solver.c:120 run@solver.c:99 =advance@step.h:31 solve@solver.c:88 MPI_Allreduce";
 const READ: &str = "_start main@solver.c:120 run@solver.c:97 load@io.c:12 read_block@io.c:41 read";
 
-/// Four ranks, of which one does not come.
+/// Returns a report of four ranks, one of which does not reach the collective.
 pub(crate) fn four() -> Report {
     let mut report = base("mpirun ./solver (pid 4711)", 4, 4);
     let (most, odd) = (set("0-2"), set("3"));
@@ -199,7 +199,7 @@ pub(crate) fn four() -> Report {
     report
 }
 
-/// Four ranks, of which one waits for what it has started; all of them have a worker.
+/// Returns a report of four ranks, one of which waits for a child process; all of them have a worker.
 pub(crate) fn helped() -> Report {
     let mut report = four();
     let sh = stack(&mut report.frames, "_start main@sh.c:3 waitpid");
@@ -250,13 +250,13 @@ pub(crate) fn helped() -> Report {
     report
 }
 
-/// What a thing is made of that has no order, always the same.
+/// Returns a pseudorandom number that depends only on the argument.
 fn mixed(number: u32) -> u32 {
     let mixed = (number ^ 0x9e37_79b9).wrapping_mul(2_654_435_761);
     (mixed ^ (mixed >> 15)).wrapping_mul(2_246_822_519) >> 7
 }
 
-/// 10,000 ranks: most wait, and the others are scattered over so many classes.
+/// Returns a report of 10,000 ranks: most wait, and the others are distributed over this many classes.
 pub(crate) fn many(classes: u32) -> Report {
     let ranks = 10_000;
     let mut report = base("srun ./solver (job 400901.0)", ranks, 64);
@@ -280,7 +280,7 @@ pub(crate) fn many(classes: u32) -> Report {
             } else {
                 0
             };
-            // Some are elsewhere in the next sample.
+            // Some ranks are elsewhere in the next sample.
             let moves = odd && class % 5 == 1;
             let class = if moves {
                 1 + (class + sample) % (classes - 1)
@@ -348,7 +348,7 @@ pub(crate) fn many(classes: u32) -> Report {
     report
 }
 
-/// Names that would be more than names.
+/// Returns a report with names that are markup in HTML.
 pub(crate) fn hostile() -> Report {
     let mut report = look(&[(
         "0-2",

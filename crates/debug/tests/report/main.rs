@@ -1,4 +1,4 @@
-//! Reports as text, JSON, folded stacks and as a page.
+//! Tests of reports as text, JSON, folded stacks and HTML.
 
 mod made;
 
@@ -60,7 +60,7 @@ fn who_runs_in_circles_says_on_which_lines() {
         let page = html(&report);
         assert!(page.contains(&format!("<td>{}<td class=set>", said.trim_end_matches(','))));
     }
-    // It is no news of those that stand.
+    // For a stuck class the lines are not shown.
     report.classes[0].motion = Motion::Stuck;
     report.classes[0].lines = vec![88, 90];
     assert!(!shown(&report, 200).contains("on lines"));
@@ -83,7 +83,7 @@ fn the_number_of_ranks_is_said_once() {
     let first_lines = [
         ("job `x`: 3 ranks of `sleep`", "job `x`: 3 ranks of `sleep`"),
         ("3 ranks", "3 ranks"),
-        // That is another number.
+        // The number in the title is another one.
         ("13 ranks of `sleep`", "13 ranks of `sleep`: 3 ranks"),
         ("3 ranksmen", "3 ranksmen: 3 ranks"),
     ];
@@ -456,7 +456,7 @@ fn what_is_not_plain_is_marked() {
     "#);
 }
 
-/// Threads of libraries stand below those of the program, however many they are; what looks the same is one line.
+/// Threads of libraries are listed after those of the program, and equal ones share a line.
 #[test]
 fn first_threads_come_first() {
     let mut report = look(&[(
@@ -496,8 +496,8 @@ fn first_threads_come_first() {
     "#);
 }
 
-/// The page says at its top what runs where, has the threads of libraries below those of the program, and a line for each box
-/// that is too narrow for its text.
+/// A page shows at its top what runs where, and lists threads of libraries after those of the program. It has a line of text for
+/// each box that is too narrow for its own.
 #[test]
 fn a_page_says_what_its_boxes_cannot() {
     let mut report = four();
@@ -527,7 +527,7 @@ fn a_page_says_what_its_boxes_cannot() {
     assert_eq!(page.matches("<li value=").count(), 9);
 }
 
-/// In the picture processes stand below the rank that has started them, and a cite says which of them it means.
+/// The page draws processes below the rank that has started them, and a cite shows which of them it refers to.
 #[test]
 fn a_page_shows_processes_below_their_ranks() {
     let mut report = helped();
@@ -539,7 +539,7 @@ fn a_page_shows_processes_below_their_ranks() {
     assert!(page.contains(
         "<li>process 4712 below 1 rank [3] in samples 1, 2, 3: <code>lock &lt; main (cp.c:9)</code>"
     ));
-    // Of ranks 0 to 2, then of rank 3, each below the innermost frame of these.
+    // First those of ranks 0 to 2, then those of rank 3, each below the innermost frame of these ranks.
     assert!(at("<b>MPI_Allreduce</b>") < at("<b>6 processes of worker</b>"));
     assert!(at("<b>6 processes of worker</b>") < at("<b>read</b><div class=\"k hs\">"));
     assert!(at("<b>cp (4712)</b>") < at("<b>lock</b>"));
@@ -549,7 +549,7 @@ fn a_page_shows_processes_below_their_ranks() {
     assert!(page.contains("dotted: processes that the ranks above them have started"));
     assert!(!page.contains("below other ranks"));
     assert!(!html(&four()).contains("dotted: "));
-    // Of a rank that has ended there is no box.
+    // A rank that has exited has no box.
     for sample in &mut report.samples {
         let children = sample.children.get_mut("cp").unwrap();
         children.procs[0].rank = base::Rank(9);
@@ -564,7 +564,7 @@ fn a_page_shows_processes_below_their_ranks() {
     }
 }
 
-/// Of a rank whose stack has no frames there is no box.
+/// A rank whose stack has no frames has no box.
 #[test]
 fn a_page_shows_processes_below_ranks_without_frames() {
     let mut report = helped();
@@ -579,7 +579,7 @@ fn a_page_shows_processes_below_ranks_without_frames() {
     assert!(others.contains("<b>cp (4712)</b>"), "{others}");
 }
 
-/// There may be very many.
+/// The page stays small even with very many processes.
 #[test]
 fn a_page_with_many_processes_is_small() {
     let mut report = helped();
@@ -632,7 +632,7 @@ fn json_is_read_back() {
     let said = json(&helped());
     let cite = r#"{"ranks":"3","processes":[4712],"samples":[0,1,2],"#;
     assert!(said.contains(cite), "{said}");
-    // Builds before had none.
+    // Earlier builds did not write this field.
     let old = said.replace(r#""processes":[4712],"samples""#, r#""samples""#);
     let cites = &from_json(&old).unwrap().verdicts[0].cites;
     assert!(cites.iter().all(|cite| cite.processes.is_empty()));
@@ -683,7 +683,7 @@ fn a_page_of_ten_thousand_ranks_is_small() {
     }
 }
 
-/// All that is not text of ours stands in the page as text.
+/// Text from outside appears in the page only as text.
 #[test]
 fn a_page_runs_nothing_that_it_was_given() {
     let page = html(&made::hostile());

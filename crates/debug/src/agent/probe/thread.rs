@@ -18,11 +18,11 @@ use crate::{
     unwind::Capture,
 };
 
-/// How long a thread may take to stop. A thread that can stop is far quicker.
+/// Maximum time until a thread stops. A thread that can stop is far quicker.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Bytes of a stack to copy at first. Nearly all stacks are shorter.
+/// Bytes of a stack in the first copy. Nearly all stacks are shorter.
 const STACK_COPY: usize = 64 << 10;
-/// Bytes of a stack to copy if the first copy was too short.
+/// Bytes of a stack in the second copy, if the first was too short.
 pub const MAX_STACK_COPY: usize = 8 << 20;
 
 /// The current thread.
@@ -34,7 +34,7 @@ pub(super) struct Current {
     activity: Activity,
     stack: Stack,
     stopped: Duration,
-    /// Bytes of the stack to copy.
+    /// Maximum number of bytes of the stack to copy.
     limit: usize,
 }
 
@@ -50,7 +50,7 @@ impl Probe {
             return self.next(reader);
         };
         let Some(activity) = activity(&facts, in_kernel, self.group) else {
-            // Of all exited threads only the first one is reported, because its tid is the pid of the process.
+            // Of the exited threads only the first one is reported, because its thread id is the pid.
             if tid == self.pid {
                 self.threads.push(Thread {
                     tid,
@@ -102,7 +102,7 @@ impl Probe {
         })
     }
 
-    /// Goes on with a thread that does not stop. The kernel may know where it sleeps.
+    /// Continues with a thread that does not stop. The kernel may know where it sleeps.
     pub(super) fn not_stopped(&mut self, reader: &mut Reader, why: NotStopped) -> Step {
         let Some(current) = &self.current else {
             return self.next(reader);
@@ -131,7 +131,7 @@ impl Probe {
         }
     }
 
-    /// The chain of Python frames of the thread. `base` is the address of its thread-local variables, if that is known.
+    /// Returns the Python frames of the thread. `base` is the address of its thread-local variables, if that is known.
     pub(super) fn chain(&self, base: Option<u64>, lent: Lent<'_>) -> Option<python::Chain> {
         let (_, python) = self.code.as_ref()?;
         python.as_ref()?.chain(base, self.tid(), lent.memory)
@@ -157,7 +157,7 @@ impl Probe {
             let native = &current.stack;
             current.stack = python.merge(native, &chain, memory, reader.plumbing, frames);
         }
-        // The rest of the stack is read now, which is too late only if the thread runs.
+        // The rest of the stack was read live, after the thread was released. That is wrong only if the thread runs.
         let is_enough = current.stack.end == End::Start
             || !was_cut
             || current.activity != Activity::Running
@@ -169,7 +169,7 @@ impl Probe {
         self.stop(reader)
     }
 
-    /// Ends the current thread.
+    /// Ends the current thread, and adds it to the sample.
     pub(super) fn end_thread(&mut self, reader: &mut Reader) -> Step {
         let Some(current) = self.current.take() else {
             return self.next(reader);

@@ -1,4 +1,4 @@
-//! A kernel by script, and an agent on it: for tests.
+//! A scripted kernel for tests, and an agent that runs on it.
 //!
 //! Every process executes one program with the functions `_start`, `main`, `solve` and `wait`, each of which calls the next.
 
@@ -27,11 +27,11 @@ use crate::{
     report::Detail,
 };
 
-/// The number of the agent's own process.
+/// The pid of the agent.
 pub(crate) const OWN: i32 = 99;
 const BASE: u64 = 0x10_0000;
 const STACK: u64 = 0x7000_0000;
-/// Where the program's functions are.
+/// The addresses of the program's functions.
 const FUNCTIONS: [(&str, u64); 4] = [
     ("_start", 0x1000),
     ("main", 0x2000),
@@ -39,7 +39,7 @@ const FUNCTIONS: [(&str, u64); 4] = [
     ("wait", 0x4000),
 ];
 
-/// Memory of zeros, and the program.
+/// Memory that contains only zeros.
 struct Zeros;
 
 impl Memory for Zeros {
@@ -61,15 +61,15 @@ impl Files for OneFile {
     }
 }
 
-/// A thread of a process by script.
+/// A thread of a scripted process.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeThread {
     pub(crate) tid: i32,
-    /// As the kernel writes it.
+    /// The state letter of `/proc`.
     pub(crate) state: char,
-    /// In which function it is.
+    /// The function that it is in.
     pub(crate) at: &'static str,
-    /// Why it is not stopped.
+    /// Why it is not stopped; `None` if it can be stopped.
     pub(crate) refusal: Option<NotStopped>,
     pub(crate) in_kernel: Option<InKernel>,
 }
@@ -86,25 +86,25 @@ impl FakeThread {
     }
 }
 
-/// A process by script.
+/// A scripted process.
 #[derive(Clone, Debug)]
 pub(crate) struct FakeProcess {
     pub(crate) parent: i32,
     pub(crate) name: &'static str,
     pub(crate) threads: Vec<FakeThread>,
-    /// Where its stack is, each time when it is asked; the last one stays.
+    /// The address of its stack at each request; the last one is repeated.
     pub(crate) stacks: VecDeque<Option<u64>>,
-    /// Who traces it.
+    /// The pid of its tracer.
     pub(crate) tracer: Option<i32>,
-    /// Whether its mappings can be read.
+    /// The length of its code mapping in bytes; `None` if its mappings cannot be read.
     pub(crate) mappings: Option<u64>,
 }
 
-/// When every process was started.
+/// The start time of every process.
 pub(crate) const STARTED: u64 = 7;
 
 impl FakeProcess {
-    /// With one thread, in a function.
+    /// Returns a process with one thread, which is in the function `at`.
     pub(crate) fn new(pid: i32, parent: i32, name: &'static str, at: &'static str) -> Self {
         Self {
             parent,
@@ -117,20 +117,20 @@ impl FakeProcess {
     }
 }
 
-/// A node: its processes, and the agent that looks at them.
+/// A node: its processes, and the agent that samples them.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) agent: Agent,
     pub(crate) processes: BTreeMap<i32, FakeProcess>,
-    /// What was asked, in few words.
+    /// The questions so far, in short form.
     pub(crate) asked: Vec<String>,
-    /// Who stands.
+    /// The thread that is stopped now.
     pub(crate) stopped: Option<i32>,
-    /// How long each step takes.
+    /// The duration of each step.
     pub(crate) step: Duration,
     pub(crate) now: Time,
     file: Bytes,
-    /// Steps that are carried out still, where they are counted.
+    /// The number of steps that [`Node::run`] may still carry out.
     pub(crate) steps: Cell<usize>,
 }
 
@@ -156,7 +156,7 @@ impl Node {
         self.agent.handle(self.now, Input::Message(message));
     }
 
-    /// Carries out what the agent asks for, and gives what it says to the session.
+    /// Carries out the steps that the agent asks for, and returns its messages to the session.
     pub(crate) fn run(&mut self) -> Vec<FromAgent> {
         let mut said = Vec::new();
         while self.steps.get() > 0
@@ -323,7 +323,7 @@ impl Node {
     }
 }
 
-/// The registers and the stack of a thread that is in a function, which its callers have called in their order.
+/// Returns the registers and stack of a thread in `function`, which was called through the functions before it.
 fn stands_at(function: &str) -> Answer {
     let Some(inner) = FUNCTIONS.iter().position(|(name, _)| *name == function) else {
         // Nothing is mapped there.

@@ -1,36 +1,36 @@
-//! Programs and libraries made by hand, for tests.
+//! Builds programs and libraries for tests.
 
 use bytes::Bytes;
 
-/// Bytes of the code of a program.
+/// The size of a program's code in bytes.
 pub(crate) const LENGTH: usize = 0x8_0000;
-/// Bytes of the header of a file, of one of a section and of one of a segment, and of a symbol.
+/// Sizes in bytes: of a file header, a section header, a program header and a symbol.
 const HEADER: usize = 64;
 const SECTION: usize = 64;
 const SEGMENT: usize = 56;
 const SYMBOL: usize = 24;
-/// Kinds of symbols: variables and functions.
+/// Symbol types: `STT_OBJECT` and `STT_FUNC`.
 const OBJECT: u8 = 1;
 const FUNCTION: u8 = 2;
-/// Kinds of sections: contents, symbols of all, names, and symbols for other files.
+/// Section types: `SHT_PROGBITS`, `SHT_SYMTAB`, `SHT_STRTAB` and `SHT_DYNSYM`.
 const CONTENTS: u8 = 1;
 const SYMBOLS: u8 = 2;
 const NAMES: u8 = 3;
 const DYNAMIC_SYMBOLS: u8 = 11;
-/// The place of the section with the names among the sections: before it stand the one that is none, and that with the symbols.
+/// The index of the section with the names. Before it are the null section and the symbols.
 const NAMES_PLACE: u8 = 2;
 
-/// A file with one segment and one table of symbols.
+/// A file with one segment and one symbol table.
 pub(crate) struct Program {
     file: Vec<u8>,
-    /// The address of its first byte, in its own numbering.
+    /// The address of the first byte.
     first: u64,
-    /// The kind of the section that has the symbols.
+    /// The type of the section with the symbols.
     table: u8,
     symbols: Vec<Symbol>,
     /// Sections that were added: name and contents.
     sections: Vec<(String, Vec<u8>)>,
-    /// Headers before that of the segment, which are of none.
+    /// The number of null program headers before that of the segment.
     empty_headers: usize,
 }
 
@@ -41,7 +41,7 @@ struct Symbol {
     size: u64,
 }
 
-/// A section that is to be written.
+/// A section to be written.
 struct Section {
     name: usize,
     kind: u8,
@@ -52,7 +52,7 @@ struct Section {
 }
 
 impl Program {
-    /// A program in which addresses are places in the file.
+    /// Returns a program whose addresses equal the offsets in the file.
     pub(crate) fn new() -> Self {
         Self {
             file: vec![0x90; LENGTH],
@@ -64,7 +64,7 @@ impl Program {
         }
     }
 
-    /// A library that was stripped: only its dynamic symbols are left. Its addresses begin at `first`.
+    /// Returns a stripped library, which has only dynamic symbols. Its addresses begin at `first`.
     pub(crate) fn stripped(first: u64, length: usize) -> Self {
         Self {
             file: vec![0; length],
@@ -104,7 +104,7 @@ impl Program {
         self.file[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// An instruction of these bytes, and the distance from its end to `to`.
+    /// Writes an instruction that consists of these bytes and of the distance from its end to `to`.
     pub(crate) fn jump(&mut self, at: u64, code: &[u8], to: u64) {
         let end = at + code.len() as u64 + 4;
         let distance = i32::try_from(to.cast_signed() - end.cast_signed()).unwrap();
@@ -112,7 +112,7 @@ impl Program {
         self.put(end - 4, &distance.to_le_bytes());
     }
 
-    /// Behind the code stand the symbols, the names, other sections, and the headers of sections and of segments.
+    /// Builds the file. After the code come symbols, names, other sections, section headers and program headers.
     pub(crate) fn build(mut self) -> Bytes {
         let length = self.file.len();
         let (mut names, mut table) = (vec![0], vec![0; SYMBOL]);
@@ -125,7 +125,7 @@ impl Program {
         for symbol in &self.symbols {
             let name = named(&symbol.name);
             table.extend(u32::try_from(name).unwrap().to_le_bytes());
-            // A global one, in a section that is defined.
+            // A global symbol in section 1.
             table.extend([0x10 | symbol.kind, 0, 1, 0]);
             table.extend((self.first + symbol.at).to_le_bytes());
             table.extend(symbol.size.to_le_bytes());
@@ -167,7 +167,7 @@ impl Program {
             |at: usize, bytes: &[u8]| self.file[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &[0; HEADER]);
         put(0, b"\x7fELF\x02\x01\x01");
-        // ET_DYN, EM_X86_64, version 1; where the headers are, and how large and how many they are.
+        // `ET_DYN`, `EM_X86_64`, version 1; then the offsets, sizes and numbers of the headers.
         put(16, &[3, 0, 62, 0, 1, 0, 0, 0]);
         put(32, &word(segments_at));
         put(40, &word(sections_at));
@@ -186,7 +186,7 @@ impl Program {
             put(header + 40, &[section.link]);
             put(header + 56, &word(section.entry));
         }
-        // PT_LOAD, readable and executable, of all before the sections.
+        // `PT_LOAD`, readable and executable: everything before the section headers.
         let header = segments_at + self.empty_headers * SEGMENT;
         put(header, &[1, 0, 0, 0, 5, 0, 0, 0]);
         put(header + 16, &self.first.to_le_bytes());

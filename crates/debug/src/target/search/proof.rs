@@ -1,6 +1,6 @@
 //! Shows which process on this node a launcher means by a pid.
 //!
-//! The pid may be one of a container's pid namespace, or that of a rank that has exited, and so may refer to an unrelated process
+//! The pid may be one of a container's pid namespace, or that of a rank that has exited. Then an unrelated process may have it
 //! here. Therefore the pid is first translated from the launcher's pid namespace to ours. Then the process has to show that it
 //! belongs to the job:
 //!

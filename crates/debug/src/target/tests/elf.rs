@@ -1,18 +1,18 @@
-//! A library with the symbols of a launcher and nothing else.
+//! A library that contains only the symbols of a launcher.
 
 use bytes::Bytes;
 
 use crate::image::{Image, tests::made::Program};
 
-/// Where the variables are, from where the library is mapped.
+/// The offsets of the variables from the start of the mapping.
 pub(super) const TABLE: u64 = 0x800;
 pub(super) const SIZE: u64 = 0x810;
 pub(super) const STATE: u64 = 0x820;
 pub(super) const JOB: u64 = 0x830;
 
-/// The addresses in the file begin here, so that they are not those in memory.
+/// The first address in the file, which differs from the address in memory.
 const FIRST: u64 = 0x4000;
-/// Bytes that are mapped.
+/// The size of the mapping in bytes.
 const LENGTH: usize = 0x1000;
 
 pub(super) fn library(with_job: bool) -> Bytes {

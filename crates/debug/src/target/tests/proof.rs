@@ -1,8 +1,8 @@
-//! Numbers of launchers that mean somebody else here.
+//! Pids in launchers' tables that belong to unrelated processes on this node.
 
 use super::*;
 
-/// A launcher and two ranks in a container, which has other numbers than this node; two strangers have those.
+/// Returns a node with a launcher and two ranks in a container. Their pids inside belong to two unrelated processes on the node.
 fn contained(job: Option<&str>, environment: impl Fn(i32) -> String) -> World {
     let mut world = World::default();
     let rows = [("n1", "/home/u/solver", 7), ("n1", "/home/u/solver", 8)];
@@ -12,7 +12,7 @@ fn contained(job: Option<&str>, environment: impl Fn(i32) -> String) -> World {
     for rank in 0..2 {
         let made = world.add(100 + rank, 10, "/home/u/solver", &environment(rank));
         made.inside = Some(("c", 7 + rank));
-        // Even where they are a rank of the same number, of the same program.
+        // The unrelated processes may even have the same rank and program.
         world.add(7 + rank, 1, "/home/u/solver", &environment(rank));
     }
     world
@@ -25,7 +25,7 @@ fn a_launcher_in_a_container() {
         let world = contained(job, environment);
         assert_eq!(world.pids(10), [(0, 100), (1, 101)], "{job:?}");
         assert_eq!(world.pids(101), [(0, 100), (1, 101)], "{job:?}");
-        // The strangers lead to themselves.
+        // The unrelated processes are found as themselves.
         assert_eq!(world.pids(7), [(0, 7)], "{job:?}");
     }
     insta::assert_snapshot!(contained(None, environment).find(10), @r"
@@ -37,7 +37,7 @@ fn a_launcher_in_a_container() {
       1: process 101, `/home/u/solver`
     note: process 10, the launcher, numbers processes as its container does; the numbers here are those of this node
     ");
-    // It is above its ranks, and they say nothing.
+    // The launcher is an ancestor of its ranks, and they have no evidence.
     let world = contained(None, |_| String::new());
     assert_eq!(world.pids(10), [(0, 100), (1, 101)]);
 }
@@ -47,7 +47,7 @@ fn the_host_of_a_container_may_have_another_name() {
     let mut world = contained(None, |rank| format!("OMPI_COMM_WORLD_RANK={rank}"));
     let rows = [("c0ffee", "/home/u/solver", 7), ("n2", "/home/u/solver", 8)];
     give_table(world.0.get_mut(&10).unwrap(), None, &rows);
-    // The second one says that it is here.
+    // The second rank has evidence that it is on this node.
     assert_eq!(world.pids(10), [(0, 100), (1, 101)]);
     world.0.get_mut(&101).unwrap().environment = Some(Vec::new());
     let procs = find(&world, &Wish::Process(10)).unwrap().procs;
@@ -56,7 +56,8 @@ fn the_host_of_a_container_may_have_another_name() {
 
 #[test]
 fn numbers_that_cannot_be_translated() {
-    // A launcher in a container whose ranks are started by a daemon outside: here and there the numbers are strangers'.
+    // A launcher in a container, whose ranks are started by a daemon outside: both there and here its pids belong to unrelated
+    // processes.
     let mut world = World::default();
     let rows = [("n1", "/home/u/solver", 7), ("n1", "/home/u/solver", 8)];
     let launcher = world.add(10, 1, "/usr/bin/srun", "");
@@ -96,7 +97,7 @@ fn a_number_that_another_process_has_by_now() {
     give_table(world.add(10, 1, "/usr/bin/rally", ""), Some(job), &rows);
     let environment = |rank| format!("PMIX_NAMESPACE={job} PMIX_RANK={rank}");
     world.add(100, 10, "/home/u/solver", &environment(0));
-    // A rank of another job, something that another rank has started, and a rank that nobody has adopted.
+    // In this order: a rank of another job, a child of another rank, and a rank that is not a descendant of the launcher.
     let other = "PMIX_NAMESPACE=rally-n1-0badcafe-12@1 PMIX_RANK=1";
     world.add(101, 1, "/home/u/solver", other);
     world.add(102, 100, "/bin/sh", &environment(0));
@@ -112,7 +113,7 @@ fn a_number_that_another_process_has_by_now() {
       3: process 103, `/home/u/solver`
     unsure: the launcher has process numbers for ranks 1-2 (101 for the first), and nothing shows which processes here they are: they are left alone
     ");
-    // A job that a rank has spawned has ranks of the same numbers below the same launcher.
+    // A job that a rank has spawned has the same ranks, below the same launcher.
     for (said, places) in [
         (
             "PMIX_NAMESPACE=rally-n1-0badcafe-11@2",
@@ -149,7 +150,7 @@ fn a_launcher_that_is_the_first_process() {
     let rows = [("n1", "/home/u/solver", 100), ("n1", "/home/u/solver", 101)];
     give_table(world.add(1, 0, "/usr/bin/orterun", ""), None, &rows);
     world.add(100, 1, "/home/u/solver", "OMPI_COMM_WORLD_RANK=0");
-    // Whoever has lost its parent is its child.
+    // Orphans become children of process 1.
     world.add(101, 1, "/bin/bystander", "");
     let procs = find(&world, &Wish::Process(1)).unwrap().procs;
     assert_eq!(procs[&Rank(0)].place, Whereabouts::Here { started: 100 });

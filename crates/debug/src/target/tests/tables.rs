@@ -1,4 +1,4 @@
-//! Tables of launchers, and their answers.
+//! Tables of launchers, and their answers to PMIx queries.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn a_table_in_a_library_of_the_launcher_behind_a_shell() {
     note: the launcher is process 11, `orterun`
     note: 1 rank is on other nodes, which this version does not reach
 ");
-    // A rank, and the launcher itself, lead to the same.
+    // A rank and the launcher itself lead to the same job.
     for pid in [11, 100, 101] {
         assert_eq!(
             find(&world, &Wish::Process(pid)).unwrap().procs.len(),
@@ -37,10 +37,10 @@ fn a_table_in_a_library_of_the_launcher_behind_a_shell() {
             "{pid}"
         );
     }
-    // The number of a rank on another node means nothing here.
+    // A pid of a rank on another node has no meaning here.
     world.add(200, 1, "/bin/other", "");
     assert_eq!(world.pids(200), [(0, 200)]);
-    // Nor is what else the launcher has started a rank.
+    // Other children of the launcher are not ranks.
     world.add(201, 11, "/bin/other", "");
     assert_eq!(world.pids(201), [(0, 201)]);
 }
@@ -66,13 +66,13 @@ fn of_several_launchers_the_one_with_rows() {
       1: process 101, `/home/u/solver`
     note: the launcher is process 11, `srun`
 ");
-    // The helper that srun forks is not worth a word.
+    // The helper that srun forks is not mentioned.
     give_table(world.add(12, 11, "/usr/bin/srun", ""), Some("7"), &[]);
     let tried = find(&world, &Wish::Process(11)).unwrap().tried;
     assert_eq!(tried, []);
-    // The ranks are not below it.
+    // The ranks are not descendants of the launcher.
     assert_eq!(world.pids(101), [(0, 100), (1, 101)]);
-    // Another job of the node has nothing to do with it.
+    // Another job on the node is not related to it.
     world.add(
         210,
         50,
@@ -80,7 +80,7 @@ fn of_several_launchers_the_one_with_rows() {
         "SLURM_PROCID=0 SLURM_JOB_ID=8 SLURM_STEP_ID=0",
     );
     assert_eq!(world.pids(210), [(0, 210)]);
-    // Without it, all with the same job.
+    // Without the launcher, all processes with the same job are found.
     world.0.remove(&10);
     world.0.remove(&11);
     world.0.remove(&12);
@@ -178,7 +178,7 @@ fn our_own_jobs() {
     let rows = [("n1", "/home/u/solver", 100), ("n1", "/home/u/solver", 101)];
     let job = "rally-n1-0badcafe-11@1";
     give_table(world.add(10, 1, "/usr/bin/rally", ""), Some(job), &rows);
-    // A fork of it, with a table that nobody fills.
+    // A fork of the launcher, with a table that stays empty.
     give_table(world.add(11, 10, "/usr/bin/rally", ""), Some(job), &[]);
     for rank in 0..2 {
         let job = format!("PMIX_NAMESPACE={job} PMIX_RANK={rank}");
@@ -212,7 +212,7 @@ fn our_own_jobs() {
         assert_eq!(named(name), [110, 111], "{name}");
     }
     assert!(find(&world, &Wish::Job("1@2".into())).is_err());
-    // The front was killed: its controller ends the job, and has it until then.
+    // The front was killed: its controller still has the ranks until it has ended the job.
     world.0.remove(&10);
     assert_eq!(world.pids(11), first);
     assert_eq!(world.pids(100), first);
@@ -234,7 +234,7 @@ fn an_answer_of_the_launcher() {
     world.add(10, 1, "/usr/bin/prterun", "").answer = Some(vec![
         table(1, vec![row(0, "n1", 100), row(1, "n2", 700)]),
         table(2, vec![row(0, "n1", 101)]),
-        // The tool that asks.
+        // The tool that asks is a job itself.
         table(3, vec![row(0, "n1", 9999)]),
     ]);
     ranks(&mut world, 10, |rank| {
@@ -251,9 +251,9 @@ fn an_answer_of_the_launcher() {
     note: there is another job, `prterun-n1-10@2`, with 1 rank: `dbgr stacks prterun-n1-10@2`
     note: 1 rank is on other nodes, which this version does not reach
 ");
-    // A rank of the second job.
+    // The named process is a rank of the second job.
     assert_eq!(world.pids(101), [(0, 101)]);
-    // It does not answer.
+    // The launcher does not answer.
     world.0.get_mut(&10).unwrap().answer = None;
     insta::assert_snapshot!(world.find(10), @r"
     job `prterun-n1-10@1`: 1 rank of `solver`

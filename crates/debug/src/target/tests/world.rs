@@ -1,4 +1,4 @@
-//! The node that the tests make up.
+//! A fake node for tests.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{elf, *};
 use crate::{maps::FileId, memory::Unreadable};
 
-/// The user of all processes for which no other is said.
+/// The default user of processes.
 pub(super) const USER: u32 = 1000;
 
 #[derive(Clone, Debug)]
@@ -17,11 +17,11 @@ pub(super) struct Made {
     pub(super) arguments: Vec<u8>,
     pub(super) environment: Option<Vec<u8>>,
     pub(super) owner: u32,
-    /// Its file, where it has one, and where it is mapped.
+    /// The file that it has mapped, and the address of the mapping; `None` for no file.
     pub(super) file: Option<(Bytes, u64)>,
     pub(super) memory: BTreeMap<u64, Vec<u8>>,
     pub(super) answer: Option<Vec<JobTable>>,
-    /// Its pid namespace, where that is one of its own, and its number there.
+    /// The name of its pid namespace and its pid there; `None` in the node's own namespace.
     pub(super) inside: Option<(&'static str, i32)>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Made {
 pub(super) struct World(pub(super) BTreeMap<i32, Made>);
 
 impl World {
-    /// Adds a process; its number is also when it started.
+    /// Adds a process, whose start time equals its pid.
     pub(super) fn add(
         &mut self,
         pid: i32,
@@ -89,7 +89,7 @@ impl Memory for Made {
             .ok_or(unreadable)?;
         let at = usize::try_from(address - start).unwrap();
         let part = bytes.get(at..).ok_or(unreadable)?;
-        // What follows a text is unmapped, but a read may go over its end.
+        // The memory after a string is unmapped, but a read may extend beyond it.
         let length = part.len().min(buffer.len());
         if length == 0 {
             return Err(unreadable);
@@ -186,7 +186,7 @@ impl System for World {
     }
 }
 
-/// Where the made-up library is mapped.
+/// The address where the fake library is mapped.
 pub(super) const BASE: u64 = 0x7f00_0000_0000;
 
 /// Gives a process the table of a launcher.
@@ -203,7 +203,7 @@ pub(super) fn give_table(made: &mut Made, job: Option<&str>, rows: &[(&str, &str
         bytes.extend(text(&mut made.memory, host).to_le_bytes());
         bytes.extend(text(&mut made.memory, program).to_le_bytes());
         bytes.extend(pid.to_le_bytes());
-        // Open MPI leaves anything there.
+        // Open MPI does not initialize the padding.
         bytes.extend([0xde, 0xad, 0xbe, 0xef]);
     }
     made.memory.insert(0x20_0000, bytes);
@@ -212,7 +212,7 @@ pub(super) fn give_table(made: &mut Made, job: Option<&str>, rows: &[(&str, &str
     let size = i32::try_from(rows.len()).unwrap();
     made.memory
         .insert(variable(elf::TABLE), table.to_le_bytes().into());
-    // What stands behind the four bytes is no part of the number.
+    // The bytes after these four are not part of the size.
     made.memory.insert(
         variable(elf::SIZE),
         [size.to_le_bytes(), [0xff; 4]].concat(),

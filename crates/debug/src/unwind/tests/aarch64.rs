@@ -16,10 +16,10 @@ use crate::{
 const PROGRAM: &[u8] = include_bytes!("../../../../../testdata/aarch64/program.gz");
 const STACK: &[u8] = include_bytes!("../../../../../testdata/aarch64/stack.gz");
 
-/// Where the program's only segment with code is mapped.
+/// The mapping of the program's only code segment.
 const MAPS: &str = "400000-401000 r-xp 00000000 fe:00 7 /home/u/stack\n";
 
-/// Parts of the memory, with where they begin; the first is the stack.
+/// The registers, and parts of the memory with their addresses; the first part is the stack.
 struct Recorded {
     registers: Registers,
     parts: Vec<(u64, Vec<u8>)>,
