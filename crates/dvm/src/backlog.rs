@@ -9,6 +9,8 @@
 //! | `Closing` | some | only write to it |
 //! | `Closing` | none | close the connection |
 
+use crate::planted::{self, Bug};
+
 /// Limits, in bytes, on what may be queued for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -100,10 +102,12 @@ impl Backlog {
 
     /// Returns what to do with the peer now.
     #[must_use]
-    pub const fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> Wanted {
         match (self.state, self.queued) {
             (State::Open, 0) => Wanted::Read,
             (State::Closing, 0) => Wanted::Close,
+            (State::Closing, _) if planted::is(Bug::ClosedBeforeWritten) => Wanted::Close,
+            (State::Open, _) if planted::is(Bug::PauseForgotten) => Wanted::ReadAndWrite,
             (State::Open, queued) if queued < self.bounds.pause => Wanted::ReadAndWrite,
             (State::Open | State::Closing, _) => Wanted::Write,
         }

@@ -71,6 +71,14 @@ pub enum Bug {
     StoppedControllerKept,
     WatchdogNotKilled,
     LostDebuggerTakenForLeft,
+    /// A rank that a signal stops before its exec is not continued.
+    SignalBeforeExecKept,
+    /// A rank that another process stops before its exec counts as held.
+    StopTakenForHold,
+    /// A peer may go on to ask, however much it has not read.
+    PauseForgotten,
+    /// A peer is closed before it has received everything.
+    ClosedBeforeWritten,
     // Those of the PMIx server, see `pmix::planted`.
     FenceOneEarly,
     GetOfAnother,
@@ -83,7 +91,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 55] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -128,6 +136,10 @@ impl Bug {
         Self::StoppedControllerKept,
         Self::WatchdogNotKilled,
         Self::LostDebuggerTakenForLeft,
+        Self::SignalBeforeExecKept,
+        Self::StopTakenForHold,
+        Self::PauseForgotten,
+        Self::ClosedBeforeWritten,
         Self::FenceOneEarly,
         Self::GetOfAnother,
         Self::EventTwice,

@@ -11,7 +11,10 @@
 
 use base::Signal;
 
-use crate::spec::HoldAt;
+use crate::{
+    planted::{self, Bug},
+    spec::HoldAt,
+};
 
 /// The state machine of one rank's exec trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +53,12 @@ impl Trap {
     pub fn on_stopped(&mut self, signal: Signal) -> Act {
         let (next, act) = match (*self, signal) {
             (Self::Traced, Signal::TRAP) => (Self::Stopping, Act::Leave),
+            (Self::Traced, Signal::STOP) if planted::is(Bug::StopTakenForHold) => {
+                (Self::Free, Act::Held)
+            }
+            (Self::Traced, _) if planted::is(Bug::SignalBeforeExecKept) => {
+                (Self::Traced, Act::Nothing)
+            }
             (Self::Traced, signal) => (Self::Traced, Act::PassOn(signal)),
             (Self::Stopping, Signal::STOP) => (Self::Free, Act::Held),
             (state @ (Self::Stopping | Self::Free), _) => (state, Act::Nothing),

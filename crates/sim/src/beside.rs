@@ -1,8 +1,10 @@
 //! The state machines that stand beside the cluster: how a front asks for the end, the process that watches its job, and
 //! ranks that debuggers have. Each has a small world of its own in virtual time.
 
+mod backlog;
 mod debuggers;
 mod front;
+mod trap;
 mod watchdog;
 
 use std::collections::BTreeMap;
@@ -95,6 +97,8 @@ pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Result<Report, Wrong> {
         front::play(rng, &mut record)?,
         watchdog::play(rng, &mut record)?,
         debuggers::play(rng, &mut record)?,
+        trap::play(rng, &mut record)?,
+        backlog::play(rng, &mut record)?,
     ];
     Ok(Report {
         events: record.events,
