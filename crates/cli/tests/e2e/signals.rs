@@ -14,6 +14,7 @@ fn signals_are_passed_on() {
         Signal::SIGUSR2,
         Signal::SIGWINCH,
         Signal::SIGALRM,
+        Signal::SIGIO,
         Signal::SIGINT,
         Signal::SIGTERM,
     ] {

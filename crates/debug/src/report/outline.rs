@@ -43,7 +43,7 @@ pub(super) struct Folded {
 }
 
 /// Limit of the number of odd ranks, as a divisor of all ranks.
-const FEW: usize = 20;
+pub(super) const FEW: usize = 20;
 /// Maximum number of odd segments. If there are more, none is marked.
 pub(super) const MAX_ODD: usize = 8;
 

@@ -93,6 +93,10 @@ pub(super) fn processes(report: &Report, page: &mut String) {
             escaped(&command.line)
         );
     }
+    if let Some(more @ 1..) = report.commands.len().checked_sub(MAX_COMMANDS) {
+        let more = counted(more as u64, "more command line");
+        let _ = writeln!(page, "<p class=meta>… {more}: see the JSON</p>");
+    }
     let runs = runs(report);
     if runs.is_empty() {
         return;
@@ -213,7 +217,8 @@ pub(super) fn classes(report: &Report, page: &mut String) {
         rows.len()
     );
     let all = report.ranks().len();
-    let is_odd = |row: &Row| row.ranks.len() * 20 <= all || row.ranks.len() == 1 && all > 2;
+    let is_odd =
+        |row: &Row| row.ranks.len() * outline::FEW <= all || row.ranks.len() == 1 && all > 2;
     let mark = rows.iter().filter(|row| is_odd(row)).count() <= outline::MAX_ODD;
     let (first, more) = rows.split_at(rows.len().min(FIRST_ROWS));
     let odd = |row: &Row| if mark && is_odd(row) { " class=o" } else { "" };
@@ -461,4 +466,39 @@ pub(super) fn circumstances(report: &Report, page: &mut String) {
         let _ = writeln!(page, "<p class=note>{}</p>", versions.join(" · "));
     }
     page.push_str("</section>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Rank;
+
+    use super::*;
+    use crate::report::Command;
+
+    #[test]
+    fn a_cut_list_of_command_lines_says_so() {
+        let page = |count: u32| {
+            let command = |rank| Command {
+                ranks: RankSet::single(Rank(rank)),
+                line: format!("./part-{rank}"),
+            };
+            let report = Report {
+                commands: (0..count).map(command).collect(),
+                ..Report::default()
+            };
+            let mut page = String::new();
+            processes(&report, &mut page);
+            page
+        };
+        assert!(page(4).ends_with("<p class=meta>[3] <code>./part-3</code></p>\n"));
+        let cut = |page: &str| page.lines().last().unwrap_or_default().to_owned();
+        assert_eq!(
+            cut(&page(5)),
+            "<p class=meta>… 1 more command line: see the JSON</p>"
+        );
+        assert_eq!(
+            cut(&page(7)),
+            "<p class=meta>… 3 more command lines: see the JSON</p>"
+        );
+    }
 }

@@ -93,9 +93,9 @@ pub(in super::super) fn readers(given: &Given<'_>, emit: &mut Emit<'_>) -> Done 
 
 /// Translates a list of signals to pass on: those that we always pass on are accepted.
 pub(in super::super) fn forward_signals(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
-    const PASSED: [&str; 9] = [
+    const PASSED: [&str; 10] = [
         "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCONT", "SIGTSTP", "SIGURG",
-        "SIGWINCH",
+        "SIGWINCH", "SIGIO",
     ];
     for word in text(given)?.split(',') {
         let name = word.trim().to_ascii_uppercase();
