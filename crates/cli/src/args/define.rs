@@ -27,8 +27,8 @@ More: `rally run --help`; `rally help TOPIC` (placement, output, mpmd, ...).";
 const RUN_AFTER_LONG: &str = "\
 Options end at the program's name. What follows belongs to the program, until a
 `:` that starts the next app. Options under `App`, --host, --map-by and
---per-node hold for the program that follows them, all others for the whole
-job: see `rally help mpmd`.
+--per-node apply to the program that follows them, all others to the whole job:
+see `rally help mpmd`.
 
 Spellings of Open MPI, MPICH and Slurm are understood too: see
 `rally help personalities`.
@@ -58,9 +58,9 @@ pub(super) struct Cli {
 pub(super) enum CliCommand {
     /// Start a program in parallel
     Run(Box<RunArgs>),
-    /// Run a built-in parallel program, to see that all works
+    /// Run a built-in parallel program to check the installation
     Demo(DemoArgs),
-    /// Let the held ranks of a running job go
+    /// Release the held ranks of a running job
     Release(ReleaseArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
@@ -87,15 +87,15 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReleaseArgs {
-    /// The process number of its `rally`, or its name in PMIx; without it the only job that holds ranks
+    /// Process number of its `rally`, or its PMIx namespace [default: the only job that holds ranks]
     #[arg(value_name = "JOB", value_parser = values::job)]
     pub(crate) job: Option<JobName>,
 
-    /// These ranks only, such as `0,4-7`
+    /// Release only these ranks, such as `0,4-7`
     #[arg(long, value_name = "RANKS", value_parser = values::held_ranks)]
     pub(crate) ranks: Option<HeldRanks>,
 
-    /// Form of what is printed
+    /// Format of the answer and of messages
     #[arg(long, value_name = "text|json", hide_possible_values = true)]
     pub(crate) message_format: Option<MessageFormatChoice>,
 }
@@ -161,9 +161,9 @@ pub(crate) struct AppArgs {
     #[arg(long, value_name = "DIR", help_heading = "App")]
     pub(crate) wdir: Option<OsString>,
 
-    /// Directories to look for the program in
+    /// Directories in which to look for the program
     ///
-    /// Separated by colons; looked at before those of PATH.
+    /// Separated by colons, and searched before those of PATH.
     #[arg(
         long,
         value_name = "DIRS",
@@ -172,19 +172,19 @@ pub(crate) struct AppArgs {
     )]
     pub(crate) path: Option<OsString>,
 
-    /// Set a variable of the procs, or pass ours on
+    /// Set or pass on a variable for the procs
     ///
-    /// `NAME*` passes on all that begin so.
+    /// Without a value, the launcher's variable is passed on. `ABC*` passes on all variables whose names begin with ABC.
     #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "App")]
     pub(crate) set_env: Vec<OsString>,
 
-    /// Remove a variable; `NAME*` removes all that begin so
+    /// Remove a variable; `ABC*` removes all whose names begin with ABC
     #[arg(long, value_name = "NAME", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
     pub(crate) unset_env: Vec<OsString>,
 
     /// Put a value before that of a variable
     ///
-    /// The separator stands in brackets: `--prepend-env 'PATH[:]=/opt/bin'`; without brackets it is a colon.
+    /// The separator is given in brackets: `--prepend-env 'PATH[:]=/opt/bin'`. Without brackets it is a colon.
     #[arg(long, value_name = "NAME[C]=VALUE", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
     pub(crate) prepend_env: Vec<OsString>,
 
@@ -192,10 +192,10 @@ pub(crate) struct AppArgs {
     #[arg(long, value_name = "NAME[C]=VALUE", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
     pub(crate) append_env: Vec<OsString>,
 
-    /// Which of our variables the procs start with: all, none, or names
+    /// Variables that the procs inherit: all, none, or names
     ///
-    /// Names are separated by commas, with an optional trailing `*`. The other environment options come after it, in
-    /// the order given.
+    /// Names are separated by commas, with an optional trailing `*`. The other environment options are applied after this
+    /// one, in the order given.
     #[arg(
         long,
         value_name = "all|none|NAMES",
@@ -210,11 +210,11 @@ pub(crate) struct AppArgs {
 
     /// Hosts to use, with slots: a:4,b
     ///
-    /// A host without a number has as many slots as cores, and never refuses.
+    /// A host without a number has as many slots as cores, and accepts more procs than that.
     #[arg(long, value_name = "HOSTS", action = ArgAction::Append, help_heading = "Placement")]
     pub(crate) host: Vec<String>,
 
-    /// By slot, node, core, package, ppr:2:numa
+    /// Map by slot, node, core, package, ppr:2:numa
     ///
     /// slot, node, hwthread, core, l1cache, l2cache, l3cache, numa, package, ppr:N:RESOURCE, seq, rankfile, pe-list=LIST;
     /// qualifiers follow after colons: `core:PE=2`. See `rally help placement`.
@@ -237,11 +237,11 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "POLICY", help_heading = "Placement")]
     pub(crate) rank_by: Option<String>,
 
-    /// To none, hwthread, core, numa, package
+    /// Bind to none, hwthread, core, numa, package
     ///
     /// Also l1cache, l2cache, l3cache; `:overload-allowed` lets procs share cores.
-    /// [default: what they are mapped by, where the cores are this job's alone or
-    /// the mapping names them; none elsewhere, and with more procs than cores]
+    /// [default: what procs are mapped by, if the cores belong to this job alone or
+    /// --map-by names them; otherwise, and with more procs than cores, none]
     #[arg(long, value_name = "RESOURCE", help_heading = "Placement")]
     pub(crate) bind_to: Option<String>,
 
@@ -277,17 +277,17 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "ID", hide = true)]
     pub(crate) jobid: Option<String>,
 
-    /// GPUs that the ranks of the job see
+    /// Number of GPUs that all ranks of the job share
     ///
-    /// They find them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES.
+    /// Ranks find their numbers in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES.
     #[arg(long, value_name = "N", value_parser = values::gpus, hide_short_help = true, help_heading = "Placement")]
     pub(crate) gpus: Option<u32>,
 
-    /// GPUs for each proc, and for no other
+    /// Number of GPUs for each proc, which no other proc gets
     #[arg(long, value_name = "N", value_parser = values::gpus, hide_short_help = true, help_heading = "Placement")]
     pub(crate) gpus_per_proc: Option<u32>,
 
-    /// Procs that the job is told it can grow to: N, slots, infinite
+    /// MPI universe size that the ranks see: N, slots, infinite
     #[arg(long, value_name = "N", value_parser = values::universe, hide_short_help = true, help_heading = "Placement")]
     pub(crate) universe: Option<UniverseSize>,
 
@@ -299,15 +299,15 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) oversubscribe: Option<Oversubscribe>,
 
-    /// Show map, bindings, allocation first
+    /// Show map, bindings or allocation first
     #[arg(hide_possible_values = true, long, value_name = "WHAT", value_delimiter = ',', action = ArgAction::Append, help_heading = "Placement")]
     pub(crate) display: Vec<DisplayChoice>,
 
-    /// Say what would run where; start nothing
+    /// Print what would run where; start nothing
     #[arg(long, help_heading = "Placement")]
     pub(crate) dry_run: bool,
 
-    /// Say why as well; start nothing
+    /// Like --dry-run, and print the reasons
     #[arg(long, help_heading = "Placement")]
     pub(crate) explain: bool,
 
@@ -339,9 +339,10 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) timestamps: Option<Switch>,
 
-    /// Ranks write every line at once: auto, yes, no
+    /// Make ranks write each line immediately: auto, yes, no
     ///
-    /// Programs do so where their stdout is a terminal, so they get one for it. [default: auto, where our stdout is one]
+    /// Ranks get a terminal as stdout, because most programs flush each line only there. [default: auto, which is yes
+    /// if stdout of `rally` is a terminal]
     #[arg(
         hide_possible_values = true,
         long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "yes",
@@ -352,7 +353,7 @@ pub(crate) struct JobArgs {
     /// stdout to a file per rank, e.g. out.%r
     ///
     /// %r rank, %s job size, %l local rank, %a app, %j job, %h host, %p pid of rally, %% percent; `%4r` pads with zeros.
-    /// `none` throws the output away.
+    /// `none` discards the output.
     #[arg(
         short = 'o',
         long = "output-file",
@@ -372,7 +373,7 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) stderr: Option<OsString>,
 
-    /// Whether files of output are written anew or added to
+    /// Append to existing output files, or truncate them
     ///
     /// [default: append; under srun: truncate]
     #[arg(
@@ -430,7 +431,7 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "Output and input")]
     pub(crate) json: bool,
 
-    /// Form of our own messages
+    /// Format of messages of `rally`
     #[arg(
         hide_possible_values = true,
         long,
@@ -448,7 +449,7 @@ pub(crate) struct JobArgs {
 
     /// Send the ranks a signal before the time limit
     ///
-    /// `USR1@90`: 90 seconds before it; 60 where no time is said.
+    /// `USR1@90` sends SIGUSR1 90 seconds before the limit. Without a time it is 60 seconds.
     #[arg(long, value_name = "SIGNAL[@SECONDS]", value_parser = values::warning, hide_short_help = true, help_heading = "Life of the job")]
     pub(crate) warn: Option<Warning>,
 
@@ -456,11 +457,11 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = values::time, hide_short_help = true, help_heading = "Life of the job")]
     pub(crate) wait: Option<Duration>,
 
-    /// From SIGTERM to SIGKILL [default: 5]
+    /// Time from SIGTERM to SIGKILL [default: 5]
     #[arg(long, value_name = "SECONDS", value_parser = values::time, help_heading = "Life of the job")]
     pub(crate) grace: Option<Duration>,
 
-    /// End the job at the first failure
+    /// End the job if a rank fails
     ///
     /// [default: yes]
     #[arg(
@@ -470,7 +471,7 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) kill_on_bad_exit: Option<Switch>,
 
-    /// What the loss of the debugger for which ranks are held does to them
+    /// If the debugger of held ranks is lost: end the job (kill) or release them
     ///
     /// [default: release]
     #[arg(
@@ -482,14 +483,14 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) on_debugger_loss: Option<DebuggerLoss>,
 
-    /// Report where the ranks are when nothing moves
+    /// Report where the ranks are if the job makes no progress
     ///
     /// `report:60s`: after 60 s in which no rank moves or writes, and shortly before the time limit, `dbgr watch` prints
     /// the stacks of all ranks and writes them into rally-PID-hang.html. See `rally help debugging`.
     #[arg(long, value_name = "ACTION", value_parser = values::on_hang, hide_short_help = true, help_heading = "Life of the job")]
     pub(crate) on_hang: Option<OnHang>,
 
-    /// What the loss of the terminal (SIGHUP) does to the job
+    /// If the terminal is lost (SIGHUP): end the job or let it continue
     #[arg(
         hide_possible_values = true,
         long,
@@ -499,7 +500,7 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) on_hangup: Option<OnLoss>,
 
-    /// What it does to the job when nobody reads its output any more
+    /// If the reader of the output exits: end the job or let it continue
     #[arg(
         hide_possible_values = true,
         long,
@@ -531,7 +532,7 @@ pub(crate) struct JobArgs {
 
     /// Hold ranks where their MPI library waits for a debugger
     ///
-    /// Open MPI 5 does at the end of MPI_Init. All ranks, or those of a list; others run on.
+    /// Open MPI 5 waits at the end of MPI_Init. All ranks, or those of a list. Programs whose library does not wait run on.
     #[arg(
         long, value_name = "RANKS", num_args = 0..=1, require_equals = true, default_missing_value = "all",
         value_parser = values::held_ranks, overrides_with_all = ["stop_on_exec", "stop_in_init"],
@@ -541,21 +542,21 @@ pub(crate) struct JobArgs {
 
     /// Set a variable of the procs of all apps
     ///
-    /// As --set-env, which comes after it.
+    /// Like --set-env, but applied before it.
     #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, hide_short_help = true, help_heading = "Environment")]
     pub(crate) global_env: Vec<OsString>,
 
-    /// In whose words procs are told their rank: openmpi, slurm, torch
+    /// Launchers whose rank variables are set too: openmpi, slurm, torch
     ///
-    /// Several with commas between them, or none; RALLY_RANK and what MPI needs are always there. See `rally help
-    /// environment`.
+    /// A list separated by commas, or `none`. RALLY_RANK and the variables that MPI libraries need are always set. See
+    /// `rally help environment`.
     /// [default: openmpi; under srun: slurm]
     #[arg(hide_possible_values = true, long, value_name = "LAUNCHERS", value_delimiter = ',', action = ArgAction::Append, hide_short_help = true, help_heading = "Environment")]
     pub(crate) env_family: Vec<FamilyChoice>,
 
     /// Set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ...
     ///
-    /// As torch wants them, beside the others.
+    /// The variables that torch reads, in addition to the others.
     #[arg(long, hide_short_help = true, help_heading = "Environment")]
     pub(crate) torch: bool,
 
@@ -572,11 +573,11 @@ pub(crate) struct JobArgs {
     #[arg(long, hide = true)]
     pub(crate) multi_prog: bool,
 
-    /// MCA parameters and variables from files of Open MPI
+    /// Read MCA parameters and variables from Open MPI's tune files
     #[arg(long, value_name = "FILES", action = ArgAction::Append, hide_short_help = true, help_heading = "General")]
     pub(crate) tune: Vec<OsString>,
 
-    /// Write our process number to a file, to stdout (-) or stderr (+)
+    /// Write the launcher's process number to a file, stdout (-) or stderr (+)
     #[arg(
         long,
         value_name = "FILE",
@@ -591,7 +592,7 @@ pub(crate) struct JobArgs {
 
     /// Follow the habits of rally, mpiexec, mpirun or srun
     ///
-    /// Holds for the options after it.
+    /// Applies to the options after it.
     #[arg(
         long,
         value_name = "NAME",
@@ -600,11 +601,11 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) personality: Option<String>,
 
-    /// Print nothing of our own but errors
+    /// Print no messages except errors
     #[arg(short = 'q', long, help_heading = "General")]
     pub(crate) quiet: bool,
 
-    /// Say more about what happens
+    /// Print more messages
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "General")]
     pub(crate) verbose: u8,
 }

@@ -23,7 +23,7 @@ const HELP_WIDTH: usize = 80;
 #[command(
     name = "dbgr",
     version,
-    about = "Says where the processes of a parallel job are",
+    about = "Show where the processes of a parallel job are",
     after_help = "`dbgr PID` is `dbgr stacks PID`.",
     term_width = HELP_WIDTH,
     arg_required_else_help = true
@@ -65,14 +65,14 @@ pub(super) fn no_target(error: &clap::Error) -> Option<(String, Option<String>)>
 /// The commands of `dbgr`.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Command {
-    /// Shows the stacks of all ranks as one tree
+    /// Show the stacks of all ranks as one tree
     Stacks(Stacks),
-    /// Looks several times at processes that are named one by one, and says classes and verdicts
+    /// Take samples of the given processes, and print their classes and verdicts
     #[command(hide = true)]
     Verdict(super::sampling::Args),
-    /// Writes what there is to see into one page, to look at and to send to a colleague
+    /// Write stacks, samples and verdicts into one HTML page, for example to send to a colleague
     Report(Report),
-    /// Follows a job until it ends, and reports where its ranks are when nothing moves any more
+    /// Follow a job until it ends, and report where its ranks are when it makes no progress
     Watch(Watch),
 }
 
@@ -81,7 +81,7 @@ pub(super) enum Command {
 pub(super) struct Stacks {
     #[command(flatten)]
     pub(super) target: TargetArgs,
-    /// Say how the job was found, and look at nothing
+    /// Print how the job was found; take no sample
     #[arg(long)]
     pub(super) explain: bool,
     #[command(flatten)]
@@ -97,8 +97,8 @@ pub(super) struct Report {
     pub(super) target: TargetArgs,
     #[command(flatten)]
     pub(super) samples: Sampling,
-    /// The file to write: HTML that needs no other file and no network; - for stdout. If nothing is said it is named after
-    /// what is looked at, and no file is overwritten
+    /// The HTML file to write, which needs no other file and no network; - for stdout. By default it is named after the
+    /// target, and no existing file is overwritten
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -158,19 +158,19 @@ pub(super) fn numbered(first: &Path, number: u32) -> PathBuf {
 pub(super) struct Watch {
     #[command(flatten)]
     pub(super) target: TargetArgs,
-    /// How long nothing of the job may move: no thread of any rank, and no output. Seconds, or a number with ms, s, m or h,
-    /// at least 1s
+    /// Report if for this time no thread of any rank has moved and no rank has written output. Seconds, or a number with ms,
+    /// s, m or h, at least 1s
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = idle)]
     pub(super) idle: Duration,
-    /// Something else ends the job after this time from now: report shortly before. Seconds, or a number with ms, s, m or h.
-    /// Slurm's own limit is known without it
+    /// Time from now until something ends the job, such as `timeout`: report shortly before. Seconds, or a number with ms, s,
+    /// m or h. Slurm's time limit is found without this option
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) limit: Option<Duration>,
-    /// Write each report as a page too: the first to this file, the second to FILE-2 with the same ending, and so on; with - the
-    /// pages go to stdout, in the place of the stacks
+    /// Write each report as a page too: the first to this file, the second to FILE-2 with the same extension, and so on; with
+    /// - the pages go to stdout instead of the stacks
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Form of the messages on stderr; with json nothing else is printed unless --json asks for the stacks
+    /// Format of the messages on stderr; with json nothing else is printed unless --json asks for the stacks
     #[arg(long, value_enum, value_name = "FORM", default_value_t = MessageForm::Text)]
     pub(super) message_format: MessageForm,
     #[command(flatten)]
@@ -189,12 +189,13 @@ pub(super) enum MessageForm {
 /// The number of samples, and the time between them.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Sampling {
-    /// How many samples to take, at most 1000. By default, `stacks` takes one, and `report` takes what a verdict needs: 2 s, or
-    /// up to 15 s if that can tell more. Two samples or more also show what moves, what is stuck and what may be wrong
+    /// How many samples to take, at most 1000. By default, `stacks` takes one, and `report` takes as many as a verdict needs:
+    /// for 2 s, or for up to 15 s if that may lead to a verdict. Two samples or more also show what moves, what is stuck and
+    /// what may be wrong
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SAMPLES)))]
     samples: Option<u32>,
-    /// Time from one sample to the next: seconds, or a number with ms, s, m or h. By default 1s, and for `report` what suits a
-    /// verdict
+    /// Time from one sample to the next: seconds, or a number with ms, s, m or h. By default 1s, and for `report` the time
+    /// that suits a verdict
     #[arg(long, value_name = "TIME", value_parser = time)]
     every: Option<Duration>,
 }
@@ -212,22 +213,22 @@ impl Sampling {
 /// How stacks are shown.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Output {
-    /// Show every frame and every stack, also inside of libraries
+    /// Show every frame and every stack, including those inside libraries
     #[arg(long)]
     pub(super) full: bool,
     /// Print one JSON object (docs/formats/stacks.md)
     #[arg(long, conflicts_with = "folded")]
     pub(super) json: bool,
-    /// Print a line for each stack, for programs that draw flame graphs
+    /// Print one line for each stack, for programs that draw flame graphs
     #[arg(long)]
     pub(super) folded: bool,
     /// Use colours
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
     pub(super) color: When,
-    /// Columns, instead of those of the terminal
+    /// Width of the output in columns, instead of the terminal's
     #[arg(long, value_name = "COLUMNS")]
     pub(super) width: Option<usize>,
-    /// Say how long threads were stopped for, and what took how long
+    /// Print how long threads were stopped, and how long each step took
     #[arg(long)]
     pub(super) timing: bool,
 }
@@ -246,8 +247,8 @@ pub(super) enum When {
 /// The processes to inspect.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TargetArgs {
-    /// Process number of a launcher, of a script that starts one, or of a rank; or the name of a job: `PID@JOB` for one of
-    /// `rally`, otherwise what its ranks have in PMIX_NAMESPACE, or JOB.STEP of Slurm
+    /// Process number of a launcher, of a script that starts one, or of a rank; or the name of a job: `PID@JOB` for a job
+    /// of `rally`, JOB.STEP for Slurm, otherwise the PMIX_NAMESPACE of its ranks
     #[arg(
         value_name = "PID|JOB",
         required_unless_present = "name",
@@ -257,8 +258,8 @@ pub(super) struct TargetArgs {
     /// All your processes with this program, script or command name; `*` and `?` match any text and any character
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
-    /// Ask a launcher that serves PMIx tools (Open MPI 5, PRRTE) for its ranks, those on other nodes among them. PRRTE 5.0
-    /// may not end after its job then: without this option nothing is asked, and nobody is disturbed
+    /// Ask a launcher that serves PMIx tools (Open MPI 5, PRRTE) for its ranks, including those on other nodes. PRRTE 5.0 may
+    /// then fail to exit after its job: without this option `dbgr` does not connect to launchers
     #[arg(long)]
     ask_launcher: bool,
 }
@@ -395,15 +396,15 @@ mod tests {
         let mut command = CommandLine::command();
         let stacks = command.find_subcommand_mut("stacks").unwrap();
         insta::assert_snapshot!(stacks.render_long_help().to_string(), @r#"
-    Shows the stacks of all ranks as one tree
+    Show the stacks of all ranks as one tree
 
     Usage: stacks [OPTIONS] [PID|JOB]
 
     Arguments:
       [PID|JOB]
               Process number of a launcher, of a script that starts one, or of a rank; or the name of a
-              job: `PID@JOB` for one of `rally`, otherwise what its ranks have in PMIX_NAMESPACE, or
-              JOB.STEP of Slurm
+              job: `PID@JOB` for a job of `rally`, JOB.STEP for Slurm, otherwise the PMIX_NAMESPACE of
+              its ranks
 
     Options:
           --name <PATTERN>
@@ -411,30 +412,30 @@ mod tests {
               and any character
 
           --ask-launcher
-              Ask a launcher that serves PMIx tools (Open MPI 5, PRRTE) for its ranks, those on other
-              nodes among them. PRRTE 5.0 may not end after its job then: without this option nothing is
-              asked, and nobody is disturbed
+              Ask a launcher that serves PMIx tools (Open MPI 5, PRRTE) for its ranks, including those
+              on other nodes. PRRTE 5.0 may then fail to exit after its job: without this option `dbgr`
+              does not connect to launchers
 
           --explain
-              Say how the job was found, and look at nothing
+              Print how the job was found; take no sample
 
           --samples <N>
               How many samples to take, at most 1000. By default, `stacks` takes one, and `report` takes
-              what a verdict needs: 2 s, or up to 15 s if that can tell more. Two samples or more also
-              show what moves, what is stuck and what may be wrong
+              as many as a verdict needs: for 2 s, or for up to 15 s if that may lead to a verdict. Two
+              samples or more also show what moves, what is stuck and what may be wrong
 
           --every <TIME>
               Time from one sample to the next: seconds, or a number with ms, s, m or h. By default 1s,
-              and for `report` what suits a verdict
+              and for `report` the time that suits a verdict
 
           --full
-              Show every frame and every stack, also inside of libraries
+              Show every frame and every stack, including those inside libraries
 
           --json
               Print one JSON object (docs/formats/stacks.md)
 
           --folded
-              Print a line for each stack, for programs that draw flame graphs
+              Print one line for each stack, for programs that draw flame graphs
 
           --color <WHEN>
               Use colours
@@ -447,10 +448,10 @@ mod tests {
               [default: auto]
 
           --width <COLUMNS>
-              Columns, instead of those of the terminal
+              Width of the output in columns, instead of the terminal's
 
           --timing
-              Say how long threads were stopped for, and what took how long
+              Print how long threads were stopped, and how long each step took
 
       -h, --help
               Print help (see a summary with '-h')

@@ -16,8 +16,8 @@ fn short_help_of_rally() {
 
     Commands:
       run      Start a program in parallel
-      demo     Run a built-in parallel program, to see that all works
-      release  Let the held ranks of a running job go
+      demo     Run a built-in parallel program to check the installation
+      release  Release the held ranks of a running job
       config   Show the settings in force and where each comes from
       help     Explain a topic or an error
 
@@ -43,19 +43,19 @@ fn short_help_of_run() {
     App:
       -n, --np <N>                  Number of procs [default: one per slot]
           --wdir <DIR>              Working directory of the procs
-          --set-env <NAME[=VALUE]>  Set a variable of the procs, or pass ours on
+          --set-env <NAME[=VALUE]>  Set or pass on a variable for the procs
 
     Placement:
           --host <HOSTS>              Hosts to use, with slots: a:4,b
-          --map-by <POLICY>           By slot, node, core, package, ppr:2:numa
+          --map-by <POLICY>           Map by slot, node, core, package, ppr:2:numa
           --per-node <N>              Procs on each node
           --rank-by <POLICY>          Number ranks by slot, node, fill or span
-          --bind-to <RESOURCE>        To none, hwthread, core, numa, package
+          --bind-to <RESOURCE>        Bind to none, hwthread, core, numa, package
           --hostfile <FILE>           Hosts and slots from a file
           --oversubscribe[=<yes|no>]  Allow more procs than slots
-          --display <WHAT>            Show map, bindings, allocation first
-          --dry-run                   Say what would run where; start nothing
-          --explain                   Say why as well; start nothing
+          --display <WHAT>            Show map, bindings or allocation first
+          --dry-run                   Print what would run where; start nothing
+          --explain                   Like --dry-run, and print the reasons
 
     Output and input:
       -l, --label[=<rank|full>]    Start each line of output with its rank
@@ -69,13 +69,13 @@ fn short_help_of_run() {
 
     Life of the job:
           --timeout <SECONDS>            End the job after this time
-          --grace <SECONDS>              From SIGTERM to SIGKILL [default: 5]
-          --kill-on-bad-exit[=<yes|no>]  End the job at the first failure
+          --grace <SECONDS>              Time from SIGTERM to SIGKILL [default: 5]
+          --kill-on-bad-exit[=<yes|no>]  End the job if a rank fails
           --stop-on-exec[=<RANKS>]       Hold ranks before they run anything
 
     General:
-      -q, --quiet       Print nothing of our own but errors
-      -v, --verbose...  Say more about what happens
+      -q, --quiet       Print no messages except errors
+      -v, --verbose...  Print more messages
       -h, --help        Print help: -h on one screen, --help in full
       -V, --version     Print the version
 
@@ -101,32 +101,34 @@ fn full_help_of_run() {
               Working directory of the procs
 
           --path <DIRS>
-              Directories to look for the program in
+              Directories in which to look for the program
 
-              Separated by colons; looked at before those of PATH.
+              Separated by colons, and searched before those of PATH.
 
           --set-env <NAME[=VALUE]>
-              Set a variable of the procs, or pass ours on
+              Set or pass on a variable for the procs
 
-              `NAME*` passes on all that begin so.
+              Without a value, the launcher's variable is passed on. `ABC*` passes
+              on all variables whose names begin with ABC.
 
           --unset-env <NAME>
-              Remove a variable; `NAME*` removes all that begin so
+              Remove a variable; `ABC*` removes all whose names begin with ABC
 
           --prepend-env <NAME[C]=VALUE>
               Put a value before that of a variable
 
-              The separator stands in brackets: `--prepend-env 'PATH[:]=/opt/bin'`;
-              without brackets it is a colon.
+              The separator is given in brackets: `--prepend-env
+              'PATH[:]=/opt/bin'`. Without brackets it is a colon.
 
           --append-env <NAME[C]=VALUE>
               Put a value after that of a variable
 
           --inherit-env <all|none|NAMES>
-              Which of our variables the procs start with: all, none, or names
+              Variables that the procs inherit: all, none, or names
 
               Names are separated by commas, with an optional trailing `*`. The
-              other environment options come after it, in the order given.
+              other environment options are applied after this one, in the order
+              given.
 
           --umask <MASK>
               File mode creation mask of the procs, in octal
@@ -135,10 +137,11 @@ fn full_help_of_run() {
           --host <HOSTS>
               Hosts to use, with slots: a:4,b
 
-              A host without a number has as many slots as cores, and never refuses.
+              A host without a number has as many slots as cores, and accepts more
+              procs than that.
 
           --map-by <POLICY>
-              By slot, node, core, package, ppr:2:numa
+              Map by slot, node, core, package, ppr:2:numa
 
               slot, node, hwthread, core, l1cache, l2cache, l3cache, numa, package,
               ppr:N:RESOURCE, seq, rankfile, pe-list=LIST; qualifiers follow after
@@ -151,12 +154,12 @@ fn full_help_of_run() {
               Number ranks by slot, node, fill or span
 
           --bind-to <RESOURCE>
-              To none, hwthread, core, numa, package
+              Bind to none, hwthread, core, numa, package
 
               Also l1cache, l2cache, l3cache; `:overload-allowed` lets procs share
-              cores. [default: what they are mapped by, where the cores are this
-              job's alone or the mapping names them; none elsewhere, and with more
-              procs than cores]
+              cores. [default: what procs are mapped by, if the cores belong to this
+              job alone or --map-by names them; otherwise, and with more procs than
+              cores, none]
 
           --bind-list <LIST>
               Bind local ranks to these PUs in turn, by the kernel's numbers
@@ -168,27 +171,28 @@ fn full_help_of_run() {
               Hosts and slots from a file
 
           --gpus <N>
-              GPUs that the ranks of the job see
+              Number of GPUs that all ranks of the job share
 
-              They find them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES.
+              Ranks find their numbers in CUDA_VISIBLE_DEVICES or
+              ROCR_VISIBLE_DEVICES.
 
           --gpus-per-proc <N>
-              GPUs for each proc, and for no other
+              Number of GPUs for each proc, which no other proc gets
 
           --universe <N>
-              Procs that the job is told it can grow to: N, slots, infinite
+              MPI universe size that the ranks see: N, slots, infinite
 
           --oversubscribe[=<yes|no>]
               Allow more procs than slots
 
           --display <WHAT>
-              Show map, bindings, allocation first
+              Show map, bindings or allocation first
 
           --dry-run
-              Say what would run where; start nothing
+              Print what would run where; start nothing
 
           --explain
-              Say why as well; start nothing
+              Like --dry-run, and print the reasons
 
           --bootstrap <HOW>
               How daemons get onto nodes: fork (this node only)
@@ -203,23 +207,24 @@ fn full_help_of_run() {
               Start each line of output with the time
 
           --line-buffered[=<WHEN>]
-              Ranks write every line at once: auto, yes, no
+              Make ranks write each line immediately: auto, yes, no
 
-              Programs do so where their stdout is a terminal, so they get one for
-              it. [default: auto, where our stdout is one]
+              Ranks get a terminal as stdout, because most programs flush each line
+              only there. [default: auto, which is yes if stdout of `rally` is a
+              terminal]
 
       -o, --output-file <PATTERN>
               stdout to a file per rank, e.g. out.%r
 
               %r rank, %s job size, %l local rank, %a app, %j job, %h host, %p pid
-              of rally, %% percent; `%4r` pads with zeros. `none` throws the output
-              away.
+              of rally, %% percent; `%4r` pads with zeros. `none` discards the
+              output.
 
       -e, --error-file <PATTERN>
               stderr to a file per rank
 
           --open-mode <append|truncate>
-              Whether files of output are written anew or added to
+              Append to existing output files, or truncate them
 
               [default: append; under srun: truncate]
 
@@ -244,7 +249,7 @@ fn full_help_of_run() {
               Output and messages as JSON lines
 
           --message-format <text|json>
-              Form of our own messages
+              Format of messages of `rally`
 
     Life of the job:
           --timeout <SECONDS>
@@ -255,36 +260,38 @@ fn full_help_of_run() {
           --warn <SIGNAL[@SECONDS]>
               Send the ranks a signal before the time limit
 
-              `USR1@90`: 90 seconds before it; 60 where no time is said.
+              `USR1@90` sends SIGUSR1 90 seconds before the limit. Without a time it
+              is 60 seconds.
 
           --wait <SECONDS>
               End the job this long after its first rank has ended
 
           --grace <SECONDS>
-              From SIGTERM to SIGKILL [default: 5]
+              Time from SIGTERM to SIGKILL [default: 5]
 
           --kill-on-bad-exit[=<yes|no>]
-              End the job at the first failure
+              End the job if a rank fails
 
               [default: yes]
 
           --on-debugger-loss <kill|release>
-              What the loss of the debugger for which ranks are held does to them
+              If the debugger of held ranks is lost: end the job (kill) or release
+              them
 
               [default: release]
 
           --on-hang <ACTION>
-              Report where the ranks are when nothing moves
+              Report where the ranks are if the job makes no progress
 
               `report:60s`: after 60 s in which no rank moves or writes, and shortly
               before the time limit, `dbgr watch` prints the stacks of all ranks and
               writes them into rally-PID-hang.html. See `rally help debugging`.
 
           --on-hangup <end|continue>
-              What the loss of the terminal (SIGHUP) does to the job
+              If the terminal is lost (SIGHUP): end the job or let it continue
 
           --on-output-closed <end|continue>
-              What it does to the job when nobody reads its output any more
+              If the reader of the output exits: end the job or let it continue
 
           --stop-on-exec[=<RANKS>]
               Hold ranks before they run anything
@@ -300,36 +307,37 @@ fn full_help_of_run() {
           --stop-in-app[=<RANKS>]
               Hold ranks where their MPI library waits for a debugger
 
-              Open MPI 5 does at the end of MPI_Init. All ranks, or those of a list;
-              others run on.
+              Open MPI 5 waits at the end of MPI_Init. All ranks, or those of a
+              list. Programs whose library does not wait run on.
 
     Environment:
           --global-env <NAME[=VALUE]>
               Set a variable of the procs of all apps
 
-              As --set-env, which comes after it.
+              Like --set-env, but applied before it.
 
           --env-family <LAUNCHERS>
-              In whose words procs are told their rank: openmpi, slurm, torch
+              Launchers whose rank variables are set too: openmpi, slurm, torch
 
-              Several with commas between them, or none; RALLY_RANK and what MPI
-              needs are always there. See `rally help environment`. [default:
-              openmpi; under srun: slurm]
+              A list separated by commas, or `none`. RALLY_RANK and the variables
+              that MPI libraries need are always set. See `rally help environment`.
+              [default: openmpi; under srun: slurm]
 
           --torch
               Set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ...
 
-              As torch wants them, beside the others.
+              The variables that torch reads, in addition to the others.
 
     General:
           --app <FILE>
               Read the apps from a file, one per line
 
           --tune <FILES>
-              MCA parameters and variables from files of Open MPI
+              Read MCA parameters and variables from Open MPI's tune files
 
           --report-pid <FILE>
-              Write our process number to a file, to stdout (-) or stderr (+)
+              Write the launcher's process number to a file, stdout (-) or stderr
+              (+)
 
           --print-exit-codes
               Print the exit codes of all ranks at the end
@@ -337,13 +345,13 @@ fn full_help_of_run() {
           --personality <NAME>
               Follow the habits of rally, mpiexec, mpirun or srun
 
-              Holds for the options after it.
+              Applies to the options after it.
 
       -q, --quiet
-              Print nothing of our own but errors
+              Print no messages except errors
 
       -v, --verbose...
-              Say more about what happens
+              Print more messages
 
       -h, --help
               Print help: -h on one screen, --help in full
@@ -353,8 +361,8 @@ fn full_help_of_run() {
 
     Options end at the program's name. What follows belongs to the program, until a
     `:` that starts the next app. Options under `App`, --host, --map-by and
-    --per-node hold for the program that follows them, all others for the whole
-    job: see `rally help mpmd`.
+    --per-node apply to the program that follows them, all others to the whole job:
+    see `rally help mpmd`.
 
     Spellings of Open MPI, MPICH and Slurm are understood too: see
     `rally help personalities`.
