@@ -154,7 +154,7 @@ pub fn refused(refusal: &Refusal) -> Message {
         .with_help("start the job again, without this node if it is down"),
         Refusal::TooManyJobs { most } => Message::new(
             &k::TOO_MANY_JOBS,
-            format!("this launcher has {most} jobs, which is as many as it takes"),
+            format!("this launcher already runs {most} jobs, and cannot run more"),
         )
         .fact("effect", NOT_STARTED)
         .with_help("wait until one of them has ended"),
@@ -219,11 +219,11 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
             let have = if ranks.len() == 1 { "has" } else { "have" };
             Message::new(
                 &k::NOT_HELD_YET,
-                format!("{many} {have} not come to {place} yet"),
+                format!("{many} {have} not reached {place} yet"),
             )
             .fact("running", ranks_list(ranks))
             .maybe("held", (!held.is_empty()).then(|| ranks_list(held)))
-            .with_help("a program that never comes there runs on; `--stop-on-exec` holds any")
+            .with_help("a program that never gets there runs on; `--stop-on-exec` holds any program")
         }
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(
@@ -270,7 +270,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
                 ),
             )
             .fact(them, list(numbers, left_out))
-            .with_help("that user can end such a process, or root: `sudo kill PID`")
+            .with_help("that user or root can end such a process: `sudo kill PID`")
         }
         Note::Unfinished { ranks, rest } => trouble::unfinished(ranks, *rest, scene),
         Note::Refused(refused) => trouble::refused(refused, scene),
@@ -294,7 +294,7 @@ fn leaky(ranks: &RankSet, scene: &Scene<'_>) -> Message {
     .fact(
         "effect",
         format!(
-            "what is written there later than {} after the exit is lost",
+            "output that is written more than {} after the exit is lost",
             duration(crate::life::LEAK_DELAY)
         ),
     )
@@ -429,15 +429,15 @@ fn rank_failed(ranks: &RankSet, status: ExitStatus, scene: &Scene<'_>) -> Messag
 const fn signal_help(signal: Signal) -> Option<&'static str> {
     Some(match signal {
         Signal::KILL => {
-            "we did not send it: when memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so"
+            "we did not send it; if memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so"
         }
         Signal(7) => {
-            "often `/dev/shm` or a full file system behind a mapped file: `df /dev/shm` shows"
+            "often `/dev/shm` or the file system of a mapped file is full: `df /dev/shm` shows it"
         }
         Signal(4) => "often a program built for a newer processor than this node has",
-        Signal(24) => "the limit on processor time was reached: `ulimit -t` shows it",
+        Signal(24) => "the limit on CPU time was reached: `ulimit -t` shows it",
         Signal(25) => "the limit on file size was reached: `ulimit -f` shows it",
-        Signal(31) => "a system call was forbidden by a seccomp filter, as containers have",
+        Signal(31) => "a seccomp filter, usually that of a container, forbade a system call",
         _ => return None,
     })
 }
@@ -466,7 +466,7 @@ fn debugger_gone(job: JobId, ranks: &RankSet, scene: &Scene<'_>) -> Message {
 /// where those ranks were.
 fn spawned_failed(job: JobId, cause: &Cause) -> Message {
     let headline = format!(
-        "job {job}, which a rank has spawned, failed: {}",
+        "job {job}, which a rank spawned, failed: {}",
         spawned_end(cause)
     );
     Message::new(&k::SPAWNED_FAILED, headline).maybe("message", spawned_text(cause))
@@ -475,7 +475,7 @@ fn spawned_failed(job: JobId, cause: &Cause) -> Message {
 /// One MPI program in several jobs, of which one has failed.
 fn ended_with_spawned(job: JobId, cause: &Cause, outcome: &Outcome) -> Message {
     let headline = format!(
-        "job {job}, which a rank has spawned, failed, and took this one along: {}",
+        "job {job}, which a rank spawned, failed, and this job was ended with it: {}",
         spawned_end(cause)
     );
     Message::new(&k::ENDED_WITH_SPAWNED, headline)
@@ -524,7 +524,7 @@ fn spawned_end(cause: &Cause) -> String {
         },
         Cause::Spawned { job, cause } => {
             format!(
-                "job {job}, which it had spawned, failed: {}",
+                "job {job}, which it spawned, failed: {}",
                 spawned_end(cause)
             )
         }
@@ -648,7 +648,7 @@ fn absent(ranks: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Message {
     )
     .maybe("program", scene.program(ranks))
     .maybe("effect", effect(ranks, outcome, scene))
-    .with_help("every rank of a job is one of `MPI_COMM_WORLD`: start a program without MPI as a job of its own")
+    .with_help("every rank of a job is part of `MPI_COMM_WORLD`: start a program without MPI as a job of its own")
 }
 
 fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
@@ -668,7 +668,7 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
                 errno_text(errno)
             ),
         )
-        .with_help("with `--stdin none` nobody reads it"),
+        .with_help("`--stdin none` leaves it unread"),
         EndReason::TerminalLost => Message::new(
             &k::TERMINAL_LOST,
             "the job was ended because the launcher's terminal is gone",
@@ -765,8 +765,13 @@ fn ended_effect(outcome: &Outcome) -> Option<String> {
     parts.extend(left(&outcome.left));
     if !outcome.not_started.is_empty() && ran > 0 {
         parts.push(format!(
-            "{} were not started",
-            ranks_text(&outcome.not_started)
+            "{} {} not started",
+            ranks_text(&outcome.not_started),
+            if outcome.not_started.len() == 1 {
+                "was"
+            } else {
+                "were"
+            }
         ));
     }
     join_facts(parts)

@@ -43,7 +43,7 @@ fn held_ranks_are_found_although_somebody_has_the_usual_name() {
     };
     let user = nix::unistd::Uid::effective();
     let run = sandbox.run(&mut command).expect_code(0).expect_err(&[
-        "warning: another directory than usual",
+        "warning: the record of this job on",
         &format!("`/dev/shm/rally-{user}` belongs to user 12345"),
     ]);
     let out = run.out();

@@ -99,7 +99,7 @@ mod mpich_5 {
     #[test]
     fn a_child_that_aborts_ends_all() {
         child("aborts").expect_code(42).expect_out("").expect_err(&[
-            "error: job 2, which a rank has spawned, failed, and took this one along: its rank 1 aborted it with code 42",
+            "error: job 2, which a rank spawned, failed, and this job was ended with it: its rank 1 aborted it with code 42",
             "both ranks were ended",
         ]);
     }
@@ -109,7 +109,7 @@ mod mpich_5 {
         child("crashes")
             .expect_code(134)
             .expect_out("")
-            .expect_err(&["took this one along: its rank 1 was killed by SIGABRT"]);
+            .expect_err(&["this job was ended with it: its rank 1 was killed by SIGABRT"]);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod mpich_5 {
         child("exits")
             .expect_code(9)
             .expect_out("")
-            .expect_err(&["took this one along: its rank 1 exited with code 9"]);
+            .expect_err(&["this job was ended with it: its rank 1 exited with code 9"]);
     }
 
     #[test]

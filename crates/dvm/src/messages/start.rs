@@ -270,7 +270,7 @@ fn help(
     let text = match problem {
         StartProblem::NoProgram if bare.contains('/') => return None,
         StartProblem::NoProgram => {
-            format!("a program in the working directory is called `./{bare}`")
+            format!("for a program in the working directory, write `./{bare}`")
         }
         StartProblem::NoInterpreter => format!(
             "`head -1 {bare}` shows the `#!` line of a script (mind Windows line ends), `file {bare}` the loader of a binary"
@@ -318,7 +318,7 @@ fn help(
 /// A step in the user's words.
 const fn step_text(step: StartStep) -> &'static str {
     match step {
-        StartStep::Room => "have room for all ranks at once",
+        StartStep::Room => "reserve descriptors for all ranks",
         StartStep::Find => "find the program",
         StartStep::Channels => "make the channels for input and output",
         StartStep::OutputFile => "open the output file",

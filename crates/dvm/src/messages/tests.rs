@@ -408,18 +408,18 @@ fn signals_that_mean_something() {
     .map(|message| shown(&message));
     insta::assert_snapshot!(text.concat(), @"
     job/rank-failed Error: rank 0 on `n1` was killed by SIGKILL
-      help: we did not send it: when memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so
+      help: we did not send it; if memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so
     job/rank-failed Error: rank 0 on `n1` was killed by SIGILL
       help: often a program built for a newer processor than this node has
     job/rank-failed Error: rank 0 on `n1` was killed by SIGBUS
-      help: often `/dev/shm` or a full file system behind a mapped file: `df /dev/shm` shows
+      help: often `/dev/shm` or the file system of a mapped file is full: `df /dev/shm` shows it
     job/rank-failed Error: rank 0 on `n1` was killed by SIGABRT
     job/rank-failed Error: rank 0 on `n1` was killed by SIGXCPU
-      help: the limit on processor time was reached: `ulimit -t` shows it
+      help: the limit on CPU time was reached: `ulimit -t` shows it
     job/rank-failed Error: rank 0 on `n1` was killed by SIGXFSZ
       help: the limit on file size was reached: `ulimit -f` shows it
     job/rank-failed Error: rank 0 on `n1` was killed by SIGSYS
-      help: a system call was forbidden by a seccomp filter, as containers have
+      help: a seccomp filter, usually that of a container, forbade a system call
     job/rank-failed Error: rank 0 on `n1` was killed by signal 40
     ");
 }
@@ -654,7 +654,7 @@ fn other_ends() {
     -- absent
     job/rank-absent Error: ranks 2-3 on `n1` ended without `MPI_Init`, and others waited for them there
       effect: the other 6 ranks were ended
-      help: every rank of a job is one of `MPI_COMM_WORLD`: start a program without MPI as a job of its own
+      help: every rank of a job is part of `MPI_COMM_WORLD`: start a program without MPI as a job of its own
     -- signal
     job/ended-by-signal Error: the job was ended because the launcher got SIGINT
       effect: all 8 ranks were ended
@@ -676,7 +676,7 @@ fn other_ends() {
     -- input
     job/input-lost Error: the job was ended because its input cannot be read: input/output error
       effect: all 8 ranks were ended
-      help: with `--stdin none` nobody reads it
+      help: `--stdin none` leaves it unread
     -- time, all run on
     job/time-limit Error: the job did not end within its time limit of 1 h 30 min
       effect: ranks 0-1 run on
@@ -740,16 +740,16 @@ fn spawned_jobs_that_fail() {
         shown(&super::note(&note, &small.scene()))
     });
     insta::assert_snapshot!(text.concat(), @r"
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 exited with code 7
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 was killed by SIGSEGV
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 aborted it with code 5
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: its rank 3 exited with code 7
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: its rank 3 was killed by SIGSEGV
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: its rank 3 aborted it with code 5
       message: bad\u{1b}[2J mesh
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 broke the rules of the process management interface
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: its rank 3 broke the rules of the process management interface
       message: unknown command
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: its rank 3 ended without `MPI_Init`
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: it could not be started
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: it was ended, because its debugger is gone
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: its rank 3 ended without `MPI_Init`
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: it could not be started
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: it was ended
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: it was ended, because its debugger is gone
     ");
 }
 
@@ -845,18 +845,18 @@ fn notes() {
     ];
     let text = cases.map(|(job, note)| shown(&super::note(&note, &job.scene())));
     insta::assert_snapshot!(text.concat(), @"
-    job/not-held-yet Note: 3 ranks have not come to PMIx_Init yet
+    job/not-held-yet Note: 3 ranks have not reached PMIx_Init yet
       running: 0-1,6
-      help: a program that never comes there runs on; `--stop-on-exec` holds any
-    job/not-held-yet Note: 1 rank has not come to the point where its library waits for a debugger yet
+      help: a program that never gets there runs on; `--stop-on-exec` holds any program
+    job/not-held-yet Note: 1 rank has not reached the point where its library waits for a debugger yet
       running: 0
       held: 1-7
-      help: a program that never comes there runs on; `--stop-on-exec` holds any
+      help: a program that never gets there runs on; `--stop-on-exec` holds any program
     job/leaky Warning: rank 3 on `n1` has exited, but something still holds its output open
-      effect: what is written there later than 1 s after the exit is lost
+      effect: output that is written more than 1 s after the exit is lost
       help: a process started in the background should close or redirect its stdout and stderr
     job/leaky Warning: ranks 0-1,6 on `n[08,11]` have exited, but something still holds their output open
-      effect: what is written there later than 1 s after the exit is lost
+      effect: output that is written more than 1 s after the exit is lost
       help: a process started in the background should close or redirect its stdout and stderr
     job/debugger-gone Warning: rank 3 on `n1` runs on: its debugger is gone
       help: `--on-debugger-loss=kill` ends the job instead
@@ -875,10 +875,10 @@ fn notes() {
       help: such a process waits in the kernel, often for a file server or a device; `ps -o pid,stat,wchan` shows for what
     job/not-permitted Error: 1 process on `n1` runs on: it belongs to another user, and we may not end it
       pid: 4711
-      help: that user can end such a process, or root: `sudo kill PID`
+      help: that user or root can end such a process: `sudo kill PID`
     job/not-permitted Error: 2 processes on `n1` run on: they belong to another user, and we may not end them
       pids: 4711, 4712
-      help: that user can end such a process, or root: `sudo kill PID`
+      help: that user or root can end such a process: `sudo kill PID`
     ");
 }
 
@@ -919,12 +919,12 @@ fn spawned_jobs_of_one_program() {
         }
     }
     insta::assert_snapshot!(text, @"
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: cannot start `./ice`: there is no such file
-    job/spawned-failed Warning: job 2, which a rank has spawned, failed: cannot start it: cannot enter the working directory `/nowhere`: no such file or directory
-    job/ended-with-spawned Error: job 2, which a rank has spawned, failed, and took this one along: its rank 1 aborted it with code 42
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: cannot start `./ice`: there is no such file
+    job/spawned-failed Warning: job 2, which a rank spawned, failed: cannot start it: cannot enter the working directory `/nowhere`: no such file or directory
+    job/ended-with-spawned Error: job 2, which a rank spawned, failed, and this job was ended with it: its rank 1 aborted it with code 42
       message: the ice is thin
       effect: all 8 ranks were ended
-    job/ended-with-spawned Error: job 2, which a rank has spawned, failed, and took this one along: job 3, which it had spawned, failed: its rank 1 aborted it with code 42
+    job/ended-with-spawned Error: job 2, which a rank spawned, failed, and this job was ended with it: job 3, which it spawned, failed: its rank 1 aborted it with code 42
       effect: all 8 ranks were ended
     ");
 }

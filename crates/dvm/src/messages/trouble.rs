@@ -40,7 +40,7 @@ pub(super) fn left_alone(ranks: &RankSet, outcome: &Outcome, scene: &Scene<'_>) 
 }
 
 const FINALIZE: &str =
-    "a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed";
+    "a program that exits early should call `MPI_Finalize`, or `MPI_Abort` if it has failed";
 
 fn unfinished_headline(ranks: &RankSet, scene: &Scene<'_>) -> String {
     format!(
@@ -80,7 +80,7 @@ pub(super) fn refused(refused: &Refused, scene: &Scene<'_>) -> Message {
     let message = Message::new(&k::REFUSED, headline).fact("reason", reasons.join("\n"));
     match refused.ranks {
         None => message.fact("effect", "none on the job"),
-        Some(_) => message.fact("effect", "what these ranks ask for by it fails"),
+        Some(_) => message.fact("effect", "requests of these ranks over PMIx fail"),
     }
 }
 
@@ -101,23 +101,23 @@ pub(super) fn missing(node: NodeId, what: Missing, why: &str, scene: &Scene<'_>)
             format!("new PMIx connections on {node} wait until others end"),
             Some("`ulimit -n` shows the limit on open files"),
         ),
-        Missing::Client => (format!("a PMIx connection on {node} was not taken"), None),
+        Missing::Client => (format!("a PMIx connection on {node} was not accepted"), None),
         Missing::Control => (
             "`rally release` does not find this job".to_owned(),
-            Some("SIGCONT to `rally` lets the ranks go as well"),
+            Some("SIGCONT to `rally` releases the ranks as well"),
         ),
         Missing::Place => (
-            format!("another directory than usual keeps what is known of this job on {node}"),
-            Some("`rally release` finds it there; somebody should put the usual one right"),
+            format!("the record of this job on {node} is not in the usual directory"),
+            Some("`rally release` finds it; but the usual directory needs repair"),
         ),
         Missing::Record => (
-            format!("nothing keeps what is known of this job on {node}"),
+            format!("there is no record of this job on {node}"),
             Some(
-                "`rally release` does not find it, and what it leaves is not ended when all of it is killed at once",
+                "`rally release` does not find the job; if all processes of `rally` are killed together, processes of the job may remain",
             ),
         ),
         Missing::Directory => (
-            format!("a directory for files of ranks on {node} could not be made"),
+            format!("a directory for files of ranks on {node} could not be created"),
             None,
         ),
         Missing::Output(rank) => (

@@ -146,7 +146,7 @@ fn jobs_that_cannot_be_placed() {
     place/not-enough-slots Error: not enough slots: the job needs 9, there are 4
       nodes: `n[1-2]`
       effect: the job was not started
-      help: raise `max_slots` in the hostfile; `--oversubscribe` does not pass it
+      help: raise `max_slots` in the hostfile; not even `--oversubscribe` exceeds it
     place/not-enough-places Error: `ppr:2:package` makes room for 4 procs, the job has 9
       effect: the job was not started
       help: pass `-n 4` or leave `-n` out

@@ -64,7 +64,7 @@ fn procs_that_could_not_be_started() {
       step: find the program
       ranks: 0-2
       path: /usr/bin:/bin
-      help: a program in the working directory is called `./tool`
+      help: for a program in the working directory, write `./tool`
     start/no-program Error: cannot start `./a.out` on `n1`: there is no such file
       step: find the program
       ranks: 0-2
@@ -148,7 +148,7 @@ fn procs_that_could_not_be_started() {
       ranks: 0-2
       help: `sysctl fs.file-max` shows the limit
     start/no-descriptors Error: cannot start ranks 0-2 on `n1`: the limit on open files is too low for 3 ranks
-      step: have room for all ranks at once
+      step: reserve descriptors for all ranks
       ranks: 0-2
       help: raise `ulimit -n`, or start fewer ranks
     start/cannot-bind Error: cannot start ranks 0-2 on `n1`: cannot bind to the chosen PUs: invalid argument

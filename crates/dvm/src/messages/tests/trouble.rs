@@ -41,10 +41,10 @@ fn connections_that_are_closed() {
       effect: none on the job
     pmix/refused Warning: 1 connection of rank 0 to PMIx on `n1` was closed
       reason: tools cannot connect yet
-      effect: what these ranks ask for by it fails
+      effect: requests of these ranks over PMIx fail
     pmix/refused Warning: 5 connections of ranks 0-1,3 to PMIx on `n1` were closed
       reason: tools cannot connect yet (5 times)
-      effect: what these ranks ask for by it fails
+      effect: requests of these ranks over PMIx fail
     ");
 }
 
@@ -72,18 +72,18 @@ fn what_a_job_does_without() {
     job/without Warning: new PMIx connections on `n1` wait until others end
       reason: cannot do so: Too many open files
       help: `ulimit -n` shows the limit on open files
-    job/without Warning: a PMIx connection on `n1` was not taken
+    job/without Warning: a PMIx connection on `n1` was not accepted
       reason: cannot do so: Too many open files
     job/without Warning: `rally release` does not find this job
       reason: cannot do so: Too many open files
-      help: SIGCONT to `rally` lets the ranks go as well
-    job/without Warning: another directory than usual keeps what is known of this job on `n1`
+      help: SIGCONT to `rally` releases the ranks as well
+    job/without Warning: the record of this job on `n1` is not in the usual directory
       reason: cannot do so: Too many open files
-      help: `rally release` finds it there; somebody should put the usual one right
-    job/without Warning: nothing keeps what is known of this job on `n1`
+      help: `rally release` finds it; but the usual directory needs repair
+    job/without Warning: there is no record of this job on `n1`
       reason: cannot do so: Too many open files
-      help: `rally release` does not find it, and what it leaves is not ended when all of it is killed at once
-    job/without Warning: a directory for files of ranks on `n1` could not be made
+      help: `rally release` does not find the job; if all processes of `rally` are killed together, processes of the job may remain
+    job/without Warning: a directory for files of ranks on `n1` could not be created
       reason: cannot do so: Too many open files
     job/without Warning: the rest of what rank 3 on `n1` writes is lost
       reason: cannot do so: Too many open files
@@ -107,16 +107,16 @@ fn ranks_that_leave_without_finalize() {
     insta::assert_snapshot!(notes.concat(), @"
     job/no-finalize Warning: rank 3 on `n1` ended with code 0, but without `MPI_Finalize`
       effect: none on the exit code: it ended with code 0
-      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+      help: a program that exits early should call `MPI_Finalize`, or `MPI_Abort` if it has failed
     job/no-finalize Warning: ranks 0-1,6 on `n[08,11]` ended with code 0, but without `MPI_Finalize`
       effect: none on the exit code: they ended with code 0
-      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+      help: a program that exits early should call `MPI_Finalize`, or `MPI_Abort` if it has failed
     job/no-finalize Warning: rank 3 on `n1` ended with code 0, but without `MPI_Finalize`
       effect: other ranks may have waited or failed because of it
-      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+      help: a program that exits early should call `MPI_Finalize`, or `MPI_Abort` if it has failed
     job/no-finalize Warning: ranks 0-1,6 on `n[08,11]` ended with code 0, but without `MPI_Finalize`
       effect: other ranks may have waited or failed because of them
-      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+      help: a program that exits early should call `MPI_Finalize`, or `MPI_Abort` if it has failed
     ");
     let outcome = Outcome {
         cause: Cause::Unfinished(set("1")),
@@ -136,6 +136,6 @@ fn ranks_that_leave_without_finalize() {
     insta::assert_snapshot!(said.concat(), @"
     job/left-alone Error: rank 1 on `n1` ended with code 0, but without `MPI_Finalize`, and others were still at work
       effect: the other 7 ranks were ended
-      help: a program that leaves early calls `MPI_Finalize`, or `MPI_Abort` where it has failed
+      help: a program that exits early should call `MPI_Finalize`, or `MPI_Abort` if it has failed
     ");
 }

@@ -115,7 +115,7 @@ fn explicit_slots_refuse() {
     insta::assert_snapshot!(over(11).unwrap_err(), @"
     not enough slots: the job needs 11, there are 10
       nodes:  `a,b`
-      help:   raise `max_slots` in the hostfile; `--oversubscribe` does not pass it
+      help:   raise `max_slots` in the hostfile; not even `--oversubscribe` exceeds it
     ");
 }
 
