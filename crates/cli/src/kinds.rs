@@ -5,11 +5,11 @@ message::kinds! {
     pub(crate) const KINDS;
 
     UNKNOWN_OPTION: Error "cli/unknown-option"
-"The word begins with a hyphen and stands before the program's name, but it is no option, neither ours nor one of Open \
-MPI, MPICH or Slurm that we know. Options of the program itself stand after its name.
+"The word begins with a hyphen and stands before the program's name, but it is neither an option of `rally` nor a known option of \
+Open MPI, MPICH or Slurm. Options of the program itself follow its name.
 
-Some options exist only under one name of the launcher: `-J` belongs to srun. `--personality srun` before it makes it \
-known; so does calling the launcher by that name (`rally help personalities`)."
+Some options exist only under one name of the launcher: `-J` belongs to srun. To use such an option, put \
+`--personality srun` before it, or call the launcher by that name (`rally help personalities`)."
 
     MISSING_VALUE: Error "cli/missing-value"
 "The option wants a value, and none follows: the command line ends, or another option comes next. A value that begins \
@@ -19,7 +19,7 @@ with a hyphen can be attached: `--wdir=-x`."
 "The option switches something on and takes no value."
 
     BAD_VALUE: Error "cli/bad-value"
-"The value that follows the option is not one that it can have. The message says which are possible."
+"The value that follows the option is not valid. The message says which values are."
 
     TWO_MEANINGS: Error "cli/two-meanings"
 "Open MPI, MPICH and Slurm use this spelling for different things. Under the names mpiexec, mpirun and srun the launcher \
@@ -27,15 +27,15 @@ follows the habits of that name. `rally run` does not guess: it refuses, and nam
 `--personality NAME` makes the options after it follow a name (`rally help personalities`)."
 
     NOT_OFFERED: Error "cli/not-offered"
-"Another launcher has this option, and we know what it asks for, but we cannot do it. Options that only tune another \
-launcher are ignored with a note; this one is refused, because without it something else would run than was asked for."
+"Another launcher has this option, and we know what it asks for, but `rally` cannot do it. Options that only tune \
+another launcher are ignored with a note. This one is refused, because without it the job would not be the one that was asked for."
 
     UNKNOWN_PERSONALITY: Error "cli/unknown-personality"
 "`--personality` takes the names that the launcher can be called by: rally, mpiexec, mpirun, srun. The names that Open \
 MPI and PRRTE use (ompi, prte, mpich, hydra, slurm) are understood too."
 
     NO_COMMAND: Error "cli/no-command"
-"`rally` was called without a word. To start a program: `rally run -n 4 PROGRAM`."
+"`rally` was called without arguments. To start a program: `rally run -n 4 PROGRAM`."
 
     UNKNOWN_COMMAND: Error "cli/unknown-command"
 "The first word after `rally` is a command. To start a program it is `run`: `rally run -n 4 ./a`."
@@ -45,11 +45,11 @@ MPI and PRRTE use (ompi, prte, mpich, hydra, slurm) are understood too."
 name for its value is a frequent reason: `-n ./a` lacks the number."
 
     TOGETHER: Error "cli/options-together"
-"The two options ask for things that exclude each other."
+"The two options exclude each other."
 
     SAID_TWICE: Error "cli/said-twice"
-"The option holds for the whole job, not for one app of it, and two apps of the command line say different things. \
-Options of a job are best given once, before the first program."
+"The option applies to the whole job, not to one app of it, and two apps of the command line give it different values. Give options \
+of the job once, before the first program."
 
     TOO_MANY_APPS: Error "cli/too-many-apps"
 "A job has at most 65,536 apps."
@@ -71,27 +71,26 @@ written."
 substituted (`rally help mpmd`)."
 
     NO_DIRECTORY: Error "cli/no-directory"
-"The directory that the launcher was started in does not exist any more, or may not be looked at, so relative names mean \
-nothing."
+"The directory in which the launcher was started does not exist any more or cannot be accessed, so relative names cannot be \
+resolved."
 
     NO_PORT: Error "cli/no-port"
-"With `--torch` the ranks are told a TCP port that their first rank can listen at. Every port of this node outside of the \
-range that the kernel gives away by itself is taken, or no socket can be made. A MASTER_PORT that is set already is left \
-as it is."
+"With `--torch` the ranks find in MASTER_PORT a TCP port at which their first rank can listen. No port of this node outside the \
+kernel's range of ephemeral ports is free, or no socket can be created. A MASTER_PORT that is set already is kept."
 
     BAD_CONFIG: Error "config/bad-file"
 "Settings are read from the site's file, /etc/rally/config.toml, and from the user's, \
 $XDG_CONFIG_HOME/rally/config.toml or ~/.config/rally/config.toml. They are TOML: `grace = 5`. A file with a mistake is \
-refused whole, because what it meant to say may matter. `rally config` shows what is in force."
+refused as a whole, because the faulty setting may matter. `rally config` shows what is in force."
 
     SITE_CONFIG: Warning "config/site-unreadable"
-"The site's settings, /etc/rally/config.toml, are for all users, but cannot be read: the file is not readable for all, or it is no \
-file. The job runs without them. What is in the file and cannot be understood is an error all the same, and so is a file of the \
-user's own that cannot be read. `rally config` shows what is in force."
+"The site's settings, /etc/rally/config.toml, are for all users, but the file is not readable for you, or is not a regular file. The \
+job runs without them. If the file can be read but contains a mistake, that is an error. So is a configuration file of your own that \
+cannot be read. `rally config` shows what is in force."
 
     BAD_SETTING: Error "config/bad-value"
-"A setting has a value that it cannot have. It came from a file or from a variable of the environment, as the message \
-says: a setting `on-hangup` is the variable RALLY_ON_HANGUP. `rally config` shows what is in force."
+"A setting has an invalid value. The message says whether the value came from a file or from an environment variable: the variable of \
+the setting `on-hangup` is RALLY_ON_HANGUP. `rally config` shows what is in force."
 
     UNKNOWN_SETTING: Error "config/unknown-setting"
 "A configuration file has a key that is no setting. `rally config` lists them all."
@@ -105,9 +104,9 @@ says: a setting `on-hangup` is the variable RALLY_ON_HANGUP. `rally config` show
 `localhost` and this machine's own names are fine."
 
     NO_GPUS: Error "cli/no-gpus"
-"GPUs are given out from those that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lists in our own environment; else from \
-the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's driver, and the nodes of AMD's below /sys/class/kfd. There are \
-none, so a program that wants one would fail later, or run without."
+"The GPUs of a node are those that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lists in the launcher's environment. If neither is \
+set, they are the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's driver, and the nodes of AMD's driver below \
+/sys/class/kfd. There are none, so a program that needs a GPU would fail later, or run without one."
 
     ALLOCATED_ELSEWHERE: Error "alloc/allocated-elsewhere"
 "SLURM_JOB_ID and SLURM_JOB_NODELIST say that this process belongs to an allocation of Slurm, and that none of its nodes \
@@ -130,6 +129,6 @@ their qualifiers."
 "These options tune another launcher. Scripts are full of them, so they are accepted; they change nothing here."
 
     NOT_SET: Note "cli/variable-not-set"
-"A variable was to be passed on with the value that it has in the launcher's environment, but it is not set there. The \
-ranks do not have it either."
+"An option passes on a variable from the launcher's environment, but the variable is not set there. The ranks do not have it \
+either."
 }

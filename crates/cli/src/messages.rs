@@ -11,45 +11,46 @@ use message::{Format, Kind, Message, Severity, visible};
 const HELD: Kind = Kind {
     id: "front/held",
     severity: Severity::Note,
-    explanation: "The ranks stand still where `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` holds them, and no debugger is attached to \
-`rally` itself. Attach a debugger to the ranks that you want (their process numbers are in the table that debuggers read, and \
-are shown with `-v`), then let all others run with `rally release`, or with SIGCONT to `rally`. Ranks that a debugger has attached stay its own.",
+    explanation: "All ranks have reached the point where `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` holds them, and no debugger is \
+attached to `rally` itself. Attach a debugger to the ranks that you want (their process numbers are in the table that debuggers read, \
+and are shown with `-v`), then let all others run with `rally release`, or with SIGCONT to `rally`. Ranks with an attached debugger \
+stay under its control.",
 };
 const STARTED: Kind = Kind {
     id: "front/started",
     severity: Severity::Note,
-    explanation: "Every rank of the job has been started. This is said with `-v` only: one line per rank with its host, its process \
-number and its program, as a debugger or `kill` needs them.",
+    explanation: "Every rank of the job has been started. With `-v` this message lists, for each rank, its host, its process number \
+and its program, as a debugger or `kill` needs them.",
 };
 const INTERRUPTED: Kind = Kind {
     id: "front/interrupted",
     severity: Severity::Note,
-    explanation: "The first Ctrl-C is passed on to the ranks as SIGINT, which most programs take as the order to end. A second \
-one kills what is left, a third makes `rally` give up without waiting.",
+    explanation: "The first Ctrl-C is passed on to the ranks as SIGINT, which ends most programs. A second one kills the \
+remaining ranks; after a third `rally` exits without waiting for them.",
 };
 const GAVE_UP: Kind = Kind {
     id: "front/gave-up",
     severity: Severity::Warning,
-    explanation: "You asked for the end three times, so `rally` does not wait for the ranks any more. Its controller process goes \
-on killing them; a process that sleeps in the kernel, for instance in a file system that does not answer, can outlive that.",
+    explanation: "You pressed Ctrl-C or sent SIGTERM three times, so `rally` does not wait for the ranks any more. Its controller process \
+continues to kill them. A process that is blocked in the kernel, for example on a file system that does not answer, can survive that.",
 };
 const CONTROLLER_LOST: Kind = Kind {
     id: "front/controller-lost",
     severity: Severity::Error,
-    explanation: "The process that holds the controller and the ranks' parent ended without a word: somebody killed it, or the \
-machine ran out of memory. Its ranks were ended by the kernel, and what they left behind by `rally`.",
+    explanation: "The process of the controller, which is also the parent of the ranks, ended unexpectedly: it was killed, or the machine \
+ran out of memory. The kernel ended the ranks, and `rally` ended the processes that they left behind.",
 };
 const CONTROLLER_STOPPED: Kind = Kind {
     id: "front/controller-stopped",
     severity: Severity::Error,
-    explanation: "The job had to end (a time limit, a signal to `rally`), and the process that ends it was stopped, by SIGSTOP or \
-by a whole process group that was stopped. It was killed instead, and with it everything that it had started.",
+    explanation: "The job had to end (a time limit, a signal to `rally`), but the controller, which ends it, was itself stopped, by SIGSTOP \
+or with its process group. Therefore the controller and all processes that it had started were killed.",
 };
 const OUTPUT_LOST: Kind = Kind {
     id: "front/output-lost",
     severity: Severity::Error,
-    explanation: "What the ranks write cannot be written to where `rally`'s own output goes: the disk is full, or the device \
-failed. The job is ended, unless `--on-output-closed=continue` says that it may go on without anybody reading.",
+    explanation: "The output of the ranks cannot be written to the stdout or stderr of `rally`: the disk is full, or the device failed. \
+The job is ended, unless `--on-output-closed=continue` lets it go on without a reader.",
 };
 const OUTPUT_DROPPED: Kind = Kind {
     id: "front/output-dropped",
@@ -61,13 +62,13 @@ reader any longer.",
 const EXIT_CODES: Kind = Kind {
     id: "front/exit-codes",
     severity: Severity::Note,
-    explanation: "`--print-exit-codes` asks how every rank has ended. Ranks that ended alike stand together. The exit code of \
+    explanation: "`--print-exit-codes` prints how every rank has ended. Ranks that ended in the same way are listed together. The exit code of \
 `rally` itself is that of the first rank that failed (`rally help exit-codes`).",
 };
 const INTERNAL: Kind = Kind {
     id: "front/internal",
     severity: Severity::Error,
-    explanation: "Something happened that the program rules out. Please report it, with the command line.",
+    explanation: "An internal error of `rally`. Please report it, with the command line.",
 };
 const NOT_WATCHED: Kind = Kind {
     id: "front/not-watched",
@@ -170,7 +171,7 @@ pub(crate) fn controller_lost() -> Message {
 pub(crate) fn controller_stopped(pid: os::Pid) -> Message {
     Message::new(
         &CONTROLLER_STOPPED,
-        "the job had to end, and the controller is stopped: it was killed",
+        "the job had to end, but the controller was stopped, so it was killed",
     )
     .fact("pid", pid.to_string())
     .fact("effect", "every rank was ended")
@@ -223,7 +224,7 @@ pub(crate) enum NotWatched {
     System(#[from] os::Error),
     #[error("{0}")]
     Start(#[from] os::SpawnError),
-    #[error("a name has a zero byte")]
+    #[error("a name contains a NUL byte")]
     ZeroByte(#[from] std::ffi::NulError),
 }
 
@@ -231,7 +232,7 @@ pub(crate) fn not_watched(why: &NotWatched) -> Message {
     let message = Message::new(&NOT_WATCHED, format!("the job is not watched: {why}"));
     match why {
         NotWatched::NoProgram => message
-            .fact("looked", "beside `rally`, and in PATH")
+            .fact("looked", "in the directory of `rally`, and in PATH")
             .with_help("install it there, or leave out `--on-hang`"),
         NotWatched::System(_) | NotWatched::Start(_) | NotWatched::ZeroByte(_) => message,
     }

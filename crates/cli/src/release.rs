@@ -23,24 +23,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const NO_JOB: Kind = Kind {
     id: "release/no-job",
     severity: Severity::Error,
-    explanation: "`rally release` finds the running jobs of your user on this machine that hold ranks, or were to hold some. A job is \
-named by the process number of its `rally`, which the message that ranks are held says, or by its name in PMIx \
-(`rally-HOST-NUMBER@JOB`); `NUMBER@JOB` is a job that another one has spawned.",
+    explanation: "`rally release` finds your running jobs on this machine that hold ranks, or are going to hold some. A job is named by the \
+process number of its `rally`, which the message that ranks are held contains, or by its PMIx namespace (`rally-HOST-NUMBER@JOB`). \
+`NUMBER@JOB` is a job that another job has spawned.",
 };
 const SEVERAL: Kind = Kind {
     id: "release/several",
     severity: Severity::Error,
-    explanation: "More than one of your running jobs holds ranks, so `rally release` has to be told which one it shall let go.",
+    explanation: "More than one of your running jobs holds ranks. Give the name of the job whose ranks should be released.",
 };
 const NOTHING_HELD: Kind = Kind {
     id: "release/nothing-held",
     severity: Severity::Error,
-    explanation: "None of the ranks that were named is held: they were let go before, have ended, or were never to be held.",
+    explanation: "None of the given ranks is held: they were released before, have ended, or were not selected to be held.",
 };
 const LOST: Kind = Kind {
     id: "release/lost",
     severity: Severity::Error,
-    explanation: "The job was found, but its controller did not answer: it ended at that moment, or something has stopped it.",
+    explanation: "The job was found, but its controller did not answer: it has just ended, or it is stopped.",
 };
 
 /// All kinds of messages in this file, for `rally help ID`.
@@ -82,7 +82,7 @@ impl Released {
                     0 => String::new(),
                     _ => format!(", still held {}", list(&self.held.ranks)),
                 };
-                format!("job {job}: let go {let_go}{still}")
+                format!("job {job}: released {let_go}{still}")
             }
         };
         line + "\n"
@@ -121,7 +121,7 @@ pub(crate) fn release(request: &ReleaseRequest) -> Result<Released, Message> {
             Err(nothing_held(&name, request.ranks.as_ref()))
         }
         ToFront::NotReleased(NotReleased::NoSuchJob) => Err(no_job(&name)),
-        _ => Err(lost(&name, "it answered another question")),
+        _ => Err(lost(&name, "the answer does not match the request")),
     }
 }
 
@@ -188,7 +188,7 @@ fn no_job(name: &str) -> Message {
         &NO_JOB,
         format!("no running job of yours that holds ranks is called `{name}`"),
     )
-    .with_help("the message that ranks are held says the number; `rally release` alone takes the only such job")
+    .with_help("the message that ranks are held contains the number; `rally release` without a name takes the only such job")
 }
 
 fn none_held() -> Message {
@@ -204,7 +204,7 @@ fn several(held: &[(Place, Number)]) -> Message {
         .collect();
     Message::new(&SEVERAL, format!("{} running jobs hold ranks", held.len()))
         .fact("jobs", names.join(", "))
-        .with_help("say which: `rally release JOB`")
+        .with_help("name one: `rally release JOB`")
 }
 
 fn nothing_held(name: &str, ranks: Option<&RankSet>) -> Message {
@@ -219,7 +219,7 @@ fn nothing_held(name: &str, ranks: Option<&RankSet>) -> Message {
 fn lost(name: &str, why: &str) -> Message {
     Message::new(&LOST, format!("job {name} does not answer"))
         .fact("reason", why.to_owned())
-        .with_help("if it was started by another version of `rally`, release it by that one")
+        .with_help("if another version of `rally` started it, release it with that version")
 }
 
 #[cfg(test)]
@@ -276,9 +276,9 @@ mod tests {
             said(Ranks::of(one.clone()), Ranks::of(one)),
         ];
         insta::assert_snapshot!(all.concat(), @r#"
-        job 17: let go ranks 0,2
+        job 17: released ranks 0,2
         {"job":"17","let_go":{"count":2,"ranks":"0,2"},"held":{"count":0,"ranks":""}}
-        job 17: let go rank 1, still held rank 1
+        job 17: released rank 1, still held rank 1
         {"job":"17","let_go":{"count":1,"ranks":"1"},"held":{"count":1,"ranks":"1"}}
         "#);
     }

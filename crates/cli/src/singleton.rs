@@ -31,9 +31,9 @@ pub(crate) const KINDS: &[&Kind] = &[&FAILED];
 const FAILED: Kind = Kind {
     id: "singleton/failed",
     severity: Severity::Error,
-    explanation: "A program of MPICH that was started without launcher has started `mpiexec` to spawn or to publish, and that \
-        is `rally`. The process of ours that stands for the program could not connect to it, or the program ended without \
-        `MPI_Finalize`. What it had spawned is ended.",
+    explanation: "A program of MPICH that was started without a launcher has started `mpiexec`, which is `rally`, to spawn or to \
+        publish. `rally` could not connect to the program, or the program ended without `MPI_Finalize`. Jobs that it had \
+        spawned are ended.",
 };
 
 /// The longest time for a connection to the program. It is on this node, and listens already when it starts us.

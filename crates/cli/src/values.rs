@@ -58,13 +58,13 @@ pub(crate) enum ValueError {
     #[error("it is not a time (seconds, or a number with ms, s, m or h)")]
     NotATime,
     #[error(
-        "it is not a time of srun's forms (minutes, minutes:seconds, hours:minutes:seconds, days-hours)"
+        "it is not a time in one of srun's forms (minutes, minutes:seconds, hours:minutes:seconds, days-hours)"
     )]
     NotASlurmTime,
     #[error("a time cannot be longer than {MAX_SECONDS} seconds")]
     TimeTooLong,
     #[error(
-        "it is neither a process number (`123`, or `123@2` for a job spawned by it) nor a name in PMIx"
+        "it is neither a process number (`123`, or `123@2` for a job spawned by it) nor a PMIx namespace"
     )]
     NotAJob,
     #[error("it is neither `all` nor a list of ranks (`0,4-7`)")]
@@ -73,7 +73,7 @@ pub(crate) enum ValueError {
     NotATarget,
     #[error("it is neither `nothing` nor `report` nor `report:TIME`")]
     NotAHangAction,
-    #[error("it is at least 1s")]
+    #[error("it must be at least 1s")]
     IdleTooShort,
     #[error("it is not an octal mask between 0 and 777")]
     NotAMask,
@@ -81,7 +81,7 @@ pub(crate) enum ValueError {
     NotBindings,
     #[error("it is not `SIGNAL` or `SIGNAL@SECONDS`")]
     NotAWarning,
-    #[error("`{0}` is no signal (names such as `USR1` are, and numbers from 1 to 64)")]
+    #[error("`{0}` is not a signal (give a name such as `USR1`, or a number from 1 to 64)")]
     NotASignal(String),
     #[error("it is not an exit code from 1 to 255")]
     NotAnExitCode,
@@ -91,7 +91,7 @@ pub(crate) enum ValueError {
     NotOneOf(Vec<String>),
     #[error("the name of a variable may not be empty or contain `=`")]
     BadVariable,
-    #[error("it does not say `NAME[SEPARATOR]=VALUE`")]
+    #[error("it is not of the form `NAME[SEPARATOR]=VALUE`")]
     NoSeparator,
     #[error("it is not valid UTF-8")]
     NotText,

@@ -223,7 +223,9 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
             )
             .fact("running", ranks_list(ranks))
             .maybe("held", (!held.is_empty()).then(|| ranks_list(held)))
-            .with_help("a program that never gets there runs on; `--stop-on-exec` holds any program")
+            .with_help(
+                "a program that never gets there runs on; `--stop-on-exec` holds any program",
+            )
         }
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(

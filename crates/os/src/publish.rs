@@ -34,16 +34,16 @@ pub enum NotWritten {
     #[error("it is a symbolic link, and links are not followed")]
     Link,
     /// A file of that name belongs to another user.
-    #[error("it is there already, and belongs to user {owner}")]
+    #[error("it exists already, and belongs to user {owner}")]
     Others {
         /// Its owner.
         owner: u32,
     },
     /// Another process has made something of that name meanwhile.
-    #[error("somebody else has just made it")]
+    #[error("another process has just created it")]
     Taken,
     /// It is a directory or a socket, or the path names no file.
-    #[error("it is no file")]
+    #[error("it is not a regular file")]
     NoFile,
     /// The system refuses.
     #[error("{0}")]
@@ -240,8 +240,8 @@ mod tests {
                 "dangling",
                 "it is a symbolic link, and links are not followed",
             ),
-            ("directory", "it is no file"),
-            ("socket", "it is no file"),
+            ("directory", "it is not a regular file"),
+            ("socket", "it is not a regular file"),
         ] {
             assert_eq!(said(&path(name)), why);
         }
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn devices_are_written_to() {
         assert_eq!(said("/dev/null".as_ref()), "written");
-        assert_eq!(said("/".as_ref()), "it is no file");
+        assert_eq!(said("/".as_ref()), "it is not a regular file");
         let full = publish("/dev/full".as_ref(), b"new");
         assert!(matches!(full, Err(NotWritten::System(_))), "{full:?}");
     }

@@ -411,11 +411,11 @@ mod tests {
             ),
             (
                 &[("append-env", "A")],
-                "`--append-env` cannot be `A`: it does not say `NAME[SEPARATOR]=VALUE`",
+                "`--append-env` cannot be `A`: it is not of the form `NAME[SEPARATOR]=VALUE`",
             ),
             (
                 &[("append-env", "A[:")],
-                "`--append-env` cannot be `A[:`: it does not say `NAME[SEPARATOR]=VALUE`",
+                "`--append-env` cannot be `A[:`: it is not of the form `NAME[SEPARATOR]=VALUE`",
             ),
         ];
         for (options, expected) in cases {

@@ -39,12 +39,12 @@ pub(crate) enum Error {
         value: String,
         reason: ValueError,
     },
-    #[error("`{option}` does not mean the same to everybody")]
+    #[error("`{option}` means different things to different launchers")]
     TwoMeanings {
         option: String,
         meanings: &'static [Meaning],
     },
-    #[error("`{option}` is not offered: {why}")]
+    #[error("`{option}` is not supported: {why}")]
     NotOffered { option: String, why: NotOffered },
     #[error("there is no personality `{name}`")]
     UnknownPersonality {
@@ -72,7 +72,7 @@ pub(crate) enum Error {
         why: &'static str,
     },
     #[error(
-        "`{option}` holds for the whole job, but app {app} says `{value}` after another said `{before}`"
+        "`{option}` applies to the whole job, but app {app} has `{value}` and an earlier app has `{before}`"
     )]
     SaidTwice {
         option: String,
@@ -93,7 +93,7 @@ pub(crate) enum Error {
         path: PathBuf,
         problem: ReadProblem,
     },
-    #[error("cannot write our process number to `{path}`: {problem}", path = .path.display())]
+    #[error("cannot write the process number to `{path}`: {problem}", path = .path.display())]
     Unwritable {
         path: PathBuf,
         /// The text of an [`os::NotWritten`].
@@ -126,7 +126,7 @@ pub(crate) enum Error {
         /// The file and line that name these nodes. `None` if no file does.
         at: Option<String>,
     },
-    #[error("the allocation of Slurm, job {job}, is `{nodes}`, and this machine is not part of it")]
+    #[error("the allocation of Slurm job {job} is `{nodes}`, and this machine is not part of it")]
     AllocatedElsewhere { job: String, nodes: String },
     #[error("the current directory cannot be found: {problem}")]
     NoDirectory { problem: ReadProblem },
@@ -193,27 +193,27 @@ impl NotOffered {
             Self::LauncherAddress => "leave it out: ranks of one job find each other without it",
             Self::Distance => "use `--map-by numa` or `--map-by package`",
             Self::MemoryBinding => {
-                "leave it out: memory comes from where it is used first; or start `numactl` before the program"
+                "leave it out: memory is allocated where it is first used; or start the program with `numactl`"
             }
             Self::IndexedNames => "programs find their number in RALLY_RANK",
             Self::ProcTable => "`dbgr` finds the procs of a running job by itself",
             Self::LibraryTools => "leave it out, or use the launcher of Intel MPI",
-            Self::Queue => "start it when it is to run, for instance after `sleep` or by `at`",
+            Self::Queue => "start it when it should run, for example with `at`",
             Self::OtherJob => "start it inside of that job",
             Self::OtherUser => "put `sudo -u USER` before the whole command",
             Self::Wrapped => "start a script that does it: `./before-and-after.sh PROGRAM`",
             Self::Container => "start the program of the container: `apptainer exec IMAGE PROGRAM`",
-            Self::Restarts => "leave it out, or say 0",
+            Self::Restarts => "leave it out, or give 0",
             Self::MpiType => "leave it out; `srun --mpi=list` lists the known ones",
             Self::GpuChoice => "use `--gpus-per-proc N`, or set CUDA_VISIBLE_DEVICES in a script",
             Self::ProgramCopies => {
                 "leave it out: procs find the program on this node; or copy it, and name the copy"
             }
             Self::ProcessSets => {
-                "leave it out; programs may make groups of their own (PMIx_Group_construct)"
+                "leave it out; programs can create groups of their own (PMIx_Group_construct)"
             }
             Self::FileCopies => {
-                "copy the file to where the procs begin, or name it by its path in the program"
+                "copy the file to the procs' working directory, or use its path in the program"
             }
             Self::SessionDirectory => "name a directory with `--wdir`",
             Self::RankMap => {
@@ -234,25 +234,25 @@ impl fmt::Display for NotOffered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OneNode => "this version runs jobs on one node",
-            Self::Machine => "there is no machine that runs on between jobs yet",
+            Self::Machine => "there is no persistent launcher (DVM) yet",
             Self::LauncherAddress => "the launcher has no address for other programs",
-            Self::Distance => "how far devices are is not known",
+            Self::Distance => "the distance to devices is not known",
             Self::MemoryBinding => "memory is not bound",
             Self::IndexedNames => "a program has the same name in all its procs",
             Self::ProcTable => "no table of procs is printed",
             Self::LibraryTools => "it needs the tools of Intel MPI",
-            Self::Queue => "jobs begin at once, for there is no queue",
-            Self::OtherJob => "procs are started here, and not in another job's allocation",
+            Self::Queue => "jobs start immediately, because there is no queue",
+            Self::OtherJob => "procs are started on this node, and not in another job's allocation",
             Self::OtherUser => "procs run as the user who starts them",
             Self::Wrapped => "nothing is run before or after the procs",
             Self::Container => "procs are not put into containers",
             Self::Restarts => "procs that have failed are not started again",
-            Self::MpiType => "ranks find PMI-1, PMI-2 and PMIx, and nothing else",
-            Self::GpuChoice => "GPUs are given out by number only",
+            Self::MpiType => "ranks can use PMI-1, PMI-2 and PMIx only",
+            Self::GpuChoice => "GPUs are assigned by number only",
             Self::ProgramCopies => "programs run from where they are, and nothing is copied",
-            Self::ProcessSets => "process sets of PMIx have no names here",
+            Self::ProcessSets => "PMIx process sets cannot be named",
             Self::FileCopies => {
-                "files are not copied, and procs find those of the directory where they begin"
+                "files are not copied, and procs find those in their working directory"
             }
             Self::SessionDirectory => "ranks have no session directory",
             Self::RankMap => "the rank maps of Hydra are not read",
@@ -318,13 +318,13 @@ pub(crate) enum AppFileProblem {
     NoProgram,
     #[error("a line of `--multi-prog` begins with ranks (`0,4-7`) or `*`")]
     NotRanks,
-    #[error("no line is for rank {0}")]
+    #[error("there is no line for rank {0}")]
     RankMissing(u32),
-    #[error("another line is for rank {0} too")]
+    #[error("there is another line for rank {0}")]
     RankTwice(u32),
     #[error("the job has no rank {rank}: its size is {size}")]
     NoSuchRank { rank: u32, size: u32 },
-    #[error("the line of `*` has all ranks that no line names, and must be the last")]
+    #[error("the line of `*` is for all remaining ranks, and must be the last")]
     AfterRest,
     #[error("a line is `-mca NAME VALUE`, `-x NAME=VALUE` or `NAME = VALUE`")]
     NotTuning,
@@ -396,7 +396,7 @@ impl Error {
                         } else {
                             format!("unset {option}")
                         };
-                        message.with_help(format!("say 1 or more, or {without}"))
+                        message.with_help(format!("give 1 or more, or {without}"))
                     }
                     ValueError::BadVariable | ValueError::NoSeparator => {
                         message.with_help("`rally help environment` shows the forms")
@@ -418,10 +418,10 @@ impl Error {
                 let first = meanings.first().map_or("mpirun", |meaning| meaning.whose);
                 if Personality::from_name(first).is_some() {
                     message.with_help(format!(
-                        "say it in our words, or put `--personality {first}` before `{option}`"
+                        "use a spelling named above, or put `--personality {first}` before `{option}`"
                     ))
                 } else {
-                    message.with_help("say it in our words")
+                    message.with_help("use a spelling named above")
                 }
             }
             Self::NotOffered { why, .. } => match why.help() {
@@ -462,7 +462,7 @@ impl Error {
             Self::Together { why, .. } => self.of(&k::TOGETHER).with_help(*why),
             Self::SaidTwice { .. } => self
                 .of(&k::SAID_TWICE)
-                .with_help("say it once, before the first program"),
+                .with_help("give it once, before the first program"),
             Self::TooManyApps { .. } => self.of(&k::TOO_MANY_APPS),
             Self::NoSuchTopic { nearest, .. } => {
                 let message = self
@@ -517,7 +517,7 @@ impl Error {
             ),
             Self::NoDirectory { .. } => self
                 .of(&k::NO_DIRECTORY)
-                .with_help("go to a directory that exists"),
+                .with_help("change to a directory that exists"),
             Self::NoGpus { .. } => self.of(&k::NO_GPUS).with_help(
                 "leave it out, or list them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
             ),

@@ -42,7 +42,9 @@ pub(crate) enum ConfigProblem {
         key: String,
         nearest: Option<String>,
     },
-    #[error("the setting `{key}` is a {found}, but settings are texts, numbers, and true or false")]
+    #[error(
+        "the setting `{key}` is a {found}, but settings are strings, numbers, and true or false"
+    )]
     WrongType { key: String, found: &'static str },
     #[error("the setting `{key}` cannot be `{value}`: {reason}")]
     BadValue {

@@ -13,25 +13,25 @@ use os::NotWritten;
 const NO_PROCESS: Kind = Kind {
     id: "target/no-process",
     severity: Severity::Error,
-    explanation: "There is no process of that number on this node, or it has ended and only waits for its parent to notice. `dbgr` looks at \
+    explanation: "There is no process of that number on this node, or it has ended and its parent has not reaped it yet. `dbgr` looks at \
 the node that it runs on: give it the number of the launcher (`rally`, `mpirun`, `srun`), or of a rank, on this node.",
 };
 const NO_RANK: Kind = Kind {
     id: "target/no-rank",
     severity: Severity::Error,
-    explanation: "Threads of the kernel are listed as processes, but have no memory, no program and no stack that could be looked at.",
+    explanation: "Kernel threads are listed as processes, but have no program, no user memory and no user stack.",
 };
 const FOREIGN_NUMBERS: Kind = Kind {
     id: "target/foreign-numbers",
     severity: Severity::Error,
     explanation: "`dbgr` runs in a pid namespace of its own, and `/proc` is still that of the namespace outside. The same number means one \
-process in `/proc` and another to the calls that stop a process, so that `dbgr` would stop and show a stranger.",
+process in `/proc` and another to the calls that stop a process, so `dbgr` would stop and show the wrong process.",
 };
 const NO_JOB: Kind = Kind {
     id: "target/no-job",
     severity: Severity::Error,
-    explanation: "A job is named as its ranks name it in their environment: `rally-HOST-NUMBER-PID@JOB` or its end `PID@JOB`, what \
-`PMIX_NAMESPACE` says under other launchers, or JOB.STEP of Slurm. No process of this node that you may look at has that name.",
+    explanation: "The name of a job is the one in the environment of its ranks: `rally-HOST-NUMBER-PID@JOB` or its end `PID@JOB`, \
+`PMIX_NAMESPACE` under other launchers, or JOB.STEP under Slurm. No process of this node that you may look at has that name.",
 };
 const NO_NAME: Kind = Kind {
     id: "target/no-name",
@@ -43,9 +43,9 @@ character; quote them for the shell.",
 const NOT_PERMITTED: Kind = Kind {
     id: "target/not-permitted",
     severity: Severity::Error,
-    explanation: "The kernel lets a process look into another only where it could attach a debugger to it: the same user, no more \
-rights than we have, and no rule of a security module or a container against it. `/proc/sys/kernel/yama/ptrace_scope` is such a rule: 0 \
-allows it to all processes of a user, 1 only to those that have started the other, 2 only to root, 3 to nobody.",
+    explanation: "The kernel lets a process inspect another one only if it could attach a debugger to it: the other process must belong to \
+the same user and have no more privileges, and no rule of a security module or a container may forbid it. `/proc/sys/kernel/yama/ptrace_scope` is such a rule: 0 \
+allows it to all processes of a user, 1 only to ancestors of the process, 2 only to root, 3 to no process.",
 };
 const SOME_NOT_PERMITTED: Kind = Kind {
     id: "stacks/not-permitted",
@@ -55,59 +55,58 @@ const SOME_NOT_PERMITTED: Kind = Kind {
 const DOUBT: Kind = Kind {
     id: "target/doubt",
     severity: Severity::Warning,
-    explanation: "The job was found, but something does not fit. `dbgr stacks --explain` says how it was found and what was tried \
-before.",
+    explanation: "The job was found, but something is inconsistent. `dbgr stacks --explain` prints how it was found and what was tried before.",
 };
 const NOTE: Kind = Kind {
     id: "target/note",
     severity: Severity::Note,
-    explanation: "Something about how the job was found that changes what you see. `dbgr stacks --explain` says all of it.",
+    explanation: "A fact about how the job was found that affects the output. `dbgr stacks --explain` prints all such facts.",
 };
 const OUTPUT_LOST: Kind = Kind {
     id: "dbgr/output-lost",
     severity: Severity::Error,
-    explanation: "What `dbgr` prints cannot be written: the disk is full, or the device failed.",
+    explanation: "The output of `dbgr` cannot be written: the disk is full, or the device failed.",
 };
 
 const NOT_WRITTEN: Kind = Kind {
     id: "dbgr/not-written",
     severity: Severity::Error,
-    explanation: "The file for the report cannot be written: its directory is missing, or is not yours, or the disk is full. A symbolic \
-link is not followed, and what belongs to another user is not overwritten: in a directory that others may write to, they could \
-have put it there to have us write somewhere else.",
+    explanation: "The file for the report cannot be written: its directory does not exist or is not writable, or the disk is full. A \
+symbolic link is not followed, and a file of another user is not overwritten: in a directory that others may write to, they could \
+have put it there to redirect the write.",
 };
 
 const INTERRUPTED: Kind = Kind {
     id: "dbgr/interrupted",
     severity: Severity::Note,
-    explanation: "Ctrl-C between two samples ends the command: it prints what was seen until then, and its exit code is 130.",
+    explanation: "Ctrl-C between two samples ends the command: it prints the samples taken until then, and its exit code is 130.",
 };
 const HANG: Kind = Kind {
     id: "watch/hang",
     severity: Severity::Warning,
-    explanation: "`dbgr watch`, or `rally run --on-hang=report`, has found no rank anywhere else than before for the whole idle time, and \
-none has written anything; or what it saw is enough for a verdict although something moves. Nothing was done to the job. A \
-program that waits for input, sleeps on purpose, or makes one call again and again looks the same: give a longer time then.",
+    explanation: "`dbgr watch`, or `rally run --on-hang=report`, has seen no rank move and no output for the whole idle time; or the \
+samples are enough for a verdict although some ranks move. The job was not changed. A program that waits for input, sleeps on \
+purpose, or repeats one call looks the same: use a longer idle time for it.",
 };
 const LIMIT: Kind = Kind {
     id: "watch/limit",
     severity: Severity::Warning,
-    explanation: "The job will be ended by its time limit in a moment. The report says where its ranks were shortly before, so that \
-a job that has hung and one that was only slow can be told apart afterwards.",
+    explanation: "The time limit of the job will end it in a moment. The report shows where its ranks were shortly before, so that \
+a job that hung can be distinguished from one that was only slow.",
 };
 
 const NO_TARGET: Kind = Kind {
     id: "dbgr/no-target",
     severity: Severity::Error,
-    explanation: "The first word after `dbgr` is a command, or what is to be looked at: the process number of a launcher or of a rank, or the \
-name of a job with `@`. A report that was written before is opened by a browser, its JSON by other programs: `dbgr` reads none.",
+    explanation: "The first word after `dbgr` is a command or a target: the process number of a launcher or of a rank, or the name of a job with \
+`@`. `dbgr` cannot read reports that were written before: open the HTML page with a browser, and the JSON with other programs.",
 };
 
 const NOBODY: Kind = Kind {
     id: "watch/nobody",
     severity: Severity::Error,
-    explanation: "In two samples in a row, no rank was both known to be a rank and one that you may look at. \
-What is said before this says why.",
+    explanation: "In two consecutive samples there was no process that is certainly a rank and that you may inspect. \
+The messages before this one say why.",
 };
 
 /// All kinds of messages in this file, for `rally help ID`.
@@ -140,11 +139,11 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
         .with_help("`dbgr stacks --name PROGRAM` finds ranks by their program"),
         NotFound::Kernel { pid } => Message::new(
             &NO_RANK,
-            format!("process {pid} is a thread of the kernel, and part of no job"),
+            format!("process {pid} is a kernel thread, and not part of a job"),
         ),
         NotFound::Ended { pid } => Message::new(
             &NO_PROCESS,
-            format!("process {pid} has ended, and waits for its parent"),
+            format!("process {pid} has ended, and its parent has not reaped it yet"),
         ),
         NotFound::NotPermitted { pid } => {
             let advice = situation(*pid).advice();
@@ -180,7 +179,7 @@ pub(super) fn no_target(word: &str, similar: Option<&str>, file: FileThere) -> M
             "it is a file: a page of `dbgr report` is opened with a browser, and ranks of a program are found with `dbgr --name PROGRAM`",
         ),
         (None, FileThere::No) => message.with_help(format!(
-            "`dbgr PID` looks at a launcher or a rank, `dbgr --name '{word}'` at your processes of that name; `dbgr --help` has the commands"
+            "`dbgr PID` looks at a launcher or a rank, `dbgr --name '{word}'` at your processes of that name; `dbgr --help` lists the commands"
         )),
     }
 }
@@ -200,9 +199,9 @@ pub(super) fn foreign_numbers() -> Message {
     )
     .fact(
         "why",
-        "the numbers there are not those of the processes that `dbgr` would stop",
+        "the process numbers there are not those of the processes that `dbgr` would stop",
     )
-    .with_help("mount it anew in the container (`unshare --mount-proc`), or run `dbgr` outside")
+    .with_help("mount it again in the container (`unshare --mount-proc`), or run `dbgr` outside")
 }
 
 /// Returns the message for ranks that may not be accessed. `situation` describes the first of them.
@@ -237,8 +236,9 @@ pub(super) fn not_written(path: &Path, why: &NotWritten) -> Message {
         format!("cannot write `{}`: {why}", path.display()),
     );
     match why {
-        NotWritten::Link | NotWritten::Others { .. } | NotWritten::Taken => message
-            .with_help("somebody else may write to that directory: name a file in one of your own"),
+        NotWritten::Link | NotWritten::Others { .. } | NotWritten::Taken => message.with_help(
+            "other users may write to that directory: name a file in a directory of your own",
+        ),
         NotWritten::NoFile | NotWritten::System(_) => message,
     }
 }
@@ -266,7 +266,7 @@ pub(super) fn occasion(occasion: Occasion) -> String {
         }
         Occasion::Verdict(time) => {
             let time = duration(time);
-            format!("for {time} some ranks have waited: the job may hang")
+            format!("some ranks have waited for {time}: the job may hang")
         }
         Occasion::Limit(left) => {
             let left = Duration::from_secs(left.as_secs().max(1));
@@ -375,8 +375,8 @@ mod tests {
         insta::assert_snapshot!(text, @r"
     error: there is no process 7 on this node
       help: `dbgr stacks --name PROGRAM` finds ranks by their program
-    error: process 7 has ended, and waits for its parent
-    error: process 2 is a thread of the kernel, and part of no job
+    error: process 7 has ended, and its parent has not reaped it yet
+    error: process 2 is a kernel thread, and not part of a job
     error: cannot look at process 7
       why:  it belongs to user 0, and you are user 1000
       help: run `dbgr` as that user, or as root
@@ -389,8 +389,8 @@ mod tests {
       why:   it belongs to user 0, and you are user 1000
       help:  run `dbgr` as that user, or as root
     error: `/proc` is that of another pid namespace
-      why:  the numbers there are not those of the processes that `dbgr` would stop
-      help: mount it anew in the container (`unshare --mount-proc`), or run `dbgr` outside
+      why:  the process numbers there are not those of the processes that `dbgr` would stop
+      help: mount it again in the container (`unshare --mount-proc`), or run `dbgr` outside
     warning: process 7 is a launcher that has not started its ranks yet; what is shown is the launcher itself
     warning: rank 3 should be process 7, and there is none of that number
     warning: rank 3 is process 7 for its launcher, and nothing shows which process here that is: it is left alone
@@ -400,22 +400,22 @@ mod tests {
     note: 4 ranks are on other nodes, which this version does not reach
     error: cannot write `no/hang.html`: entity not found
     error: cannot write `no/hang.html`: it is a symbolic link, and links are not followed
-      help: somebody else may write to that directory: name a file in one of your own
-    error: cannot write `no/hang.html`: it is there already, and belongs to user 7
-      help: somebody else may write to that directory: name a file in one of your own
-    error: cannot write `no/hang.html`: somebody else has just made it
-      help: somebody else may write to that directory: name a file in one of your own
-    error: cannot write `no/hang.html`: it is no file
+      help: other users may write to that directory: name a file in a directory of your own
+    error: cannot write `no/hang.html`: it exists already, and belongs to user 7
+      help: other users may write to that directory: name a file in a directory of your own
+    error: cannot write `no/hang.html`: another process has just created it
+      help: other users may write to that directory: name a file in a directory of your own
+    error: cannot write `no/hang.html`: it is not a regular file
     warning: nothing has moved for 1 min: the job may hang
       verdict: likely: rank 2 has ended
       page:    `hang.html`
-    warning: for 1 min some ranks have waited: the job may hang
+    warning: some ranks have waited for 1 min: the job may hang
     warning: the time limit ends the job in 4 s
     note: interrupted: 2 of 5 samples were taken
     note: interrupted: 1 of 5 samples was taken
     note: interrupted: 1 sample was taken
     error: `abc` is neither a process number, nor a job, nor a command of `dbgr`
-      help: `dbgr PID` looks at a launcher or a rank, `dbgr --name 'abc'` at your processes of that name; `dbgr --help` has the commands
+      help: `dbgr PID` looks at a launcher or a rank, `dbgr --name 'abc'` at your processes of that name; `dbgr --help` lists the commands
     error: `dbgr-7.html` is neither a process number, nor a job, nor a command of `dbgr`
       help: it is a file: a page of `dbgr report` is opened with a browser, and ranks of a program are found with `dbgr --name PROGRAM`
     error: `stakcs` is neither a process number, nor a job, nor a command of `dbgr`

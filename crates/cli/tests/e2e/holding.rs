@@ -44,7 +44,9 @@ fn some_are_held_and_let_go_one_by_one() {
     let front = run.pid.to_string();
     release(&sandbox, &[&front, "--ranks", "3"])
         .expect_code(0)
-        .expect_out(&format!("job {front}: let go rank 3, still held rank 1\n"));
+        .expect_out(&format!(
+            "job {front}: released rank 3, still held rank 1\n"
+        ));
     run.expect(Stream::Stdout, "ran 3\n");
     assert!(!run.so_far(Stream::Stdout).contains("ran 1"));
     let refused = release(&sandbox, &[&front, "--ranks", "3"]).expect_code(120);

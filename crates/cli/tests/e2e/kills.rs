@@ -233,7 +233,7 @@ fn a_stopped_controller_does_not_outlast_the_time_limit() {
             job.front.signal(Signal::SIGTERM);
         }
         job.front.end().expect_code(125).expect_err(&[
-            "error: the job had to end, and the controller is stopped: it was killed",
+            "error: the job had to end, but the controller was stopped, so it was killed",
         ]);
         sandbox.expect_clean();
     }

@@ -47,7 +47,7 @@ fn held_ranks_are_found_although_somebody_has_the_usual_name() {
         &format!("`/dev/shm/rally-{user}` belongs to user 12345"),
     ]);
     let out = run.out();
-    assert!(out.contains("let go ranks 0-1\n"), "{run:?}");
+    assert!(out.contains("released ranks 0-1\n"), "{run:?}");
     assert_eq!(out.matches("ran\n").count(), 2, "{run:?}");
     // The replacement directory is removed with the job.
     assert!(out.ends_with(&format!("\nrally-{user}\n")), "{run:?}");

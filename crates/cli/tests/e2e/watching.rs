@@ -278,7 +278,7 @@ fn what_cannot_be_watched_is_said() {
         .expect_err(&["cannot write `no/such/directory/hang.html`"]);
     watch(&["1", "--idle", "10ms"])
         .expect_code(120)
-        .expect_err(&["invalid value '10ms' for '--idle <TIME>': it is at least 1s"]);
+        .expect_err(&["invalid value '10ms' for '--idle <TIME>': it must be at least 1s"]);
 }
 
 /// The name of the page is predictable: in a directory that is writable for others, it may be a link.

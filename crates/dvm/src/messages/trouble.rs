@@ -101,7 +101,10 @@ pub(super) fn missing(node: NodeId, what: Missing, why: &str, scene: &Scene<'_>)
             format!("new PMIx connections on {node} wait until others end"),
             Some("`ulimit -n` shows the limit on open files"),
         ),
-        Missing::Client => (format!("a PMIx connection on {node} was not accepted"), None),
+        Missing::Client => (
+            format!("a PMIx connection on {node} was not accepted"),
+            None,
+        ),
         Missing::Control => (
             "`rally release` does not find this job".to_owned(),
             Some("SIGCONT to `rally` releases the ranks as well"),

@@ -330,7 +330,8 @@ impl Error {
             Self::NotEnoughSlots {
                 limit: SlotLimit::MaxSlots,
                 ..
-            } => "raise `max_slots` in the hostfile; not even `--oversubscribe` exceeds it".to_owned(),
+            } => "raise `max_slots` in the hostfile; not even `--oversubscribe` exceeds it"
+                .to_owned(),
             Self::NotEnoughPlaces { places, .. } => format!("pass `-n {places}` or leave `-n` out"),
             Self::NotEnoughCpus { bind, .. } => {
                 format!(

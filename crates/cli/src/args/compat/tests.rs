@@ -118,12 +118,12 @@ fn hosts() {
         (
             M,
             "--nolocal a",
-            "error: `--nolocal` is not offered: this version runs jobs on one node",
+            "error: `--nolocal` is not supported: this version runs jobs on one node",
         ),
         (
             M,
             "--add-host h a",
-            "error: `--add-host` is not offered: there is no machine that runs on between jobs yet",
+            "error: `--add-host` is not supported: there is no persistent launcher (DVM) yet",
         ),
     ]);
 }
@@ -240,27 +240,27 @@ fn mistakes() {
         (
             R,
             "-c 2 a",
-            "error: `-c` does not mean the same to everybody",
+            "error: `-c` means different things to different launchers",
         ),
         (
             R,
             "-c2 a",
-            "error: `-c` does not mean the same to everybody",
+            "error: `-c` means different things to different launchers",
         ),
         (
             R,
             "-N 2 a",
-            "error: `-N` does not mean the same to everybody",
+            "error: `-N` means different things to different launchers",
         ),
         (
             R,
             "-x A a",
-            "error: `-x` does not mean the same to everybody",
+            "error: `-x` means different things to different launchers",
         ),
         (
             R,
             "-s all a",
-            "error: `-s` does not mean the same to everybody",
+            "error: `-s` means different things to different launchers",
         ),
         (M, "-s a", "a"),
         (E, "-s all a", "--stdin=all a"),
@@ -268,7 +268,7 @@ fn mistakes() {
         (
             R,
             "--output tag a",
-            "error: `--output` does not mean the same to everybody",
+            "error: `--output` means different things to different launchers",
         ),
     ]);
 }

@@ -129,7 +129,7 @@ fn variables_of_srun() {
         (
             "SLURM_NNODES=2",
             "srun a",
-            "error: `SLURM_NNODES 2` is not offered: this version runs jobs on one node",
+            "error: `SLURM_NNODES 2` is not supported: this version runs jobs on one node",
         ),
         ("SLURM_NNODES=2", "srun -N 1 a", "n=1"),
         (
@@ -404,7 +404,7 @@ fn allocations_of_slurm() {
     let other = place("SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[1-2]");
     insta::assert_snapshot!(other.complaint("mpirun a"), @"
     $ mpirun a
-    error: the allocation of Slurm, job 7, is `n[1-2]`, and this machine is not part of it
+    error: the allocation of Slurm job 7 is `n[1-2]`, and this machine is not part of it
       help: start it in a batch script; `--host localhost` uses this machine all the same
     [122 alloc/allocated-elsewhere]
     ");

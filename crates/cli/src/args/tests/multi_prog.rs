@@ -49,12 +49,12 @@ fn a_rank_has_one_line() {
     ];
     insta::assert_snapshot!(texts.map(said).join("\n"), @"
     $ srun -n 3 --multi-prog f
-    error: cannot read the file of programs `f`, line 3: another line is for rank 1 too
+    error: cannot read the file of programs `f`, line 3: there is another line for rank 1
       help: `rally help mpmd` shows the form
     [121 cli/bad-app-file]
 
     $ srun -n 3 --multi-prog f
-    error: cannot read the file of programs `f`, line 2: the line of `*` has all ranks that no line names, and must be the last
+    error: cannot read the file of programs `f`, line 2: the line of `*` is for all remaining ranks, and must be the last
       help: `rally help mpmd` shows the form
     [121 cli/bad-app-file]
 
@@ -64,7 +64,7 @@ fn a_rank_has_one_line() {
     [121 cli/bad-app-file]
 
     $ srun -n 3 --multi-prog f
-    error: cannot read the file of programs `f`, line 2: no line is for rank 1
+    error: cannot read the file of programs `f`, line 2: there is no line for rank 1
       help: `rally help mpmd` shows the form
     [121 cli/bad-app-file]
     ");

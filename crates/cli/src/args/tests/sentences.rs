@@ -141,7 +141,7 @@ fn mistakes_in_options() {
 
     $ rally run -n 0 a
     error: `-n` cannot be `0`: a job has at least one proc
-      help: say 1 or more, or leave `-n` out
+      help: give 1 or more, or leave `-n` out
     [120 cli/bad-value]
 
     $ rally run -n -3 a
@@ -158,7 +158,7 @@ fn mistakes_in_options() {
 
     $ mpirun -np 0 a
     error: `-np` cannot be `0`: a job has at least one proc
-      help: say 1 or more, or leave `-np` out
+      help: give 1 or more, or leave `-np` out
     [120 cli/bad-value]
 
     $ rally run --timeout soon a
@@ -182,7 +182,7 @@ fn mistakes_in_options() {
     [120 cli/bad-value]
 
     $ rally release few
-    error: `JOB` cannot be `few`: it is neither a process number (`123`, or `123@2` for a job spawned by it) nor a name in PMIx
+    error: `JOB` cannot be `few`: it is neither a process number (`123`, or `123@2` for a job spawned by it) nor a PMIx namespace
     [120 cli/bad-value]
 
     $ rally run --umask 8 a
@@ -234,7 +234,7 @@ fn mistakes_in_options() {
 
     $ rally demo -n 0
     error: `--np` cannot be `0`: a job has at least one proc
-      help: say 1 or more, or leave `--np` out
+      help: give 1 or more, or leave `--np` out
     [120 cli/bad-value]
 
     $ rally demo --nn 2
@@ -281,7 +281,7 @@ fn values_that_cannot_be() {
         "rally run --tune missing a",
     ]), @"
     $ srun a
-    error: `SLURM_TASK_PROLOG ./p` is not offered: nothing is run before or after the procs
+    error: `SLURM_TASK_PROLOG ./p` is not supported: nothing is run before or after the procs
       help: start a script that does it: `./before-and-after.sh PROGRAM`
     [120 cli/not-offered]
 
@@ -300,7 +300,7 @@ fn values_that_cannot_be() {
     [120 place/bad-policy]
 
     $ rally run --warn SIGFOO a
-    error: `--warn` cannot be `SIGFOO`: `SIGFOO` is no signal (names such as `USR1` are, and numbers from 1 to 64)
+    error: `--warn` cannot be `SIGFOO`: `SIGFOO` is not a signal (give a name such as `USR1`, or a number from 1 to 64)
     [120 cli/bad-value]
 
     $ rally run --gpus-per-proc 1 a
@@ -309,7 +309,7 @@ fn values_that_cannot_be() {
     [122 cli/no-gpus]
 
     $ rally run --multi-prog -n 3 ranks
-    error: cannot read the file of programs `ranks`, line 2: no line is for rank 1
+    error: cannot read the file of programs `ranks`, line 2: there is no line for rank 1
       help: `rally help mpmd` shows the form
     [121 cli/bad-app-file]
 
@@ -342,13 +342,13 @@ fn contradictions() {
         "rally run --app apps a",
     ]), @r#"
     $ rally run --timeout 5 a : --timeout 6 b
-    error: `--timeout` holds for the whole job, but app 2 says `6` after another said `5`
-      help: say it once, before the first program
+    error: `--timeout` applies to the whole job, but app 2 has `6` and an earlier app has `5`
+      help: give it once, before the first program
     [120 cli/said-twice]
 
     $ rally run --bind-to core a : --bind-to none b
-    error: `--bind-to` holds for the whole job, but app 2 says `none` after another said `core`
-      help: say it once, before the first program
+    error: `--bind-to` applies to the whole job, but app 2 has `none` and an earlier app has `core`
+      help: give it once, before the first program
     [120 cli/said-twice]
 
     $ rally run --per-node 2 --map-by core a
@@ -403,26 +403,26 @@ fn the_option_that_is_wrong_is_the_one_that_is_named() {
     ]), @"
     $ srun -n 1 -N 0 a
     error: `-N` cannot be `0`: a job runs on at least one node
-      help: say 1 or more, or leave `-N` out
+      help: give 1 or more, or leave `-N` out
     [120 cli/bad-value]
 
     $ srun -c 0 a
     error: `-c` cannot be `0`: a proc has at least one CPU
-      help: say 1 or more, or leave `-c` out
+      help: give 1 or more, or leave `-c` out
     [120 cli/bad-value]
 
     $ srun --ntasks-per-node=0 a
     error: `--ntasks-per-node` cannot be `0`: a job has at least one proc
-      help: say 1 or more, or leave `--ntasks-per-node` out
+      help: give 1 or more, or leave `--ntasks-per-node` out
     [120 cli/bad-value]
 
     $ mpiexec -ppn 0 a
     error: `-ppn` cannot be `0`: a job has at least one proc
-      help: say 1 or more, or leave `-ppn` out
+      help: give 1 or more, or leave `-ppn` out
     [120 cli/bad-value]
 
     $ srun --signal=NOSIG@5 a
-    error: `--signal` cannot be `NOSIG@5`: `NOSIG` is no signal (names such as `USR1` are, and numbers from 1 to 64)
+    error: `--signal` cannot be `NOSIG@5`: `NOSIG` is not a signal (give a name such as `USR1`, or a number from 1 to 64)
     [120 cli/bad-value]
 
     $ srun --signal=@5 a
@@ -433,7 +433,7 @@ fn the_option_that_is_wrong_is_the_one_that_is_named() {
     insta::assert_snapshot!(place.complaint("srun a"), @"
     $ srun a
     error: `SLURM_NTASKS` cannot be `0`: a job has at least one proc
-      help: say 1 or more, or unset SLURM_NTASKS
+      help: give 1 or more, or unset SLURM_NTASKS
     [120 cli/bad-value]
     ");
 }

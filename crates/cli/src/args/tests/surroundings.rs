@@ -181,7 +181,7 @@ fn mistakes_in_settings() {
     [121 config/bad-file]
 
     $ rally run a
-    error: the setting `grace` is a list, but settings are texts, numbers, and true or false
+    error: the setting `grace` is a list, but settings are strings, numbers, and true or false
       from: DIR/site.toml:1
     [121 config/bad-value]
 
@@ -247,7 +247,7 @@ fn a_lost_directory_is_told() {
     insta::assert_snapshot!(place.complaint("rally run a"), @r#"
     $ rally run a
     error: the current directory cannot be found: No such file or directory (os error 2)
-      help: go to a directory that exists
+      help: change to a directory that exists
     [123 cli/no-directory]
     "#);
     assert!(place.request("rally run --wdir /tmp a").is_ok());

@@ -73,17 +73,17 @@ fn output_and_input() {
         (
             M,
             "--xml a",
-            "error: `--xml` is not offered: output is text or JSON lines",
+            "error: `--xml` is not supported: output is text or JSON lines",
         ),
         (
             M,
             "--xterm 0 a",
-            "error: `--xterm` is not offered: no windows are opened",
+            "error: `--xterm` is not supported: no windows are opened",
         ),
         (
             E,
             "-prepend-pattern %r a",
-            "error: `-prepend-pattern` is not offered: labels have fixed forms",
+            "error: `-prepend-pattern` is not supported: labels have fixed forms",
         ),
     ]);
 }
@@ -101,7 +101,7 @@ fn life_and_tools() {
         (
             S,
             "-t x a",
-            "error: `-t` cannot be `x`: it is not a time of srun's forms (minutes, minutes:seconds, hours:minutes:seconds, days-hours)",
+            "error: `-t` cannot be `x`: it is not a time in one of srun's forms (minutes, minutes:seconds, hours:minutes:seconds, days-hours)",
         ),
         (R, "--grace 2 a", "--grace=2 a"),
         (R, "--kill-on-bad-exit=no a", "--kill-on-bad-exit=no a"),
@@ -114,22 +114,22 @@ fn life_and_tools() {
         (
             E,
             "-gtool x a",
-            "error: `-gtool` is not offered: debuggers are not started from here",
+            "error: `-gtool` is not supported: debuggers are not started from here",
         ),
         (
             E,
             "-gdb a",
-            "error: `-gdb` is not offered: debuggers are not started from here",
+            "error: `-gdb` is not supported: debuggers are not started from here",
         ),
         (
             M,
             "--debug a",
-            "error: `--debug` is not offered: debuggers are not started from here",
+            "error: `--debug` is not supported: debuggers are not started from here",
         ),
         (
             M,
             "-tv a",
-            "error: `-tv` is not offered: debuggers are not started from here",
+            "error: `-tv` is not supported: debuggers are not started from here",
         ),
         (E, "-launcher fork a", "a"),
         (E, "-bootstrap ssh a", "a"),

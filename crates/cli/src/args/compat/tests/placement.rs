@@ -69,7 +69,7 @@ fn placement() {
         (
             M,
             "--map-by core:PE=2:NOLOCAL a",
-            "error: `--map-by core:PE=2:NOLOCAL` is not offered: this version runs jobs on one node",
+            "error: `--map-by core:PE=2:NOLOCAL` is not supported: this version runs jobs on one node",
         ),
         (
             M,
@@ -79,7 +79,7 @@ fn placement() {
         (
             M,
             "--map-by dist:span a",
-            "error: `--map-by dist:span` is not offered: how far devices are is not known",
+            "error: `--map-by dist:span` is not supported: the distance to devices is not known",
         ),
         (
             M,
@@ -119,7 +119,7 @@ fn placement() {
         (
             E,
             "-rankmap 0,1 a",
-            "error: `-rankmap` is not offered: the rank maps of Hydra are not read",
+            "error: `-rankmap` is not supported: the rank maps of Hydra are not read",
         ),
     ]);
 }
