@@ -172,7 +172,7 @@ const fn confidence_word(confidence: Confidence) -> &'static str {
 }
 
 /// The note on samples in which no rank waits for others.
-const NOTHING_TOLD: &str = "nothing that was seen tells a program that hangs from a slow one";
+const NOTHING_TOLD: &str = "the samples do not distinguish a program that hangs from a slow one";
 
 /// Says why there is no verdict, and what more samples could show.
 fn undecided(outlook: &Outlook, all: &Observation) -> String {
@@ -200,7 +200,7 @@ fn more_looks(wanted: Wanted, all: &Observation) -> String {
         let span = all.span.as_secs_f64();
         format!("samples over {seconds} s, instead of {span:.1} s,")
     };
-    format!("{what} can tell more (--samples {samples} --every {every}s)")
+    format!("{what} can show more (--samples {samples} --every {every}s)")
 }
 
 /// Ranks that are missing, and the reason.
@@ -246,7 +246,7 @@ impl fmt::Display for Phases {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "finding the ranks took {:.1} ms, reading their programs {:.1} ms, looking {:.1} ms, merging and drawing {:.1} ms",
+            "finding the ranks took {:.1} ms, reading their programs {:.1} ms, sampling {:.1} ms, merging and drawing {:.1} ms",
             ms(self.finding),
             ms(self.reading),
             ms(self.looking),
@@ -349,7 +349,7 @@ impl Report {
     #[must_use]
     pub fn no_verdict(&self) -> String {
         let why = if self.samples.len() < 2 {
-            "one sample does not tell what moves (--samples 3)"
+            "one sample does not show what moves (--samples 3)"
         } else if self.undecided.is_empty() {
             NOTHING_TOLD
         } else {
@@ -463,11 +463,11 @@ pub fn clean(text: &str) -> String {
 fn reason(why: &Missing) -> String {
     match why {
         Missing::Gone => "ended".to_owned(),
-        Missing::Zombie => "ended, and its parent has not taken note".to_owned(),
+        Missing::Zombie => "ended, and its parent has not reaped it".to_owned(),
         Missing::TracedBy(pid) => format!("process {pid} debugs it"),
-        Missing::NotPermitted => "we may not look at it".to_owned(),
+        Missing::NotPermitted => "no permission to look at it".to_owned(),
         Missing::Unproved => "nothing shows which process it is".to_owned(),
-        Missing::Changed => "became another program while we looked".to_owned(),
+        Missing::Changed => "became another program during the sample".to_owned(),
         Missing::Elsewhere(host) => format!("on host {}, which we do not reach", clean(host)),
         Missing::Unreachable => "did not stop in time".to_owned(),
         Missing::AgentLost(host) => format!("the agent on host {} was lost", clean(host)),

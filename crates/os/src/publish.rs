@@ -249,7 +249,7 @@ mod tests {
         assert!(!path("nothing").exists());
         // Pretend to be another user, so that our files belong to a foreign one.
         let user = effective_uid();
-        let why = format!("it is there already, and belongs to user {user}");
+        let why = format!("it exists already, and belongs to user {user}");
         mkfifo(&path("pipe"), Mode::S_IRWXU).unwrap();
         for name in ["precious", "pipe"] {
             let written = publish_of(user + 1, &path(name), b"new");

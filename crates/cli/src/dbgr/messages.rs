@@ -391,12 +391,12 @@ mod tests {
     error: `/proc` is that of another pid namespace
       why:  the process numbers there are not those of the processes that `dbgr` would stop
       help: mount it again in the container (`unshare --mount-proc`), or run `dbgr` outside
-    warning: process 7 is a launcher that has not started its ranks yet; what is shown is the launcher itself
-    warning: rank 3 should be process 7, and there is none of that number
-    warning: rank 3 is process 7 for its launcher, and nothing shows which process here that is: it is left alone
-    warning: of ranks 3-4 there are no processes of the numbers that the launcher has for them (7 for the first)
-    warning: the launcher has process numbers for ranks 3-4 (7 for the first), and nothing shows which processes here they are: they are left alone
-    note: process 7, the launcher, numbers processes as its container does; the numbers here are those of this node
+    warning: process 7 is a launcher that has not started its ranks yet; the launcher itself is shown
+    warning: rank 3 should be process 7, but there is no such process
+    warning: the launcher knows rank 3 as process 7, but nothing shows which process on this node that is: the rank is skipped
+    warning: ranks 3-4 should be processes that do not exist (7 is the first)
+    warning: the launcher has process numbers for ranks 3-4 (7 is the first), but nothing shows which processes on this node they are: the ranks are skipped
+    note: the launcher, process 7, uses the process numbers of its container; the numbers here are those of this node
     note: 4 ranks are on other nodes, which this version does not reach
     error: cannot write `no/hang.html`: entity not found
     error: cannot write `no/hang.html`: it is a symbolic link, and links are not followed

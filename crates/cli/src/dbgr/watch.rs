@@ -380,7 +380,7 @@ mod tests {
             .map(|message| message::text(message, MessageFormat::Text))
             .collect();
         insta::assert_snapshot!(said, @"
-        warning: rank 0 is process 7 for its launcher, and nothing shows which process here that is: it is left alone
+        warning: the launcher knows rank 0 as process 7, but nothing shows which process on this node that is: the rank is skipped
         error: no rank can be looked at: the watch is over
         ");
     }

@@ -68,7 +68,7 @@ fn no_stranger_is_taken_for_a_rank_of_a_container() {
     assert_eq!(json["placement"][0]["pid"].to_string(), rank);
     assert_eq!(json["samples"][0]["stacks"].as_array().unwrap().len(), 1);
     assert!(
-        out.contains("numbers processes as its container does"),
+        out.contains("uses the process numbers of its container"),
         "{finished:?}"
     );
 }

@@ -174,9 +174,9 @@ fn open_mpi_5_is_read_by_the_environment_of_its_ranks() {
     let job = trial.launch(&bin.join("mpirun"), &["--oversubscribe", "-n", "3"]);
     let ranks = trial.ranks("PMIX_RANK");
     let how = [
-        "+ `PMIX_NAMESPACE` and `PMIX_RANK` in the environment of the processes below process",
+        "+ `PMIX_NAMESPACE` and `PMIX_RANK` in the environment of the descendants of process",
         "`prterun`, process",
-        "not asked; `--ask-launcher` does",
+        "not asked; `--ask-launcher` asks it",
     ];
     trial.expect(&job, &ranks, &how);
     trial.let_go(job);
@@ -206,7 +206,7 @@ fn hydra_is_read_by_the_environment_of_its_ranks() {
     let bin = venv("mpich").join("bin");
     let trial = Trial::mpi(&bin.join("mpicc"));
     let job = trial.launch(&bin.join("mpiexec"), &["-n", "3"]);
-    let how = ["+ `PMI_RANK` in the environment of the processes below process"];
+    let how = ["+ `PMI_RANK` in the environment of the descendants of process"];
     trial.expect(&job, &trial.ranks("PMI_RANK"), &how);
     trial.let_go(job);
 }
@@ -221,7 +221,7 @@ fn a_launcher_that_sets_rank() {
          sys.exit(max(rank.wait() for rank in ranks))\n",
     );
     let job = trial.launch("/usr/bin/python3".as_ref(), &[&script]);
-    let how = ["+ `RANK` and `WORLD_SIZE` in the environment of the processes below process"];
+    let how = ["+ `RANK` and `WORLD_SIZE` in the environment of the descendants of process"];
     trial.expect(&job, &trial.ranks("RANK"), &how);
     trial.let_go(job);
 }
@@ -233,7 +233,7 @@ fn wrappers_are_no_ranks() {
     let job = trial.launch(&rally(), &["run", "-n", "3", "bash", "-c", script]);
     let ranks = trial.ranks("PMIX_RANK");
     assert_eq!(ranks.len(), RANKS);
-    let how = ["3 ranks were started by `bash`, which only waits; its child was taken"];
+    let how = ["3 ranks were started by `bash`, which only waits; `dbgr` takes its child"];
     trial.expect(&job, &ranks, &how);
     trial.let_go(job);
 }
@@ -282,7 +282,7 @@ fn a_shell_loop() {
     };
     assert_eq!(sorted(&found), sorted(&ranks), "{text}");
     assert!(
-        text.contains("the numbers are ours, by the time of their start"),
+        text.contains("`dbgr` numbered them in the order of their start"),
         "{text}"
     );
     // The pid of one process means only this process.
@@ -298,7 +298,7 @@ fn gnu_parallel_numbers_its_jobs() {
     let line = format!("{} {} # {{}}", trial.program, trial.go);
     command.args(["--will-cite", "-j", "3", "-u", &line, ":::", "a", "b", "c"]);
     let job = trial.start(&mut command, RANKS);
-    let how = ["+ `PARALLEL_SEQ` in the environment of the processes below process"];
+    let how = ["+ `PARALLEL_SEQ` in the environment of the descendants of process"];
     trial.expect(&job, &trial.ranks("PARALLEL_SEQ"), &how);
     trial.let_go(job);
 }

@@ -215,7 +215,7 @@ fn a_rank_of_another_user() {
     assert!(err.contains("it belongs to user 65534"), "{err}");
     let text = said(looked);
     assert!(
-        text.contains("missing: 1 [3] we may not look at it"),
+        text.contains("missing: 1 [3] no permission to look at it"),
         "{text}"
     );
     end(&sandbox, job);

@@ -80,14 +80,14 @@ impl fmt::Display for How {
             } => {
                 write!(f, "{variables} in the environment of ")?;
                 match below {
-                    Some(pid) => write!(f, "the processes below process {pid}")?,
+                    Some(pid) => write!(f, "the descendants of process {pid}")?,
                     None => write!(f, "your processes on this node")?,
                 }
                 of_job(f, job.as_deref())
             }
             Self::Children { of, program } => write!(
                 f,
-                "process {of} has started them, all `{program}`; the numbers are ours, by the time of their start"
+                "process {of} started them, all `{program}`; `dbgr` numbered them in the order of their start"
             ),
             Self::Name {
                 pattern,
@@ -98,7 +98,7 @@ impl fmt::Display for How {
                 variables: None,
             } => write!(
                 f,
-                "the name `{pattern}`; the numbers are ours, by the time of their start"
+                "the name `{pattern}`; `dbgr` numbered the processes in the order of their start"
             ),
             Self::Alone => write!(f, "nothing makes it part of a job: it is rank 0"),
         }
@@ -146,11 +146,11 @@ pub enum NoAnswer {
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAsked => f.write_str("not asked; `--ask-launcher` does"),
+            Self::NotAsked => f.write_str("not asked; `--ask-launcher` asks it"),
             Self::OtherNetwork => {
-                f.write_str("it listens in another network namespace, and we cannot get there")
+                f.write_str("it listens in another network namespace, which `dbgr` cannot reach")
             }
-            Self::NoFile => f.write_str("there is no file of it that says where it listens"),
+            Self::NoFile => f.write_str("no file says where it listens"),
             Self::Distrusted { file } => write!(f, "`{file}` does not belong to its user"),
             Self::Unreadable { file, why } => write!(f, "cannot read `{file}`: {why}"),
             Self::Malformed { file } => write!(f, "`{file}` does not say where it listens"),
@@ -158,7 +158,7 @@ impl fmt::Display for NoAnswer {
             Self::Silent => f.write_str("it did not answer in time"),
             Self::Lost => f.write_str("it ended the connection"),
             Self::Refused { status } => write!(f, "it refuses to say (PMIx status {status})"),
-            Self::OtherJobs => f.write_str("it knows no job of which the process is a part"),
+            Self::OtherJobs => f.write_str("it knows no job that the process belongs to"),
         }
     }
 }
@@ -216,7 +216,7 @@ impl fmt::Display for Tried {
             }
             Self::BrokenTable { launcher, program } => write!(
                 f,
-                "the table for debuggers of `{program}`, process {launcher}: it cannot be read where it should be"
+                "the table for debuggers of `{program}`, process {launcher}: its memory cannot be read"
             ),
             Self::Unreadable { pid, program } => write!(
                 f,
@@ -236,7 +236,7 @@ impl fmt::Display for Tried {
             ),
             Self::NoVariables { below } => write!(
                 f,
-                "the environment of the processes below process {below}: none has {}",
+                "the environment of the descendants of process {below}: none has {}",
                 Family::all_variables()
             ),
         }
@@ -267,28 +267,28 @@ impl fmt::Display for Doubt {
         match self {
             Self::SameRank { rank, kept, other } => write!(
                 f,
-                "processes {kept} and {other} both say that they are rank {rank}; {kept} is older and was taken"
+                "processes {kept} and {other} both claim to be rank {rank}; `dbgr` takes {kept}, which is older"
             ),
             Self::Gone { ranks, pid } if ranks.len() == 1 => write!(
                 f,
-                "rank {ranks} should be process {pid}, and there is none of that number"
+                "rank {ranks} should be process {pid}, but there is no such process"
             ),
             Self::Gone { ranks, pid } => write!(
                 f,
-                "of ranks {ranks} there are no processes of the numbers that the launcher has for them ({pid} for the first)"
+                "ranks {ranks} should be processes that do not exist ({pid} is the first)"
             ),
             Self::Unproved { ranks, pid } if ranks.len() == 1 => write!(
                 f,
-                "rank {ranks} is process {pid} for its launcher, and nothing shows which process here that is: it is left alone"
+                "the launcher knows rank {ranks} as process {pid}, but nothing shows which process on this node that is: the rank is skipped"
             ),
             Self::Unproved { ranks, pid } => write!(
                 f,
-                "the launcher has process numbers for ranks {ranks} ({pid} for the first), and nothing shows which processes here \
-                 they are: they are left alone"
+                "the launcher has process numbers for ranks {ranks} ({pid} is the first), but nothing shows which processes on this \
+                 node they are: the ranks are skipped"
             ),
             Self::NotStarted { launcher } => write!(
                 f,
-                "process {launcher} is a launcher that has not started its ranks yet; what is shown is the launcher itself"
+                "process {launcher} is a launcher that has not started its ranks yet; the launcher itself is shown"
             ),
             Self::Hidden { processes } => {
                 let processes = count(*processes, "process", "processes");
@@ -299,7 +299,7 @@ impl fmt::Display for Doubt {
             }
             Self::BelowRank { rank, pid } => write!(
                 f,
-                "process {pid} is no rank, it was started by rank {rank}; what is shown is the job"
+                "process {pid} is not a rank; rank {rank} started it, and the job of that rank is shown"
             ),
             Self::TooMany { left_out } => {
                 write!(
@@ -342,7 +342,7 @@ impl fmt::Display for Note {
         match self {
             Self::Wrapped { ranks, wrapper } => write!(
                 f,
-                "{} started by `{wrapper}`, which only waits; its child was taken",
+                "{} started by `{wrapper}`, which only waits; `dbgr` takes its child",
                 count(*ranks, "rank was", "ranks were")
             ),
             Self::Launcher { pid, program } => {
@@ -350,7 +350,7 @@ impl fmt::Display for Note {
             }
             Self::Contained { launcher } => write!(
                 f,
-                "process {launcher}, the launcher, numbers processes as its container does; the numbers here are those of this node"
+                "the launcher, process {launcher}, uses the process numbers of its container; the numbers here are those of this node"
             ),
             Self::OtherJob { job, ranks } => write!(
                 f,

@@ -87,7 +87,7 @@ impl Situation {
             }
             Some(scope @ (1 | 2)) if lacks_capability => {
                 return without_capability(&format!(
-                    "the kernel keeps processes from being traced (`/proc/sys/kernel/yama/ptrace_scope` is {scope})"
+                    "the kernel does not allow tracing of processes (`/proc/sys/kernel/yama/ptrace_scope` is {scope})"
                 ));
             }
             Some(2) if !self.may_trace_all => {
@@ -107,18 +107,18 @@ impl Situation {
         }
         if self.guarded && lacks_capability {
             return without_capability(
-                "the kernel keeps its memory from others: it was started with more rights than they have, or asked for it",
+                "the kernel protects its memory: it was started with more privileges than others have, or asked for protection",
             );
         }
         if self.guarded && !self.may_trace_all {
             return advice(
-                "the kernel keeps its memory from you: it was started with more rights than you have, or asked for it".into(),
+                "the kernel protects its memory: it was started with more privileges than you have, or asked for protection".into(),
                 "run `dbgr` as root",
             );
         }
         if self.contained {
             return advice(
-                "the container does not allow it: its system call filter or its namespace of users is in the way".into(),
+                "the container does not allow it: its seccomp filter or its user namespace forbids it".into(),
                 "start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host",
             );
         }
@@ -127,9 +127,9 @@ impl Situation {
         }
         if self.user == 0 {
             return advice(
-                "the kernel does not allow it even to root: the process is of a user namespace outside of ours, or a security module is in the way"
+                "the kernel does not allow it even to root: the process belongs to a user namespace outside of ours, or a security module forbids it"
                     .into(),
-                "run `dbgr` in the namespace that the process is of; SELinux and AppArmor write their reasons to the system's log",
+                "run `dbgr` in the user namespace of the process; SELinux and AppArmor write their reasons to the system's log",
             );
         }
         advice(
@@ -183,13 +183,13 @@ mod tests {
         ].join("\n"), @"
     `/proc` is mounted with `hidepid`, which hides the processes of other users, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
     it belongs to user 1000, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
-    the kernel keeps processes from being traced (`/proc/sys/kernel/yama/ptrace_scope` is 1), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
-    the kernel keeps processes from being traced (`/proc/sys/kernel/yama/ptrace_scope` is 2), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the kernel does not allow tracing of processes (`/proc/sys/kernel/yama/ptrace_scope` is 1), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the kernel does not allow tracing of processes (`/proc/sys/kernel/yama/ptrace_scope` is 2), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
     the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
-    the kernel keeps its memory from others: it was started with more rights than they have, or asked for it, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
-    the container does not allow it: its system call filter or its namespace of users is in the way: start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host
+    the kernel protects its memory: it was started with more privileges than others have, or asked for protection, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
+    the container does not allow it: its seccomp filter or its user namespace forbids it: start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host
     the kernel does not allow it, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
-    the kernel does not allow it even to root: the process is of a user namespace outside of ours, or a security module is in the way: run `dbgr` in the namespace that the process is of; SELinux and AppArmor write their reasons to the system's log
+    the kernel does not allow it even to root: the process belongs to a user namespace outside of ours, or a security module forbids it: run `dbgr` in the user namespace of the process; SELinux and AppArmor write their reasons to the system's log
     ");
     }
 
@@ -223,8 +223,8 @@ mod tests {
     the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
     process 12 traces it already, and the kernel allows only one: detach that debugger (gdb: `detach`), or look at the stacks there
     `/proc` is mounted with `hidepid`, which hides the processes of other users: run `dbgr` as the user of the process, or as root
-    the kernel keeps its memory from you: it was started with more rights than you have, or asked for it: run `dbgr` as root
-    the container does not allow it: its system call filter or its namespace of users is in the way: start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host
+    the kernel protects its memory: it was started with more privileges than you have, or asked for protection: run `dbgr` as root
+    the container does not allow it: its seccomp filter or its user namespace forbids it: start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host
     the kernel does not allow it, and does not say why: run `dbgr` as root; a security module (SELinux, AppArmor) may have written the reason to the system's log
 ");
     }

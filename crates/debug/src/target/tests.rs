@@ -24,7 +24,7 @@ fn variables_below_a_proxy() {
     4 ranks of `solver`
     found by:
       - a table for debuggers (MPIR): none in 3 processes
-      + `PMI_RANK` in the environment of the processes below process 10
+      + `PMI_RANK` in the environment of the descendants of process 10
     ranks:
       0: process 100, `/home/u/solver`
       1: process 101, `/home/u/solver`
@@ -39,13 +39,13 @@ fn variables_below_a_proxy() {
     4 ranks of `solver`
     found by:
       - a table for debuggers (MPIR): none in 4 processes
-      + `PMI_RANK` in the environment of the processes below process 10
+      + `PMI_RANK` in the environment of the descendants of process 10
     ranks:
       0: process 100, `/home/u/solver`
       1: process 101, `/home/u/solver`
       2: process 102, `/home/u/solver`
       3: process 103, `/home/u/solver`
-    unsure: process 202 is no rank, it was started by rank 2; what is shown is the job
+    unsure: process 202 is not a rank; rank 2 started it, and the job of that rank is shown
     note: the launcher is process 10, `mpiexec.hydra`
     note: the job has 6 ranks; 4 of them live on this node
 ");
@@ -69,7 +69,7 @@ fn several_launchers_below_one_script() {
     2 ranks of `solver`
     found by:
       - a table for debuggers (MPIR): none in 5 processes
-      + `PMI_RANK` in the environment of the processes below process 10
+      + `PMI_RANK` in the environment of the descendants of process 10
     ranks:
       0: process 120, `/home/u/solver`
       1: process 121, `/home/u/solver`
@@ -133,13 +133,13 @@ fn wrappers_doubles_and_missing_ranks() {
     job `n1:5`: 2 ranks of `python3.11`
     found by:
       - a table for debuggers (MPIR): none in 1 process
-      + `RANK` and `WORLD_SIZE` in the environment of the processes below process 10: job `n1:5`
+      + `RANK` and `WORLD_SIZE` in the environment of the descendants of process 10: job `n1:5`
     ranks:
       0: process 300, `/usr/bin/python3.11`
       1: process 301, `/usr/bin/python3.11`
-    unsure: processes 101 and 102 both say that they are rank 1; 101 is older and was taken
+    unsure: processes 101 and 102 both claim to be rank 1; `dbgr` takes 101, which is older
     note: the job has 4 ranks; 2 of them live on this node
-    note: 2 ranks were started by `bash`, which only waits; its child was taken
+    note: 2 ranks were started by `bash`, which only waits; `dbgr` takes its child
 ");
     // A shell with several children is the rank itself.
     world.add(301 + 50, 101, "/bin/tee", "");
@@ -165,8 +165,8 @@ fn plain_children() {
     3 ranks of `cc1`
     found by:
       - a table for debuggers (MPIR): none in 8 processes
-      - the environment of the processes below process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
-      + process 10 has started them, all `cc1`; the numbers are ours, by the time of their start
+      - the environment of the descendants of process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
+      + process 10 started them, all `cc1`; `dbgr` numbered them in the order of their start
     ranks:
       0: process 200, `/usr/lib/cc1`
       1: process 201, `/usr/lib/cc1`
@@ -187,7 +187,7 @@ fn forks_and_lone_processes() {
     1 rank of `postgres`
     found by:
       - a table for debuggers (MPIR): none in 4 processes
-      - the environment of the processes below process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
+      - the environment of the descendants of process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
       + nothing makes it part of a job: it is rank 0
     ranks:
       0: process 10, `/usr/bin/postgres`
@@ -238,7 +238,7 @@ fn names() {
     insta::assert_snapshot!(named("python3.*"), @r"
     4 ranks of `python3.11`
     found by:
-      + the name `python3.*`; the numbers are ours, by the time of their start
+      + the name `python3.*`; `dbgr` numbered the processes in the order of their start
     ranks:
       0: process 100, `/usr/bin/python3.11`
       1: process 101, `/usr/bin/python3.11`
@@ -315,9 +315,9 @@ fn why_launchers_give_no_answer() {
     ];
     let text: Vec<String> = all.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(text.join("\n"), @r"
-    not asked; `--ask-launcher` does
-    it listens in another network namespace, and we cannot get there
-    there is no file of it that says where it listens
+    not asked; `--ask-launcher` asks it
+    it listens in another network namespace, which `dbgr` cannot reach
+    no file says where it listens
     `/tmp/pmix.n1.tool.7` does not belong to its user
     cannot read `/tmp/pmix.n1.tool.7`: permission denied
     `/tmp/pmix.n1.tool.7` does not say where it listens
@@ -325,6 +325,6 @@ fn why_launchers_give_no_answer() {
     it did not answer in time
     it ended the connection
     it refuses to say (PMIx status -46)
-    it knows no job of which the process is a part
+    it knows no job that the process belongs to
     ");
 }

@@ -105,7 +105,7 @@ fn peers(all: &Observation, stances: &Stances) -> Option<String> {
             Some("processes that were started beside them are at work".to_owned())
         }
         (Jobs::One, Work::Idle) if all.neighbors == Neighbors::AtWork => Some(
-            "the user's other jobs on this machine are at work, which they may be joined with"
+            "the user's other jobs on this machine are at work, and may be connected with this one"
                 .to_owned(),
         ),
         (Jobs::One, Work::Idle) => None,

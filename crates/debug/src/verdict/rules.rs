@@ -211,7 +211,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         asleep: need(3, 10, Confidence::Likely),
         // A program that continues without the rank may be in the same call in every sample.
         polling: need(10, 10, Confidence::Possible),
-        means: "it can answer nobody any more",
+        means: "it can no longer answer",
     },
     Rule {
         id: RuleId::DiskWait,
@@ -255,7 +255,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         beside: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(5, 4, Confidence::Possible),
-        means: "who is in MPI_Finalize takes part in nothing more",
+        means: "a rank in MPI_Finalize takes no part in further communication",
     },
     Rule {
         id: RuleId::NotInCollective,
@@ -291,7 +291,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         beside: &[],
         asleep: need(3, 10, Confidence::Possible),
         polling: need(3, 10, Confidence::Possible),
-        means: "none of its threads runs, and no process that it or its launcher has started",
+        means: "none of its threads runs, and no process that it or its launcher started",
     },
     Rule {
         id: RuleId::NobodySends,

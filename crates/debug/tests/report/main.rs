@@ -74,7 +74,7 @@ fn where_the_time_went() {
         looking: Duration::from_micros(20_360),
         merging: Duration::from_micros(90),
     };
-    insta::assert_snapshot!(phases, @"finding the ranks took 3.1 ms, reading their programs 12.0 ms, looking 20.4 ms, merging and drawing 0.1 ms");
+    insta::assert_snapshot!(phases, @"finding the ranks took 3.1 ms, reading their programs 12.0 ms, sampling 20.4 ms, merging and drawing 0.1 ms");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn ten_thousand_ranks() {
     three.classes.clear();
     insta::assert_snapshot!(shown(&three, 80), @r#"
     srun ./solver (job 400901.0): 10000 ranks on 157 hosts, 3 samples in 2.0 s
-    no verdict: nothing that was seen tells a program that hangs from a slow one
+    no verdict: the samples do not distinguish a program that hangs from a slow one
 
     9935 [0-639,704-9000,9002-9999] main (solver.c:120)
     ├─ 9322 [0-14,16-18,20-30,32-37,…] run (solver.c:99)
@@ -711,7 +711,7 @@ fn a_page_says_what_it_must() {
         "<em>likely</em> <strong>3 ranks wait in MPI_Allreduce (solver.c:88); rank 3 is in read_block (io.c:41)",
         "1 rank [3] in samples 1, 2, 3: <code>read &lt; read_block (io.c:41)</code>",
         "title=\"1 rank of 4 [3], in disk wait\"",
-        "nobody is elsewhere than before",
+        "no rank moved",
         "<td>n0000<td class=set>0-3<td class=set>40211-40214<td class=set>0-3",
         "8 threads (PMIx progress) in 4 ranks",
         "build id 3f1c7be09a",
@@ -720,9 +720,9 @@ fn a_page_says_what_it_must() {
     }
     let page = html(&many(200));
     for said in [
-        "no verdict: nothing that was seen",
+        "no verdict: the samples do not distinguish",
         "64 ranks not seen: on host n0010, which we do not reach <span class=set>[640-703]</span>",
-        "137 ranks elsewhere than before",
+        "137 ranks moved",
     ] {
         assert!(page.contains(said), "{said}");
     }

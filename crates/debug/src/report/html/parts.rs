@@ -288,7 +288,7 @@ pub(super) fn recording(report: &Report, page: &mut String) {
         return;
     }
     page.push_str(
-        "<section><h2>Samples <small>each stack as wide as its ranks are many; hatched: they were elsewhere in the sample before</small></h2>\n",
+        "<section><h2>Samples <small>the width of a stack is its number of ranks; hatched: ranks that were elsewhere in the previous sample</small></h2>\n",
     );
     let mut before: Option<BTreeMap<Vec<FrameId>, RankSet>> = None;
     for sample in &report.samples {
@@ -357,10 +357,10 @@ pub(super) fn recording(report: &Report, page: &mut String) {
         page.push_str("</div>");
         if before.is_some() {
             let said = if moved.is_empty() {
-                "nobody is elsewhere than before".to_owned()
+                "no rank moved".to_owned()
             } else {
                 format!(
-                    "{} elsewhere than before {}",
+                    "{} moved {}",
                     counted(moved.len() as u64, "rank"),
                     bracketed(&moved, MIDDLE / 2, "…")
                 )

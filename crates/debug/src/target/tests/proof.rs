@@ -35,7 +35,7 @@ fn a_launcher_in_a_container() {
     ranks:
       0: process 100, `/home/u/solver`
       1: process 101, `/home/u/solver`
-    note: process 10, the launcher, numbers processes as its container does; the numbers here are those of this node
+    note: the launcher, process 10, uses the process numbers of its container; the numbers here are those of this node
     ");
     // The launcher is an ancestor of its ranks, and they have no evidence.
     let world = contained(None, |_| String::new());
@@ -79,8 +79,8 @@ fn numbers_that_cannot_be_translated() {
     ranks:
       0: process 100, `/home/u/solver`
       1: process 8 of the launcher's numbers, `/home/u/solver`
-    unsure: rank 1 is process 8 for its launcher, and nothing shows which process here that is: it is left alone
-    note: process 10, the launcher, numbers processes as its container does; the numbers here are those of this node
+    unsure: the launcher knows rank 1 as process 8, but nothing shows which process on this node that is: the rank is skipped
+    note: the launcher, process 10, uses the process numbers of its container; the numbers here are those of this node
     ");
 }
 
@@ -111,7 +111,7 @@ fn a_number_that_another_process_has_by_now() {
       1: process 101 of the launcher's numbers, `/home/u/solver`
       2: process 102 of the launcher's numbers, `/home/u/solver`
       3: process 103, `/home/u/solver`
-    unsure: the launcher has process numbers for ranks 1-2 (101 for the first), and nothing shows which processes here they are: they are left alone
+    unsure: the launcher has process numbers for ranks 1-2 (101 is the first), but nothing shows which processes on this node they are: the ranks are skipped
     ");
     // A job that a rank has spawned has the same ranks, below the same launcher.
     for (said, places) in [

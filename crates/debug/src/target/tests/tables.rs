@@ -25,7 +25,7 @@ fn a_table_in_a_library_of_the_launcher_behind_a_shell() {
       1: process 101, `/home/u/solver`
       2: process 100 on `n2`, `/home/u/solver`
       3: process 103, `/home/u/solver`
-    unsure: rank 3 should be process 103, and there is none of that number
+    unsure: rank 3 should be process 103, but there is no such process
     note: the launcher is process 11, `orterun`
     note: 1 rank is on other nodes, which this version does not reach
 ");
@@ -117,11 +117,11 @@ fn a_table_that_is_not_filled_or_broken() {
     1 rank of `srun`
     found by:
       - the table for debuggers of `srun`, process 10, is empty: its ranks have not started, or not all have called `MPI_Init`
-      - the environment of the processes below process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
+      - the environment of the descendants of process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
       + nothing makes it part of a job: it is rank 0
     ranks:
       0: process 10, `/usr/bin/srun`
-    unsure: process 10 is a launcher that has not started its ranks yet; what is shown is the launcher itself
+    unsure: process 10 is a launcher that has not started its ranks yet; the launcher itself is shown
 ");
     let launcher = world.0.get_mut(&10).unwrap();
     launcher.memory.insert(BASE + elf::SIZE, vec![0xff; 8]);
@@ -131,8 +131,8 @@ fn a_table_that_is_not_filled_or_broken() {
     insta::assert_snapshot!(world.find(10), @r"
     1 rank of `srun`
     found by:
-      - the table for debuggers of `srun`, process 10: it cannot be read where it should be
-      - the environment of the processes below process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
+      - the table for debuggers of `srun`, process 10: its memory cannot be read
+      - the environment of the descendants of process 10: none has `PMIX_RANK`, `OMPI_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `RANK`, `PARALLEL_SEQ`
       + nothing makes it part of a job: it is rank 0
     ranks:
       0: process 10, `/usr/bin/srun`
@@ -260,7 +260,7 @@ fn an_answer_of_the_launcher() {
     found by:
       - a table for debuggers (MPIR): none in 1 process
       - `prterun`, process 10, as a PMIx server: it did not answer in time
-      + `PMIX_NAMESPACE` and `PMIX_RANK` in the environment of the processes below process 10: job `prterun-n1-10@1`
+      + `PMIX_NAMESPACE` and `PMIX_RANK` in the environment of the descendants of process 10: job `prterun-n1-10@1`
     ranks:
       0: process 100, `/home/u/solver`
     note: there is another job, `prterun-n1-10@2`, with 1 rank: `dbgr stacks prterun-n1-10@2`

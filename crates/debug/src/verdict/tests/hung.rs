@@ -76,8 +76,7 @@ fn one_rank_stopped() {
 #[test]
 fn one_rank_dead() {
     let asleep = "0,1,3: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n2: gone";
-    let said = "ranks 0-1,3 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 2 has ended: it can answer nobody any \
-                more";
+    let said = "ranks 0-1,3 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 2 has ended: it can no longer answer";
     let every = Duration::from_secs(5);
     assert_eq!(
         verdicts_every(every, &[asleep; 3]),
@@ -130,8 +129,7 @@ fn all_but_one_at_the_end() {
     check(
         "0-2: main@a.c:5 > MPI_Finalize!libmpi.so = poll 0\n3: main@a.c:9 > MPI_Recv!libmpi.so = poll 0",
         3,
-        "likely: ranks 0-2 wait in MPI_Finalize (a.c:5), for at least 2 s; rank 3 waits in MPI_Recv (a.c:9): who is in \
-         MPI_Finalize takes part in nothing more",
+        "likely: ranks 0-2 wait in MPI_Finalize (a.c:5), for at least 2 s; rank 3 waits in MPI_Recv (a.c:9): a rank in MPI_Finalize takes no part in further communication",
     );
 }
 
@@ -224,8 +222,7 @@ fn lines_of_others_are_not_cited() {
     assert_eq!(
         verdicts_every(Duration::from_secs(5), &[text; 3]),
         [
-            "likely: ranks 0-2 wait in all_reduce (train.py:88), for at least 10 s; rank 3 has ended: it can answer \
-             nobody any more"
+            "likely: ranks 0-2 wait in all_reduce (train.py:88), for at least 10 s; rank 3 has ended: it can no longer answer"
         ]
     );
 }
@@ -329,21 +326,21 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
     ];
     let said: Vec<String> = said.iter().map(|below| long(below)).collect();
     insta::assert_snapshot!(said.join("\n"), @"
-    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `helper`, which is in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher has started
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `helper`, which is in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher started
       0-2 [] [0, 1, 2] MPI_Barrier
       3 [] [0, 1, 2] system
       3 [4711] [0, 1, 2] pthread_mutex_lock
-    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `sh`, which waits for 4712 `helper`, which is in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher has started
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `sh`, which waits for 4712 `helper`, which is in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher started
       0-2 [] [0, 1, 2] MPI_Barrier
       3 [] [0, 1, 2] system
       3 [4711] [0, 1, 2] waitpid
       3 [4712] [0, 1, 2] pthread_mutex_lock
-    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `sh`, which waits for 4712 `helper`, which is stopped by a signal: none of its threads runs, and no process that it or its launcher has started
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9) for process 4711 `sh`, which waits for 4712 `helper`, which is stopped by a signal: none of its threads runs, and no process that it or its launcher started
       0-2 [] [0, 1, 2] MPI_Barrier
       3 [] [0, 1, 2] system
       3 [4711] [0, 1, 2] waitpid
       3 [4712] [0, 1, 2] read
-    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9), and its processes 4711, 4712 `helper` are in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher has started
+    possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in system (a.c:9), and its processes 4711, 4712 `helper` are in pthread_mutex_lock (h.c:3): none of its threads runs, and no process that it or its launcher started
       0-2 [] [0, 1, 2] MPI_Barrier
       3 [] [0, 1, 2] system
       3 [4711, 4712] [0, 1, 2] pthread_mutex_lock
@@ -459,7 +456,7 @@ fn others_wait_for_a_rank_behind_a_semaphore() {
         verdicts_every(Duration::from_secs(5), &[text; 3]),
         [
             "possible: ranks 0-2 wait in MPI_Barrier (a.c:5), for at least 10 s; rank 3 waits in sem_wait (a.c:9): none of its \
-             threads runs, and no process that it or its launcher has started"
+             threads runs, and no process that it or its launcher started"
         ]
     );
 }

@@ -38,17 +38,17 @@ fn who_is_where_the_others_are_not() {
     let said: String = sentences.iter().map(|text| said_of(text) + "\n").collect();
     insta::assert_snapshot!(said, @"
     no verdict: rank 2 is in open (io.c:5); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
-    no verdict: rank 2 runs in work (io.c:7) in 3 of 3 samples; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; 5 samples over 30 s can tell more (--samples 5 --every 8s)
-    no verdict: ranks 0-1,3 wait in MPI_Barrier (io.c:9); rank 2 waits in MPI_Bcast (io.c:9); 5 samples over 4 s can tell more (--samples 5 --every 1s)
+    no verdict: rank 2 runs in work (io.c:7) in 3 of 3 samples; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; 5 samples over 30 s can show more (--samples 5 --every 8s)
+    no verdict: ranks 0-1,3 wait in MPI_Barrier (io.c:9); rank 2 waits in MPI_Bcast (io.c:9); 5 samples over 4 s can show more (--samples 5 --every 1s)
     no verdict: rank 2 is in sem_timedwait (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
     no verdict: rank 2 is in sem_wait (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; processes that rank 2 started are at work
     no verdict: rank 2 could not be looked at; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
     no verdict: ranks 2,4 are in read (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for them; their launcher has other jobs, which they may wait for
     no verdict: ranks 0-3 wait in MPI_Barrier (io.c:9)
-    no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); 10 samples over 4 s can tell more (--samples 10 --every 1s)
+    no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); 10 samples over 4 s can show more (--samples 10 --every 1s)
     no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); their launcher has other jobs, which they may wait for
-    no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); the user's other jobs on this machine are at work, which they may be joined with
-    no verdict: nothing that was seen tells a program that hangs from a slow one
+    no verdict: ranks 0-3 wait in MPI_Recv (io.c:9); the user's other jobs on this machine are at work, and may be connected with this one
+    no verdict: the samples do not distinguish a program that hangs from a slow one
     ");
 }
 
@@ -59,8 +59,8 @@ fn where_more_looks_can_tell_no_more() {
         .collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     insta::assert_snapshot!(said(8 * SECOND, &texts), @"no verdict: rank 2 is in work4 (io.c:7); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it");
-    insta::assert_snapshot!(said(SECOND, &[BARRIER; 2]), @"no verdict: ranks 0-1,3 wait in MPI_Barrier (io.c:9); 3 samples over 2 s can tell more (--samples 3 --every 1s)");
-    insta::assert_snapshot!(said(SECOND, &[BARRIER]), @"no verdict: one sample does not tell what moves (--samples 3)");
+    insta::assert_snapshot!(said(SECOND, &[BARRIER; 2]), @"no verdict: ranks 0-1,3 wait in MPI_Barrier (io.c:9); 3 samples over 2 s can show more (--samples 3 --every 1s)");
+    insta::assert_snapshot!(said(SECOND, &[BARRIER]), @"no verdict: one sample does not show what moves (--samples 3)");
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn looks_that_were_enough_are_not_asked_for_again() {
     })
     .collect();
     insta::assert_snapshot!(asked, @"
-    1000 every 1 ms: samples over 2 s, instead of 1.0 s, can tell more (--samples 3 --every 1s)
-    4 every 500 ms: samples over 2 s, instead of 1.5 s, can tell more (--samples 3 --every 1s)
-    11 every 1200 ms: samples over 30 s, instead of 12.0 s, can tell more (--samples 11 --every 3s)
-    15 every 1 ms: samples over 2 s, instead of 0.0 s, can tell more (--samples 3 --every 1s)
-    8 every 400 ms: 10 samples over 4 s can tell more (--samples 10 --every 1s)
-    10 every 400 ms: samples over 4 s, instead of 3.6 s, can tell more (--samples 10 --every 1s)
-    4 every 5000 ms: 10 samples over 4 s can tell more (--samples 10 --every 1s)
+    1000 every 1 ms: samples over 2 s, instead of 1.0 s, can show more (--samples 3 --every 1s)
+    4 every 500 ms: samples over 2 s, instead of 1.5 s, can show more (--samples 3 --every 1s)
+    11 every 1200 ms: samples over 30 s, instead of 12.0 s, can show more (--samples 11 --every 3s)
+    15 every 1 ms: samples over 2 s, instead of 0.0 s, can show more (--samples 3 --every 1s)
+    8 every 400 ms: 10 samples over 4 s can show more (--samples 10 --every 1s)
+    10 every 400 ms: samples over 4 s, instead of 3.6 s, can show more (--samples 10 --every 1s)
+    4 every 5000 ms: 10 samples over 4 s can show more (--samples 10 --every 1s)
     ");
 }
 
@@ -140,6 +140,6 @@ fn what_a_rank_has_started_is_cited() {
     no verdict: rank 2 is in system (io.c:4); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it
     no verdict: rank 2 is in sem_wait (p.py:4), and its process 4711 `python3` is in read (p.py:9), and its processes 4712, 4713 `python3` are in sem_wait (p.py:1); ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; processes that rank 2 started are at work
     no verdict: ranks 0-3 wait in MPI_Barrier (io.c:9)
-    no verdict: rank 2 runs in work (io.c:7) in 3 of 3 samples; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; 5 samples over 30 s can tell more (--samples 5 --every 8s)
+    no verdict: rank 2 runs in work (io.c:7) in 3 of 3 samples; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it; 5 samples over 30 s can show more (--samples 5 --every 8s)
     ");
 }
