@@ -1,10 +1,14 @@
-//! The word that somebody may have meant: of a list of known ones, the nearest to what they wrote.
+//! Suggestions for mistyped words: the nearest word of a list of known ones.
 
-/// Longest word that is compared; nobody mistypes longer ones.
+/// Length of the longest word that is compared: characters of the typed word, bytes of a known one.
+/// Longer words get no suggestion.
 const MAX_WORD: usize = 64;
 
-/// The known word that a mistyped one is nearest to: the first of those that differ in the fewest letters, if these are no more
-/// than a third. A suggestion that is further away misleads. Upper and lower case are the same letter.
+/// Returns the known word with the smallest edit distance (Damerau-Levenshtein) to `word`; the first one on a tie.
+/// Ignores ASCII case.
+///
+/// Returns `None` if that distance exceeds a third of the length of `word`, where one edit is always allowed: a suggestion
+/// further away misleads.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let length = word.chars().count();
     if length > MAX_WORD {

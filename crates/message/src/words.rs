@@ -1,8 +1,10 @@
-//! Words that several messages need.
+//! Phrases that several messages share.
 
 use std::time::Duration;
 
-/// `10 s`, `1.5 s`, `2 min`, `1 h 30 min`.
+/// Returns a duration as text with its units: `10 s`, `1.5 s`, `2 min`, `1 h 30 min`.
+///
+/// A duration with a fraction of a second is in seconds only, with at most three decimals.
 #[must_use]
 pub fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
