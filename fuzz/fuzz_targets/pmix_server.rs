@@ -627,13 +627,13 @@ impl World {
                 Output::Gather { .. }
                 | Output::Waits { .. }
                 | Output::Forgotten { .. }
-                | Output::Absent { .. }
+                | Output::NoShare { .. }
                 | Output::Withdrawn { .. }
                 | Output::MembersGone
                 | Output::Declined { .. }
-                | Output::DirectGet { .. }
+                | Output::Question { .. }
                 | Output::NoLongerAsked { .. }
-                | Output::Told { .. } => panic!("this job has one node"),
+                | Output::QuestionAnswered { .. } => panic!("this job has one node"),
             }
         }
     }
@@ -710,7 +710,7 @@ impl World {
         if Shape::of(request.command(), link.form) != Shape::Nothing || !link.honest {
             link.asked.insert(tag, request.command());
         }
-        let mut writer = Writer::behind(link.format, frame::start(0));
+        let mut writer = Writer::appending_to(link.format, frame::start(0));
         request.encode(&mut writer);
         let bytes = frame::finish(writer.into_bytes(), Tag::Request(tag));
         self.handle(Input::Bytes {

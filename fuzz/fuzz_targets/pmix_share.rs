@@ -14,8 +14,8 @@ use pmix::{
     keys,
     message::Request,
     server::{
-        AppFacts, Config, Conn, Constructed, GatherId, GatherNumber, GetTicket, Input, Job,
-        NodeFacts, Output, PeerOwner, Question, RankFacts, Server, Share,
+        AppFacts, Config, Conn, Constructed, GatherId, GatherNumber, Input, Job, NodeFacts, Output,
+        PeerOwner, Question, QuestionTicket, RankFacts, Server, Share,
     },
     value::{Info, Key, Nspace, PmixRank, Proc, Value},
 };
@@ -37,16 +37,17 @@ fuzz_target!(|input: &[u8]| {
             let mut server = server();
             server.handle(
                 Time::ZERO,
-                Input::AskedFor {
+                Input::Question {
                     node: 1,
-                    ticket: GetTicket(0),
+                    ticket: QuestionTicket(0),
                     question: bytes,
                 },
             );
             // It may wait for the process that is asked about.
             server.handle(Time::ZERO, Input::Deregister(name()));
-            let told = drain(&mut server).filter(|output| matches!(output, Output::Told { .. }));
-            assert_eq!(told.count(), 1, "one answer");
+            let answers = drain(&mut server)
+                .filter(|output| matches!(output, Output::QuestionAnswered { .. }));
+            assert_eq!(answers.count(), 1, "one answer");
         }
         3 => {
             let mut server = server();
@@ -99,7 +100,7 @@ fn gathered(bytes: &[u8]) {
     ];
     for request in requests {
         let mut server = server();
-        let mut writer = Writer::behind(Format::V4, frame::start(0));
+        let mut writer = Writer::appending_to(Format::V4, frame::start(0));
         request.encode(&mut writer);
         let message = frame::finish(writer.into_bytes(), Tag::Request(101));
         server.handle(
@@ -122,8 +123,8 @@ fn gathered(bytes: &[u8]) {
                 result: Ok(&shares),
             },
         );
-        let told = drain(&mut server).filter(|output| matches!(output, Output::Send { .. }));
-        assert_eq!(told.count(), 1, "one answer");
+        let answers = drain(&mut server).filter(|output| matches!(output, Output::Send { .. }));
+        assert_eq!(answers.count(), 1, "one answer");
     }
 }
 

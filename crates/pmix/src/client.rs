@@ -272,7 +272,7 @@ impl Client {
     /// here. [`Request::Finalize`] must go through [`Self::finalize`], which knows the time; here it is answered `BAD_PARAM`.
     pub fn request(&mut self, request: &Request) -> Ticket {
         if *request == Request::Finalize {
-            return self.answered(Status::BAD_PARAM);
+            return self.completed_ticket(Status::BAD_PARAM);
         }
         self.send(request)
     }
@@ -495,17 +495,17 @@ impl Client {
     fn send(&mut self, request: &Request) -> Ticket {
         let index = match self.state {
             State::Ready { index } => index,
-            State::Ended => return self.answered(Status::UNREACH),
-            _ => return self.answered(Status::INIT),
+            State::Ended => return self.completed_ticket(Status::UNREACH),
+            _ => return self.completed_ticket(Status::INIT),
         };
         if self.outstanding.len() >= MAX_OUTSTANDING {
-            return self.answered(Status::RESOURCE_BUSY);
+            return self.completed_ticket(Status::RESOURCE_BUSY);
         }
-        let mut writer = Writer::behind(self.config.format(), frame::start(index));
+        let mut writer = Writer::appending_to(self.config.format(), frame::start(index));
         request.encode(&mut writer);
         let message = writer.into_bytes();
         if message.len() as u64 > frame::MAX_MESSAGE {
-            return self.answered(Status::OUT_OF_RESOURCE);
+            return self.completed_ticket(Status::OUT_OF_RESOURCE);
         }
         let ticket = self.ticket();
         let tag = self.tag();
@@ -528,7 +528,8 @@ impl Client {
         ticket
     }
 
-    fn answered(&mut self, status: Status) -> Ticket {
+    /// Returns a ticket that is already answered, with this status.
+    fn completed_ticket(&mut self, status: Status) -> Ticket {
         let ticket = self.ticket();
         let answer = Answer::Status(status);
         self.event(Event::Answer { ticket, answer });

@@ -143,7 +143,7 @@ impl Writer {
 
     /// Creates a writer that appends to existing bytes, so that a frame and its payload share one allocation.
     #[must_use]
-    pub const fn behind(format: Format, bytes: Vec<u8>) -> Self {
+    pub const fn appending_to(format: Format, bytes: Vec<u8>) -> Self {
         Self { format, bytes }
     }
 
@@ -276,7 +276,7 @@ impl<'a> Reader<'a> {
         if self.item_head(T::KIND)? == 1 {
             T::read(self)
         } else {
-            Err(Error::malformed(Malformed::NotOne))
+            Err(Error::malformed(Malformed::WrongCount))
         }
     }
 
@@ -320,7 +320,7 @@ impl<'a> Reader<'a> {
         }
         let head = self.item_head(T::KIND)?;
         if head as u64 != count {
-            return Err(Error::malformed(Malformed::NotOne));
+            return Err(Error::malformed(Malformed::WrongCount));
         }
         self.values(head)
     }

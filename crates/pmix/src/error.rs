@@ -68,7 +68,7 @@ pub enum Malformed {
     /// A required name is absent.
     NoName,
     /// The number of values differs from the expected one.
-    NotOne,
+    WrongCount,
     /// An item has a different type than the message requires.
     WrongKind { expected: DataType, got: DataType },
     /// A number that is encoded as text is invalid.
@@ -90,7 +90,7 @@ impl fmt::Display for Malformed {
             Self::NoNul => f.write_str("a string has no end"),
             Self::InnerNul => f.write_str("a string has an end before its end"),
             Self::NoName => f.write_str("a name is absent"),
-            Self::NotOne => f.write_str("several values stand where one must be"),
+            Self::WrongCount => f.write_str("several values stand where one must be"),
             Self::WrongKind { expected, got } => {
                 write!(f, "a {got:?} stands where a {expected:?} must be")
             }

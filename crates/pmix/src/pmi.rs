@@ -58,7 +58,7 @@ mod spawn;
 pub mod wire;
 
 pub use answer::Answer;
-pub use ask::{Ask, NotAsked, Reply};
+pub use ask::{Ask, NotRepresentable, Reply};
 pub use client::Client;
 pub use environment::{SPAWNED, environment, process_mapping};
 pub use error::{Bound, Error, GOT_MAX, Malformed};

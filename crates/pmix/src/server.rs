@@ -9,10 +9,10 @@
 //! | output | answer | carried by |
 //! |---|---|---|
 //! | [`Output::Gather`], [`Output::Waits`] | [`Input::Gathered`] | the controller's [`Gathers`] |
-//! | [`Output::Absent`], [`Output::Withdrawn`], [`Output::Forgotten`] | none | the controller's [`Gathers`] |
+//! | [`Output::NoShare`], [`Output::Withdrawn`], [`Output::Forgotten`] | none | the controller's [`Gathers`] |
 //! | [`Output::MembersGone`] | [`Input::Awaited`]; the servers of other nodes get [`Input::Watch`] | the controller's [`Gathers`] |
 //! | [`Output::Declined`], the answer to [`Input::Awaited`] | none | the controller's [`Gathers`] |
-//! | [`Output::DirectGet`] | [`Input::DirectGot`] | the node in it, by [`Input::AskedFor`] and [`Output::Told`] |
+//! | [`Output::Question`] | [`Input::QuestionAnswered`] | the node in it, by [`Input::Question`] and [`Output::QuestionAnswered`] |
 //! | [`Output::NoLongerAsked`] | none | the node in it, by [`Input::NoLongerAsked`] |
 //! | [`Output::Event`] | none | the nodes in it, by [`Input::Event`] |
 //!
@@ -63,7 +63,7 @@
 //! | processes in one subscription | [`MAX_SUBSCRIPTION_PROCS`] | BAD_PARAM |
 //! | collectives that wait for other nodes | [`MAX_SENT`] | OUT_OF_RESOURCE |
 //! | bytes of their ids and shares | [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
-//! | data in the share of a fence | [`MAX_BROUGHT`], the rest of [`MAX_SENT_BYTES`] | further data is fetched by gets |
+//! | data in the share of a fence | [`MAX_FENCE_SHARE`], the rest of [`MAX_SENT_BYTES`] | further data is fetched by gets |
 //! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
 //! | questions about one process, and bytes of a question | [`MAX_QUESTIONS_ABOUT`], [`MAX_QUESTION`] | OUT_OF_RESOURCE |
 //! | published data, and its bytes | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`] | OUT_OF_RESOURCE |
@@ -131,12 +131,12 @@ pub use self::{
     direct::{MAX_QUESTION, MAX_QUESTIONS, MAX_QUESTIONS_ABOUT},
     environment::environment,
     event::{MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
-    gather::MAX_BROUGHT,
+    gather::MAX_FENCE_SHARE,
     gathers::{Gathers, Notice},
     group::MAX_GROUPS,
     host::{
-        Ask, Config, Conn, Elsewhere, Event, GatherNumber, GatherTicket, GetTicket, Input,
-        LogStream, Output, PeerOwner, Refusal, Ticket,
+        Ask, Config, Conn, Elsewhere, Event, GatherNumber, GatherTicket, Input, LogStream, Output,
+        PeerOwner, QuestionTicket, Refusal, Ticket,
     },
     published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
     question::{ConstructQuestion, Constructed, GetQuestion, Patience, Question},
@@ -255,13 +255,15 @@ impl Server {
             Input::Gathered { ticket, result } => self.on_gathered(now, ticket, result),
             Input::Watch => self.on_watch(),
             Input::Awaited { id, number } => self.on_awaited(id, number),
-            Input::AskedFor {
+            Input::Question {
                 node,
                 ticket,
                 question,
-            } => self.on_asked(now, node, ticket, question),
+            } => self.on_question(now, node, ticket, question),
             Input::NoLongerAsked { node, ticket } => self.on_no_longer_asked(node, ticket),
-            Input::DirectGot { ticket, result } => self.on_direct_got(now, ticket, result),
+            Input::QuestionAnswered { ticket, result } => {
+                self.on_question_answered(now, ticket, result)
+            }
             Input::Release { nspace, ranks } => self.release(&nspace, &ranks),
             Input::Tick => {
                 while let Some(timer) = self.timers.pop(now) {

@@ -278,7 +278,7 @@ impl Tool {
                 self.pulls.remove(&pull);
                 self.program.request(&Request::IofDeregister { infos, id })
             }
-            Some(Pull::Asked) | None => self.program.decided(Err(Status::NOT_FOUND)),
+            Some(Pull::Asked) | None => self.program.completed_ticket(Err(Status::NOT_FOUND)),
         }
     }
 
@@ -286,7 +286,7 @@ impl Tool {
     /// input. The status `IOF_COMPLETE` means that none of the processes reads any more.
     pub fn push_stdin(&mut self, procs: Vec<Proc>, bytes: Bytes) -> Ticket {
         if bytes.is_empty() {
-            return self.program.decided(Ok(Done::Nothing));
+            return self.program.completed_ticket(Ok(Done::Nothing));
         }
         self.program.request(&Request::IofPush {
             procs,

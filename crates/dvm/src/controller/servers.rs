@@ -52,7 +52,7 @@ impl Controller {
                 gathers.forgotten(node.0, GatherTicket(ticket), &GatherId(id))
             }
             FromServer::Absent { id, status: number } => {
-                gathers.absent(node.0, &GatherId(id), Status(number))
+                gathers.no_share(node.0, &GatherId(id), Status(number))
             }
             FromServer::Withdrawn {
                 ticket,

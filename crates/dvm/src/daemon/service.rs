@@ -454,13 +454,13 @@ impl Service {
                 output @ (FromServer::Gather { .. }
                 | FromServer::Waits { .. }
                 | FromServer::Forgotten { .. }
-                | FromServer::Absent { .. }
+                | FromServer::NoShare { .. }
                 | FromServer::Withdrawn { .. }
                 | FromServer::MembersGone
                 | FromServer::Declined { .. }
-                | FromServer::DirectGet { .. }
+                | FromServer::Question { .. }
                 | FromServer::NoLongerAsked { .. }
-                | FromServer::Told { .. }) => self.tell_neighbors(output),
+                | FromServer::QuestionAnswered { .. }) => self.tell_neighbors(output),
             }
         }
     }

@@ -173,7 +173,7 @@ impl Shape {
 
 impl Shape {
     /// Returns true if an answer with an error status has no other fields.
-    const fn is_of_success(self) -> bool {
+    const fn has_fields_only_on_success(self) -> bool {
         matches!(
             self,
             Self::Credential | Self::Number | Self::Group(_) | Self::Procs | Self::Nodes
@@ -258,7 +258,7 @@ impl Answer {
         }
         let status: Status = reader.item()?;
         // A refusal may end after its status. Fields that exist only on success are not decoded in a refusal.
-        let refused = status != Status::SUCCESS && shape.is_of_success();
+        let refused = status != Status::SUCCESS && shape.has_fields_only_on_success();
         if refused || (reader.is_empty() && shape != Shape::Buffers) {
             return Ok(Self::Status(status));
         }

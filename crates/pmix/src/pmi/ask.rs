@@ -40,7 +40,7 @@ pub enum Reply {
 /// Reason why a request cannot be expressed in PMIx, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NotAsked(pub &'static str);
+pub struct NotRepresentable(pub &'static str);
 
 impl Ask {
     /// Returns the kind of the request.
@@ -59,7 +59,7 @@ impl Ask {
     /// # Errors
     ///
     /// As [`Self::to_pmix`].
-    pub fn encode(&self) -> Result<Bytes, NotAsked> {
+    pub fn encode(&self) -> Result<Bytes, NotRepresentable> {
         let mut writer = Writer::new(Format::V4);
         self.to_pmix()?.encode(&mut writer);
         Ok(writer.into_bytes().into())
@@ -73,7 +73,7 @@ impl Ask {
     /// # Errors
     ///
     /// A name or value is not valid in PMIx.
-    pub fn to_pmix(&self) -> Result<PmixRequest, NotAsked> {
+    pub fn to_pmix(&self) -> Result<PmixRequest, NotRepresentable> {
         Ok(match self {
             Self::Publish { service, port } => PmixRequest::Publish {
                 uid: 0,
@@ -91,7 +91,7 @@ impl Ask {
             },
             Self::Spawn(spawn) => {
                 let preput = spawn.preput.iter();
-                let preput: Result<Vec<Info>, NotAsked> = preput
+                let preput: Result<Vec<Info>, NotRepresentable> = preput
                     .map(|(key, value)| info(key, Value::text(value)))
                     .collect();
                 PmixRequest::Spawn {
@@ -182,31 +182,31 @@ const fn reason(kind: Kind, status: Status) -> &'static str {
     }
 }
 
-fn key(text: &str) -> Result<Key, NotAsked> {
+fn key(text: &str) -> Result<Key, NotRepresentable> {
     CString::new(text)
         .ok()
         .and_then(|text| Key::new(&text).ok())
-        .ok_or(NotAsked("name_too_long"))
+        .ok_or(NotRepresentable("name_too_long"))
 }
 
-fn service_key(service: &str) -> Result<Key, NotAsked> {
+fn service_key(service: &str) -> Result<Key, NotRepresentable> {
     if service.starts_with(RESERVED) {
-        return Err(NotAsked("reserved_name"));
+        return Err(NotRepresentable("reserved_name"));
     }
     key(service)
 }
 
-fn info(name: &str, value: Value) -> Result<Info, NotAsked> {
+fn info(name: &str, value: Value) -> Result<Info, NotRepresentable> {
     Ok(Info::new(key(name)?, value))
 }
 
-fn named(name: &CStr, value: Value) -> Result<Info, NotAsked> {
-    let key = Key::new(name).map_err(|_| NotAsked("name_too_long"))?;
+fn named(name: &CStr, value: Value) -> Result<Info, NotRepresentable> {
+    let key = Key::new(name).map_err(|_| NotRepresentable("name_too_long"))?;
     Ok(Info::new(key, value))
 }
 
 /// Converts one program. MPI defines the info keys `wdir`, `path`, `host` and others; unknown keys are ignored, as MPI requires.
-fn app(app: &SpawnApp) -> Result<App, NotAsked> {
+fn app(app: &SpawnApp) -> Result<App, NotRepresentable> {
     let text = |text: &String| CString::new(text.as_str()).ok();
     let mut infos = Vec::new();
     for (key, value) in &app.infos {
@@ -226,7 +226,7 @@ fn app(app: &SpawnApp) -> Result<App, NotAsked> {
         argv,
         env: Vec::new(),
         cwd: None,
-        maxprocs: i32::try_from(app.count).map_err(|_| NotAsked("too_many_processes"))?,
+        maxprocs: i32::try_from(app.count).map_err(|_| NotRepresentable("too_many_processes"))?,
         info: infos,
     })
 }

@@ -32,7 +32,7 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, GatherId, GetTicket, Output, ReplyTo, Server, is_set,
+    Conn, GatherId, Output, QuestionTicket, ReplyTo, Server, is_set,
     member::{Expanded, Member},
     share::{Joined, Kind, Need},
     timeout,
@@ -60,7 +60,7 @@ pub(super) type Id = (Kind, Box<[Member]>);
 pub(super) struct Collectives {
     trackers: BTreeMap<u64, Tracker>,
     /// Numbers of the collectives that wait for local members, by [`Id`], the oldest first.
-    known: BTreeMap<Id, VecDeque<u64>>,
+    collecting: BTreeMap<Id, VecDeque<u64>>,
     next: u64,
     /// Number of collectives that wait for other nodes, and the bytes of their ids and shares.
     sent: usize,
@@ -79,12 +79,12 @@ pub(super) struct Tracker {
     pub(super) roll: Roll,
     deadline: Option<Time>,
     /// The part that concerns other nodes; `None` if it has no members there.
-    pub(super) away: Option<Away>,
+    pub(super) remote: Option<RemotePart>,
 }
 
 /// The part of a collective that concerns other nodes.
 #[derive(Debug)]
-pub(super) struct Away {
+pub(super) struct RemotePart {
     pub(super) id: GatherId,
     /// The members that it needs to succeed, as in its id.
     pub(super) need: Need,
@@ -127,7 +127,7 @@ pub(super) enum Caller {
     /// A local process.
     Here(ReplyTo),
     /// A process of another node, whose group this node coordinates.
-    Node { node: u32, ticket: GetTicket },
+    Node { node: u32, ticket: QuestionTicket },
 }
 
 /// One process in a collective.
@@ -143,14 +143,14 @@ pub(super) struct Arrival {
 impl Collectives {
     /// Returns the number of the oldest collective with an id that passes a test.
     pub(super) fn find(&self, id: &Id, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
-        let mut numbers = self.known.get(id)?.iter().copied();
+        let mut numbers = self.collecting.get(id)?.iter().copied();
         numbers.find(|number| self.trackers.get(number).is_some_and(&test))
     }
 
     /// Returns the number of the first collective of a kind that passes a test, whatever its members.
     pub(super) fn find_kind(&self, kind: &Kind, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
         let first: Id = (kind.clone(), Box::default());
-        self.known
+        self.collecting
             .range(first..)
             .take_while(|((other, _), _)| other == kind)
             .flat_map(|(_, numbers)| numbers)
@@ -177,7 +177,7 @@ impl Collectives {
                     && arrived.any(|member| tracker.misses(member) && taken.insert(member))
             })
         };
-        self.known
+        self.collecting
             .range(first..)
             .take_while(|((kind, _), _)| *kind == tracker.id.0)
             .flat_map(|(_, numbers)| numbers)
@@ -191,7 +191,7 @@ impl Collectives {
         id: Id,
         roll: Roll,
         missing: BTreeSet<Member>,
-        away: Option<Away>,
+        remote: Option<RemotePart>,
     ) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -202,10 +202,10 @@ impl Collectives {
             arrived: Vec::new(),
             roll,
             deadline: None,
-            away,
+            remote,
         };
         self.trackers.insert(number, tracker);
-        self.known.entry(id).or_default().push_back(number);
+        self.collecting.entry(id).or_default().push_back(number);
         number
     }
 
@@ -215,20 +215,20 @@ impl Collectives {
 
     pub(super) fn remove(&mut self, number: u64, timers: &mut Timers) -> Option<Tracker> {
         let tracker = self.trackers.remove(&number)?;
-        self.forget_name(&tracker.id, number);
+        self.stop_collecting(&tracker.id, number);
         if let Some(at) = tracker.deadline {
             timers.clear(at, Timer::Collective(number));
         }
-        if let Some(away) = tracker.away.as_ref().filter(|_| tracker.is_sent()) {
+        if let Some(remote) = tracker.remote.as_ref().filter(|_| tracker.is_sent()) {
             self.sent -= 1;
-            self.sent_bytes -= away.bytes;
+            self.sent_bytes -= remote.bytes;
         }
         Some(tracker)
     }
 
     /// Drops the requests of a closed connection. Whether its process is lost is reported separately. Returns
     /// collectives that were removed because no caller is left, if other nodes may wait for them.
-    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<(u64, Away)> {
+    pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<(u64, RemotePart)> {
         let mut deserted = Vec::new();
         for (number, tracker) in &mut self.trackers {
             for arrival in &mut tracker.arrived {
@@ -247,14 +247,16 @@ impl Collectives {
         }
         let mut forgotten = Vec::new();
         for number in deserted {
-            let away = self.remove(number, timers).and_then(|tracker| tracker.away);
-            forgotten.extend(away.map(|away| (number, away)));
+            let remote = self
+                .remove(number, timers)
+                .and_then(|tracker| tracker.remote);
+            forgotten.extend(remote.map(|remote| (number, remote)));
         }
         forgotten
     }
 
     /// Drops the call of a process of another node. Removes its collective if no caller is left.
-    pub(super) fn forget_call(&mut self, of: u32, number: GetTicket, timers: &mut Timers) {
+    pub(super) fn forget_call(&mut self, of: u32, number: QuestionTicket, timers: &mut Timers) {
         let caller = Caller::Node {
             node: of,
             ticket: number,
@@ -277,14 +279,14 @@ impl Collectives {
     }
 
     /// Marks the collectives that wait for members on this node as announced, and returns those that were not before.
-    pub(super) fn announce(&mut self) -> Vec<(u64, &Away)> {
+    pub(super) fn announce(&mut self) -> Vec<(u64, &RemotePart)> {
         let mut announced = Vec::new();
         for (number, tracker) in &mut self.trackers {
-            if let Some(away) = &mut tracker.away
-                && away.stage == Stage::Here
+            if let Some(remote) = &mut tracker.remote
+                && remote.stage == Stage::Here
             {
-                away.stage = Stage::Announced;
-                announced.push((*number, &*away));
+                remote.stage = Stage::Announced;
+                announced.push((*number, &*remote));
             }
         }
         announced
@@ -297,8 +299,11 @@ impl Collectives {
 
     /// Returns the length in bytes of the id by which other nodes know a collective; 0 if they do not.
     pub(super) fn name_length(&self, number: u64) -> usize {
-        let away = self.trackers.get(&number).and_then(|one| one.away.as_ref());
-        away.map_or(0, |away| away.id.0.len())
+        let remote = self
+            .trackers
+            .get(&number)
+            .and_then(|one| one.remote.as_ref());
+        remote.map_or(0, |remote| remote.id.0.len())
     }
 
     /// Returns true if a collective waits for other nodes.
@@ -307,24 +312,24 @@ impl Collectives {
     }
 
     /// Marks a collective as sent: its share and id, together `bytes` long, go to the other nodes.
-    pub(super) fn send(&mut self, number: u64, bytes: usize) -> Option<&Away> {
+    pub(super) fn send(&mut self, number: u64, bytes: usize) -> Option<&RemotePart> {
         let tracker = self.trackers.get_mut(&number)?;
-        let away = tracker.away.as_mut()?;
-        away.stage = Stage::Sent;
-        away.bytes = bytes;
+        let remote = tracker.remote.as_mut()?;
+        remote.stage = Stage::Sent;
+        remote.bytes = bytes;
         self.sent += 1;
         self.sent_bytes += bytes;
         // A call from now on belongs to the next collective.
         let id = tracker.id.clone();
-        self.forget_name(&id, number);
-        self.trackers.get(&number)?.away.as_ref()
+        self.stop_collecting(&id, number);
+        self.trackers.get(&number)?.remote.as_ref()
     }
 
-    fn forget_name(&mut self, id: &Id, number: u64) {
-        if let Some(numbers) = self.known.get_mut(id) {
-            numbers.retain(|known| *known != number);
+    fn stop_collecting(&mut self, id: &Id, number: u64) {
+        if let Some(numbers) = self.collecting.get_mut(id) {
+            numbers.retain(|other| *other != number);
             if numbers.is_empty() {
-                self.known.remove(id);
+                self.collecting.remove(id);
             }
         }
     }
@@ -332,13 +337,13 @@ impl Collectives {
     /// Returns true if this node still waits for members of its own in a collective with this id.
     pub(super) fn is_collecting(&self, id: &GatherId) -> bool {
         self.trackers.values().any(|tracker| {
-            let away = tracker.away.as_ref();
-            away.is_some_and(|away| away.stage != Stage::Sent && away.id == *id)
+            let remote = tracker.remote.as_ref();
+            remote.is_some_and(|remote| remote.stage != Stage::Sent && remote.id == *id)
         })
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.trackers.is_empty() && self.known.is_empty()
+        self.trackers.is_empty() && self.collecting.is_empty()
     }
 
     /// Applies the loss of a process. Returns the collectives that go on without it, and those that fail.
@@ -354,11 +359,11 @@ impl Collectives {
             if !matters {
                 continue;
             }
-            if tracker.is_sent() && tracker.spares() {
+            if tracker.is_sent() && tracker.survives_loss() {
                 // The other nodes already know that it is a member.
                 continue;
             }
-            if tracker.spares() {
+            if tracker.survives_loss() {
                 tracker.missing.remove(&lost);
                 tracker.arrived.retain(|arrival| arrival.member != lost);
                 changed.push(*number);
@@ -388,9 +393,9 @@ impl Tracker {
 
     /// Returns true if the other nodes know that all members on this node have called.
     pub(super) fn is_sent(&self) -> bool {
-        self.away
+        self.remote
             .as_ref()
-            .is_some_and(|away| away.stage == Stage::Sent)
+            .is_some_and(|remote| remote.stage == Stage::Sent)
     }
 
     /// Returns true if it still waits for a process.
@@ -453,13 +458,13 @@ impl Tracker {
     }
 
     /// Returns true if it goes on without a lost member.
-    fn spares(&self) -> bool {
+    fn survives_loss(&self) -> bool {
         match self.id.0 {
             Kind::Destruct(_) => true,
             // The directives of the callers are in the share now.
             Kind::Construct(_) if self.is_sent() => {
-                let away = self.away.as_ref();
-                away.is_some_and(|away| away.need == Need::Left)
+                let remote = self.remote.as_ref();
+                remote.is_some_and(|remote| remote.need == Need::Remaining)
             }
             Kind::Construct(_) => self
                 .arrived
@@ -509,13 +514,13 @@ impl Server {
                 if !present.contains(&member) {
                     return self.status(reply, Status::BAD_PARAM);
                 }
-                let spared = matches!(id.0, Kind::Destruct(_))
+                let survives_loss = matches!(id.0, Kind::Destruct(_))
                     || matches!(id.0, Kind::Construct(_)) && is_set(&infos, keys::GROUP_OPTIONAL);
-                if !gone.is_empty() && !spared {
+                if !gone.is_empty() && !survives_loss {
                     return self.status(reply, Status::LOST_CONNECTION);
                 }
-                let away = self.away(&id, from, away, Need::All);
-                self.collectives.insert(id, Roll::Complete, present, away)
+                let remote = self.remote_part(&id, from, away, Need::All);
+                self.collectives.insert(id, Roll::Complete, present, remote)
             }
         };
         self.arrive(now, number, Some(Caller::Here(reply)), member, infos);
@@ -587,10 +592,10 @@ impl Server {
             return;
         }
         let adds = tracker.roll == Roll::Named && !tracker.added.is_empty();
-        if let Some(away) = &tracker.away
+        if let Some(remote) = &tracker.remote
             && !planted::is(Bug::FenceStaysHere)
         {
-            if away.stage != Stage::Sent {
+            if remote.stage != Stage::Sent {
                 self.send_share(number);
             }
             return;
@@ -604,7 +609,7 @@ impl Server {
                     Ok(_) => Status::SUCCESS,
                     Err(status) => status,
                 };
-                self.all(tracker, status);
+                self.answer_all(tracker, status);
             }
             Kind::Construct(group) if adds => {
                 let group = group.clone();
@@ -622,7 +627,7 @@ impl Server {
                     .map(|arrival| (arrival.member, mem::take(&mut arrival.infos)))
                     .collect();
                 let members = self.joined(callers);
-                let context = Joined::want_context(&members).then(|| self.groups.context());
+                let context = Joined::want_context(&members).then(|| self.groups.next_context_id());
                 self.constructed(&group, &named, arrived, &members, context);
             }
             Kind::Connect | Kind::Disconnect | Kind::Destruct(_) => self.done(tracker),
@@ -641,13 +646,13 @@ impl Server {
                 self.groups.remove(group.as_c_str(), one.as_ref());
             }
         }
-        self.all(tracker, Status::SUCCESS);
+        self.answer_all(tracker, Status::SUCCESS);
     }
 
     /// Completes a connect: answers each caller with the job info of the other jobs.
     fn connected(&mut self, tracker: Tracker) {
         if !self.connect(&tracker.id.1) {
-            return self.all(tracker, Status::OUT_OF_RESOURCE);
+            return self.answer_all(tracker, Status::OUT_OF_RESOURCE);
         }
         let jobs = self.jobs_of(tracker.named());
         for Arrival { reply, member, .. } in tracker.arrived {
@@ -707,7 +712,7 @@ impl Server {
     }
 
     /// Answers all callers with a status.
-    pub(super) fn all(&mut self, tracker: Tracker, status: Status) {
+    pub(super) fn answer_all(&mut self, tracker: Tracker, status: Status) {
         for arrival in tracker.arrived {
             self.tell_caller(arrival.reply, status);
         }
@@ -717,7 +722,7 @@ impl Server {
     pub(super) fn tell_caller(&mut self, caller: Option<Caller>, status: Status) {
         match caller {
             Some(Caller::Here(reply)) => self.answer(reply, &Answer::Status(status)),
-            Some(Caller::Node { node, ticket }) => self.out.push_back(Output::Told {
+            Some(Caller::Node { node, ticket }) => self.out.push_back(Output::QuestionAnswered {
                 node,
                 ticket,
                 result: Err(status),
@@ -739,7 +744,7 @@ impl Server {
     /// Fails the collectives that need a member, and lets the others go on without it.
     pub(super) fn lose_member(&mut self, lost: Member) {
         let (changed, broken) = self.collectives.lose(lost);
-        self.end_all(broken, Status::LOST_CONNECTION);
+        self.fail_all(broken, Status::LOST_CONNECTION);
         for number in changed {
             self.complete(number);
         }
@@ -757,19 +762,20 @@ impl Server {
             })
             .map(|(number, _)| *number)
             .collect();
-        self.end_all(broken, Status::LOST_CONNECTION);
+        self.fail_all(broken, Status::LOST_CONNECTION);
     }
 
     /// Fails a collective whose time-out has passed.
     pub(super) fn expire_collective(&mut self, number: u64) {
-        self.end_all(vec![number], Status::TIMEOUT);
+        self.fail_all(vec![number], Status::TIMEOUT);
     }
 
-    pub(super) fn end_all(&mut self, numbers: Vec<u64>, status: Status) {
+    /// Fails collectives: their callers get the status, and the other nodes are informed.
+    pub(super) fn fail_all(&mut self, numbers: Vec<u64>, status: Status) {
         for number in numbers {
             if let Some(tracker) = self.collectives.remove(number, &mut self.timers) {
                 self.tell_other_nodes(number, &tracker, status);
-                self.all(tracker, status);
+                self.answer_all(tracker, status);
             }
         }
     }

@@ -126,7 +126,7 @@ impl Server {
             added: self.members(from, &added)?,
             leaders,
             need: if is_set(infos, keys::GROUP_OPTIONAL) {
-                Need::Left
+                Need::Remaining
             } else {
                 Need::All
             },
@@ -192,17 +192,17 @@ impl Server {
             Some(number) => number,
             None => {
                 let expanded = self.expand(named)?;
-                let away = self.away(&id, from, expanded.away.clone(), need);
+                let remote = self.remote_part(&id, from, expanded.away.clone(), need);
                 let present = living(expanded, need)?;
                 if !present.contains(&member) {
                     return Err(Status::BAD_PARAM);
                 }
-                let roll = if away.is_none() && self.is_coordinator(from) {
+                let roll = if remote.is_none() && self.is_coordinator(from) {
                     Roll::Complete
                 } else {
                     Roll::Named
                 };
-                self.collectives.insert(id, roll, present, away)
+                self.collectives.insert(id, roll, present, remote)
             }
         };
         if let Some(tracker) = self.collectives.get_mut(number) {
@@ -246,7 +246,7 @@ impl Server {
         let missing = living(self.anywhere(&all)?, need)?;
         let id: Id = (kind, all.into());
         // A collective with a part on other nodes collects the calls of named members for the next group.
-        let misses = |tracker: &Tracker| tracker.away.is_none() && tracker.misses(member);
+        let misses = |tracker: &Tracker| tracker.remote.is_none() && tracker.misses(member);
         let waiting = self.collectives.find(&id, misses);
         Ok(waiting.unwrap_or_else(|| self.collectives.insert(id, Roll::Complete, missing, None)))
     }
@@ -466,7 +466,7 @@ impl Server {
 
 /// Returns the members that can take part. LOST_CONNECTION if others are needed that cannot.
 fn living(expanded: Expanded, need: Need) -> Result<BTreeSet<Member>, Status> {
-    if expanded.gone.is_empty() || need == Need::Left {
+    if expanded.gone.is_empty() || need == Need::Remaining {
         Ok(expanded.present)
     } else {
         Err(Status::LOST_CONNECTION)

@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Conn, GetTicket, MAX_QUESTIONS, MAX_SENT_BYTES, Output, ReplyTo, Server,
+    Conn, MAX_QUESTIONS, MAX_SENT_BYTES, Output, QuestionTicket, ReplyTo, Server,
     collective::{Arrival, Caller, Tracker},
     info,
     member::Member,
@@ -39,12 +39,12 @@ const COORDINATOR: u32 = 0;
 #[derive(Debug, Default)]
 pub(super) struct Coordination {
     /// Calls of local processes that the coordinator has not answered.
-    calls: BTreeMap<GetTicket, Call>,
+    calls: BTreeMap<QuestionTicket, Call>,
     call_bytes: usize,
     /// Questions of the coordinator about the loss of members on other nodes.
-    watches: BTreeMap<GetTicket, Watch>,
+    watches: BTreeMap<QuestionTicket, Watch>,
     /// Questions of other nodes about the loss of local processes.
-    watched: BTreeMap<(u32, GetTicket), Vec<Proc>>,
+    watched: BTreeMap<(u32, QuestionTicket), Vec<Proc>>,
 }
 
 #[derive(Debug)]
@@ -64,14 +64,14 @@ struct Watch {
 }
 
 impl Coordination {
-    fn take_call(&mut self, ticket: GetTicket) -> Option<Call> {
+    fn take_call(&mut self, ticket: QuestionTicket) -> Option<Call> {
         let call = self.calls.remove(&ticket)?;
         self.call_bytes -= call.bytes;
         Some(call)
     }
 
     /// Removes a question of another node about the loss of local processes.
-    pub(super) fn forget_watched(&mut self, node: u32, ticket: GetTicket) {
+    pub(super) fn forget_watched(&mut self, node: u32, ticket: QuestionTicket) {
         self.watched.remove(&(node, ticket));
     }
 
@@ -108,7 +108,7 @@ impl Server {
                         bytes,
                     };
                     open.calls.insert(ticket, call);
-                    return self.out.push_back(Output::DirectGet {
+                    return self.out.push_back(Output::Question {
                         ticket,
                         node: COORDINATOR,
                         question,
@@ -151,7 +151,7 @@ impl Server {
     /// Handles the answer to a call, or to a question about the loss of members. Returns false if the ticket is neither.
     pub(super) fn on_coordinated(
         &mut self,
-        ticket: GetTicket,
+        ticket: QuestionTicket,
         result: Result<&[u8], Status>,
     ) -> bool {
         if let Some(call) = self.coordination.take_call(ticket) {
@@ -164,7 +164,12 @@ impl Server {
         true
     }
 
-    fn on_constructed(&mut self, ticket: GetTicket, call: Call, result: Result<&[u8], Status>) {
+    fn on_constructed(
+        &mut self,
+        ticket: QuestionTicket,
+        call: Call,
+        result: Result<&[u8], Status>,
+    ) {
         let decoded = result.and_then(|bytes| {
             let constructed = Constructed::decode(bytes).map_err(|_| Status::UNPACK_FAILURE)?;
             let named = constructed.named.iter().map(|proc| self.member_of(proc));
@@ -181,7 +186,7 @@ impl Server {
             }
         };
         let group = call.group.clone();
-        let others = constructed.tickets.into_iter().map(GetTicket);
+        let others = constructed.tickets.into_iter().map(QuestionTicket);
         let others: Vec<Call> = others
             .filter(|other| *other != ticket)
             .filter_map(|other| self.coordination.take_call(other))
@@ -229,9 +234,9 @@ impl Server {
             };
             let mut answer = result.encode();
             for ticket in tickets {
-                self.out.push_back(Output::Told {
+                self.out.push_back(Output::QuestionAnswered {
                     node,
-                    ticket: GetTicket(ticket),
+                    ticket: QuestionTicket(ticket),
                     result: Ok(std::mem::take(&mut answer)),
                 });
             }
@@ -266,7 +271,7 @@ impl Server {
                 None => {}
             }
             let ticket = self.questions.ticket();
-            self.out.push_back(Output::DirectGet {
+            self.out.push_back(Output::Question {
                 ticket,
                 node,
                 question: Question::Loss(self.procs(&members)).encode(),
@@ -311,7 +316,7 @@ impl Server {
     }
 
     /// Answers a question about the loss of local processes, or lets it wait.
-    pub(super) fn on_loss_question(&mut self, node: u32, ticket: GetTicket, procs: Vec<Proc>) {
+    pub(super) fn on_loss_question(&mut self, node: u32, ticket: QuestionTicket, procs: Vec<Proc>) {
         let is_lost = |proc: &&Proc| {
             let job = self.jobs.get(&proc.nspace);
             job.is_none_or(|job| !job.is_local(proc.rank) || job.is_gone(proc.rank.0))
@@ -326,16 +331,16 @@ impl Server {
 
     /// Answers the questions of other nodes about the loss of a process.
     pub(super) fn tell_watching_nodes(&mut self, proc: &Proc) {
-        let concerned = |_: &(u32, GetTicket), procs: &mut Vec<Proc>| procs.contains(proc);
+        let concerned = |_: &(u32, QuestionTicket), procs: &mut Vec<Proc>| procs.contains(proc);
         let watched = self.coordination.watched.extract_if(.., concerned);
-        let keys: Vec<(u32, GetTicket)> = watched.map(|(key, _)| key).collect();
+        let keys: Vec<(u32, QuestionTicket)> = watched.map(|(key, _)| key).collect();
         for (node, ticket) in keys {
             self.tell_lost(node, ticket, std::slice::from_ref(proc));
         }
     }
 
-    fn tell_lost(&mut self, node: u32, ticket: GetTicket, procs: &[Proc]) {
-        self.out.push_back(Output::Told {
+    fn tell_lost(&mut self, node: u32, ticket: QuestionTicket, procs: &[Proc]) {
+        self.out.push_back(Output::QuestionAnswered {
             node,
             ticket,
             result: Ok(write_lost(procs)),
@@ -349,7 +354,7 @@ impl Server {
             let reply = call.reply.as_ref();
             reply.is_some_and(|reply| reply.conn == conn)
         });
-        let tickets: Vec<GetTicket> = of_conn.map(|(ticket, _)| *ticket).collect();
+        let tickets: Vec<QuestionTicket> = of_conn.map(|(ticket, _)| *ticket).collect();
         self.withdraw_calls(tickets);
     }
 
@@ -357,9 +362,9 @@ impl Server {
     pub(super) fn forget_coordination_of(&mut self, nspace: &Nspace, job: u32) {
         let calls = self.coordination.calls.iter();
         let of_job = calls.filter(|(_, call)| call.member.job == job);
-        let tickets: Vec<GetTicket> = of_job.map(|(ticket, _)| *ticket).collect();
+        let tickets: Vec<QuestionTicket> = of_job.map(|(ticket, _)| *ticket).collect();
         self.withdraw_calls(tickets);
-        let concerned = |_: &(u32, GetTicket), procs: &mut Vec<Proc>| {
+        let concerned = |_: &(u32, QuestionTicket), procs: &mut Vec<Proc>| {
             procs.iter().any(|proc| proc.nspace == *nspace)
         };
         let watched = self.coordination.watched.extract_if(.., concerned);
@@ -369,7 +374,7 @@ impl Server {
         }
     }
 
-    fn withdraw_calls(&mut self, tickets: Vec<GetTicket>) {
+    fn withdraw_calls(&mut self, tickets: Vec<QuestionTicket>) {
         for ticket in tickets {
             if self.coordination.take_call(ticket).is_some() {
                 self.out.push_back(Output::NoLongerAsked {
@@ -383,7 +388,7 @@ impl Server {
     /// Ends the questions about members of collectives that are over.
     pub(super) fn end_watches(&mut self) {
         let collectives = &self.collectives;
-        let over = |_: &GetTicket, watch: &mut Watch| !collectives.has(watch.collective);
+        let over = |_: &QuestionTicket, watch: &mut Watch| !collectives.has(watch.collective);
         let over = self.coordination.watches.extract_if(.., over);
         for (ticket, watch) in over {
             let node = watch.node;

@@ -21,7 +21,7 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Asker, Conn, GetTicket, Output, ReplyTo, Server,
+    Asker, Conn, Output, QuestionTicket, ReplyTo, Server,
     collective::Caller,
     question::{GetQuestion, Patience, Question},
     stored::View,
@@ -42,9 +42,9 @@ pub const MAX_QUESTION: usize = 4096;
 /// Questions that were sent and not answered.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
-    sent: BTreeMap<GetTicket, Sent>,
+    sent: BTreeMap<QuestionTicket, Sent>,
     /// Questions that gets share, by their encoding.
-    by_text: BTreeMap<Bytes, GetTicket>,
+    by_text: BTreeMap<Bytes, QuestionTicket>,
     /// Number of questions about each process.
     about: BTreeMap<Proc, usize>,
     next: u64,
@@ -61,7 +61,7 @@ struct Sent {
 }
 
 impl Questions {
-    fn remove(&mut self, ticket: GetTicket) -> Option<Sent> {
+    fn remove(&mut self, ticket: QuestionTicket) -> Option<Sent> {
         let sent = self.sent.remove(&ticket)?;
         if self.by_text.get(&sent.text) == Some(&ticket) {
             self.by_text.remove(&sent.text);
@@ -76,8 +76,8 @@ impl Questions {
     }
 
     /// Returns a new ticket.
-    pub(super) const fn ticket(&mut self) -> GetTicket {
-        let ticket = GetTicket(self.next);
+    pub(super) const fn ticket(&mut self) -> QuestionTicket {
+        let ticket = QuestionTicket(self.next);
         self.next += 1;
         ticket
     }
@@ -88,7 +88,7 @@ impl Questions {
     }
 
     /// Returns the questions sent for refresh requests of a connection.
-    fn refreshes_of(&self, conn: Conn) -> Vec<GetTicket> {
+    fn refreshes_of(&self, conn: Conn) -> Vec<QuestionTicket> {
         let asks = |sent: &Sent| sent.refresh.as_ref().is_some_and(|to| to.conn == conn);
         let sent = self.sent.iter().filter(|(_, sent)| asks(sent));
         sent.map(|(ticket, _)| *ticket).collect()
@@ -108,7 +108,7 @@ impl Server {
         target: &Proc,
         key: Option<&Key>,
         qualifiers: &[Info],
-    ) -> Result<GetTicket, Status> {
+    ) -> Result<QuestionTicket, Status> {
         let text = Question::Get(GetQuestion {
             target: target.clone(),
             patience: Patience::Waits,
@@ -131,7 +131,7 @@ impl Server {
         target: Proc,
         text: Bytes,
         refresh: Option<ReplyTo>,
-    ) -> Result<GetTicket, Status> {
+    ) -> Result<QuestionTicket, Status> {
         if text.len() > MAX_QUESTION || !self.questions.has_room(&target) {
             if let Some(reply) = refresh {
                 self.status(reply, Status::OUT_OF_RESOURCE);
@@ -139,7 +139,7 @@ impl Server {
             return Err(Status::OUT_OF_RESOURCE);
         }
         let ticket = self.questions.ticket();
-        self.out.push_back(Output::DirectGet {
+        self.out.push_back(Output::Question {
             ticket,
             node,
             question: text.clone(),
@@ -170,10 +170,10 @@ impl Server {
     }
 
     /// Handles the answer of another node: stores the data, and answers the requests that waited for it.
-    pub(super) fn on_direct_got(
+    pub(super) fn on_question_answered(
         &mut self,
         now: Time,
-        ticket: GetTicket,
+        ticket: QuestionTicket,
         result: Result<&[u8], Status>,
     ) {
         if self.on_coordinated(ticket, result) {
@@ -217,8 +217,8 @@ impl Server {
     }
 
     /// Drops the questions about processes of a job that has ended.
-    pub(super) fn forget_direct_gets(&mut self, nspace: &Nspace) {
-        let over: Vec<GetTicket> = self
+    pub(super) fn forget_questions_about(&mut self, nspace: &Nspace) {
+        let over: Vec<QuestionTicket> = self
             .questions
             .sent
             .iter()
@@ -233,7 +233,7 @@ impl Server {
     }
 
     /// Drops the questions that only a closed connection waited for.
-    pub(super) fn forget_questions_of(&mut self, conn: Conn, of_gets: Vec<GetTicket>) {
+    pub(super) fn forget_questions_of(&mut self, conn: Conn, of_gets: Vec<QuestionTicket>) {
         for ticket in of_gets {
             self.forget_unless_awaited(ticket);
         }
@@ -243,13 +243,13 @@ impl Server {
     }
 
     /// Drops a question if no get waits for it any more.
-    pub(super) fn forget_unless_awaited(&mut self, ticket: GetTicket) {
+    pub(super) fn forget_unless_awaited(&mut self, ticket: QuestionTicket) {
         if !self.gets.awaits(ticket) {
             self.forget_question(ticket);
         }
     }
 
-    fn forget_question(&mut self, ticket: GetTicket) {
+    fn forget_question(&mut self, ticket: QuestionTicket) {
         if let Some(sent) = self.questions.remove(ticket) {
             let node = sent.node;
             self.out.push_back(Output::NoLongerAsked { ticket, node });
@@ -257,7 +257,13 @@ impl Server {
     }
 
     /// Answers a question of another node, or lets it wait.
-    pub(super) fn on_asked(&mut self, now: Time, node: u32, ticket: GetTicket, question: &[u8]) {
+    pub(super) fn on_question(
+        &mut self,
+        now: Time,
+        node: u32,
+        ticket: QuestionTicket,
+        question: &[u8],
+    ) {
         let asker = Asker::Node { node, ticket };
         match Question::decode(question) {
             Ok(Question::Get(question)) => self.get_for_node(now, asker, question),

@@ -95,7 +95,7 @@ const OF_CONTROL: [&CStr; 8] = [
 ];
 
 /// Returns true if a request has a required directive that this server does not understand.
-pub(super) fn is_too_much(request: &Request) -> bool {
+pub(super) fn requires_unknown(request: &Request) -> bool {
     let among = |infos: &[Info], understood: &[&CStr]| {
         let mut infos = infos.iter().filter(|info| is_required(info));
         infos.any(|info| !is_one_of(info, understood))

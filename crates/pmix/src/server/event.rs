@@ -390,7 +390,7 @@ fn push_of(event: &Event, range: Option<Range>) -> Push {
 
 /// Returns the message of a push.
 pub(super) fn packed(push: &Push, format: Format) -> Bytes {
-    let mut writer = Writer::behind(format, frame::start(0));
+    let mut writer = Writer::appending_to(format, frame::start(0));
     push.encode(&mut writer);
     frame::finish(writer.into_bytes(), push.tag()).into()
 }

@@ -4,7 +4,7 @@
 //! ([`Input::Gathered`]), and every server derives the same result from them. How shares are combined, and how a gather
 //! can end without some of them, is in [`super::gathers`].
 //!
-//! If a collective *fails*, its callers on this node get the status. The host gets [`Output::Absent`], or
+//! If a collective *fails*, its callers on this node get the status. The host gets [`Output::NoShare`], or
 //! [`Output::Withdrawn`] if a share or [`Output::Waits`] was sent before.
 //!
 //! | event on this node | before the share was sent | after the share was sent |
@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use super::{
     GatherId, GatherNumber, GatherTicket, Output, Server,
-    collective::{Away, Caller, Id, Stage, Tracker},
+    collective::{Caller, Id, RemotePart, Stage, Tracker},
     member::Member,
     share::{Contribution, FORMAT, Joined, Kind, Need, Share},
     stored::View,
@@ -40,19 +40,19 @@ use crate::{
 };
 
 /// Bytes of committed data that a server puts into its share of one fence. Other nodes fetch further data by gets.
-pub const MAX_BROUGHT: usize = 32 << 20;
+pub const MAX_FENCE_SHARE: usize = 32 << 20;
 /// Upper bound on the bytes of an encoded [`Contribution`] without its data and the name of its job.
 const CONTRIBUTION_HEAD: usize = 32;
 
 impl Server {
     /// Returns the part of a collective that concerns other nodes; `None` if it has no members there.
-    pub(super) fn away(
+    pub(super) fn remote_part(
         &self,
         id: &Id,
         from: &Proc,
         mut others: BTreeSet<u32>,
         need: Need,
-    ) -> Option<Away> {
+    ) -> Option<RemotePart> {
         let (kind, members) = id;
         // Members may have left the group since, and some nodes may not know that yet. Use the original members, so
         // that all nodes form the same id.
@@ -69,7 +69,7 @@ impl Server {
         }
         others.insert(self.jobs.get(&from.nspace)?.node_here()?);
         let named = founders.map_or_else(|| self.procs(members.iter()), <[Proc]>::to_vec);
-        Some(Away {
+        Some(RemotePart {
             id: GatherId::new(kind, need, &named),
             need,
             nodes: others.into_iter().collect(),
@@ -83,7 +83,7 @@ impl Server {
         let name = self.collectives.name_length(number);
         let room = self.collectives.room();
         let Some(room) = room.and_then(|room| room.checked_sub(name)) else {
-            return self.end_all(vec![number], Status::OUT_OF_RESOURCE);
+            return self.fail_all(vec![number], Status::OUT_OF_RESOURCE);
         };
         let Some(share) = self.share(number, room) else {
             return;
@@ -92,13 +92,13 @@ impl Server {
         if share.len() > room {
             share = Share::Failed(Status::OUT_OF_RESOURCE).encode();
         }
-        let Some(away) = self.collectives.send(number, name + share.len()) else {
+        let Some(remote) = self.collectives.send(number, name + share.len()) else {
             return;
         };
         self.out.push_back(Output::Gather {
             ticket: GatherTicket(number),
-            id: away.id.clone(),
-            nodes: away.nodes.clone(),
+            id: remote.id.clone(),
+            nodes: remote.nodes.clone(),
             share,
         });
     }
@@ -128,7 +128,7 @@ impl Server {
                 let added: Vec<Member> = tracker.added.iter().copied().collect();
                 let added = self.procs(&added);
                 Share::Construct {
-                    context: self.groups.context(),
+                    context: self.groups.next_context_id(),
                     added,
                     members: self.joined(arrived),
                 }
@@ -142,7 +142,7 @@ impl Server {
     fn contributions(&self, members: &[Member], room: usize) -> Vec<Contribution> {
         let mut contributions = Vec::new();
         // One byte is the tag of the share.
-        let mut room = room.saturating_sub(1).min(MAX_BROUGHT);
+        let mut room = room.saturating_sub(1).min(MAX_FENCE_SHARE);
         for member in members {
             let Some(proc) = self.proc_of(*member) else {
                 continue;
@@ -173,12 +173,12 @@ impl Server {
 
     /// Reports that a collective has failed on this node, if it has members on other nodes.
     pub(super) fn tell_other_nodes(&mut self, number: u64, tracker: &Tracker, status: Status) {
-        let Some(Away { id, stage, .. }) = &tracker.away else {
+        let Some(RemotePart { id, stage, .. }) = &tracker.remote else {
             return;
         };
         let id = id.clone();
         self.out.push_back(match stage {
-            Stage::Here => Output::Absent { id, status },
+            Stage::Here => Output::NoShare { id, status },
             Stage::Announced | Stage::Sent => Output::Withdrawn {
                 ticket: GatherTicket(number),
                 id,
@@ -198,23 +198,23 @@ impl Server {
         if !self.is_watching {
             return;
         }
-        for (number, away) in self.collectives.announce() {
+        for (number, remote) in self.collectives.announce() {
             self.out.push_back(Output::Waits {
                 ticket: GatherTicket(number),
-                id: away.id.clone(),
-                nodes: away.nodes.clone(),
+                id: remote.id.clone(),
+                nodes: remote.nodes.clone(),
             });
         }
     }
 
     /// Reports collectives that were dropped because all of their callers have disconnected.
-    pub(super) fn say_forgotten(&mut self, forgotten: Vec<(u64, Away)>) {
-        for (number, away) in forgotten {
-            match away.stage {
+    pub(super) fn say_forgotten(&mut self, forgotten: Vec<(u64, RemotePart)>) {
+        for (number, remote) in forgotten {
+            match remote.stage {
                 Stage::Here | Stage::Sent => self.say_members_gone(),
                 Stage::Announced => self.out.push_back(Output::Forgotten {
                     ticket: GatherTicket(number),
-                    id: away.id,
+                    id: remote.id,
                 }),
             }
         }
@@ -259,7 +259,7 @@ impl Server {
         });
         let shares = match decoded {
             Ok(shares) => shares,
-            Err(status) => return self.all(tracker, status),
+            Err(status) => return self.answer_all(tracker, status),
         };
         match tracker.kind() {
             Kind::Fence => self.fence_gathered(now, tracker, shares),
@@ -272,7 +272,7 @@ impl Server {
                 if called {
                     self.done(tracker);
                 } else {
-                    self.all(tracker, Status::UNPACK_FAILURE);
+                    self.answer_all(tracker, Status::UNPACK_FAILURE);
                 }
             }
         }
@@ -297,7 +297,7 @@ impl Server {
                 members: more,
             } = share
             else {
-                return self.all(tracker, Status::UNPACK_FAILURE);
+                return self.answer_all(tracker, Status::UNPACK_FAILURE);
             };
             // Every node uses the context id of the lowest node.
             proposed.get_or_insert(context);
@@ -306,7 +306,7 @@ impl Server {
         }
         if added.is_empty() {
             if planted::is(Bug::ContextOfEachNode) {
-                proposed = Some(self.groups.context());
+                proposed = Some(self.groups.next_context_id());
             }
             let context = proposed.filter(|_| Joined::want_context(&members));
             let named = tracker.named().copied().collect();
@@ -343,7 +343,7 @@ impl Server {
                     from_other_nodes.extend(known);
                 }
                 Share::Called | Share::Failed(_) | Share::Construct { .. } => {
-                    return self.all(tracker, Status::UNPACK_FAILURE);
+                    return self.answer_all(tracker, Status::UNPACK_FAILURE);
                 }
             }
         }
@@ -359,7 +359,7 @@ impl Server {
         } else {
             Status::INVALID_ARG
         };
-        self.all(tracker, status);
+        self.answer_all(tracker, status);
         self.retry_gets_about(now, &told_of);
     }
 
@@ -424,15 +424,17 @@ impl Server {
         }
         match (need, gone, left) {
             (Need::All, true, _) => Coming::Never(Err(Status::LOST_CONNECTION)),
-            (Need::Left, true, false) => Coming::Never(Ok(match kind {
+            (Need::Remaining, true, false) => Coming::Never(Ok(match kind {
                 Kind::Construct(_) => Share::Construct {
-                    context: self.groups.context(),
+                    context: self.groups.next_context_id(),
                     added: Vec::new(),
                     members: Vec::new(),
                 },
                 _ => Share::Called,
             })),
-            (Need::All, false, _) | (Need::Left, _, true) | (Need::Left, false, _) => Coming::Maybe,
+            (Need::All, false, _) | (Need::Remaining, _, true) | (Need::Remaining, false, _) => {
+                Coming::Maybe
+            }
         }
     }
 }

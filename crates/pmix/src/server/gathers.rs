@@ -10,7 +10,7 @@
 //! | waits | created | this node waits too |
 //! | share | created, with the share | share kept; the last one completes the gather, and every node gets all shares |
 //! | declined with a share | no effect | the same as a share, but this node gets no answer |
-//! | absent, declined with a status | no effect | ends: waiting nodes get the status |
+//! | no share, declined with a status | no effect | ends: waiting nodes get the status |
 //! | withdrawn | no effect | ends: the other waiting nodes get the status |
 //! | forgotten | no effect | this node does not wait any more; the other nodes wait on |
 //! | node lost, share missing or not enough | no effect | ends: waiting nodes get LOST_CONNECTION |
@@ -52,7 +52,7 @@ pub struct Gathers {
     open: BTreeMap<GatherId, VecDeque<Gather>>,
     next: u64,
     /// Nodes that have reported that members have gone.
-    thinned: BTreeSet<u32>,
+    with_gone_members: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     /// Notices not yet returned to the host.
     notices: Vec<Notice>,
@@ -158,8 +158,8 @@ impl Gathers {
         std::mem::take(&mut self.notices)
     }
 
-    /// Ends the oldest gather of an id in which a node neither waits nor has a share: [`super::Output::Absent`].
-    pub fn absent(&mut self, node: u32, id: &GatherId, status: Status) -> Vec<Notice> {
+    /// Ends the oldest gather of an id in which a node neither waits nor has a share: [`super::Output::NoShare`].
+    pub fn no_share(&mut self, node: u32, id: &GatherId, status: Status) -> Vec<Notice> {
         if let Some(at) = self.position(id, |gather| gather.is_free(node)) {
             self.end(id, at, None, status);
         }
@@ -206,7 +206,7 @@ impl Gathers {
     /// Records that members on a node have gone, and asks it about the gathers it may hold up:
     /// [`super::Output::MembersGone`].
     pub fn members_gone(&mut self, node: u32) -> Vec<Notice> {
-        if self.thinned.insert(node) {
+        if self.with_gone_members.insert(node) {
             self.notices.push(Notice::Watch { but: node });
         }
         let ids: Vec<GatherId> = self.open.keys().cloned().collect();
@@ -375,7 +375,7 @@ impl Gathers {
 
     /// Asks a node whose members have gone about the oldest gather of an id that lacks its share.
     fn ask(&mut self, id: &GatherId, node: u32) {
-        if !self.thinned.contains(&node) || self.lost.contains(&node) {
+        if !self.with_gone_members.contains(&node) || self.lost.contains(&node) {
             return;
         }
         let queue = self.open.get(id);

@@ -6,7 +6,7 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, GetTicket, MISSING_KEY_DELAY, Output, ReplyTo, Server, is_set,
+    Conn, MISSING_KEY_DELAY, Output, QuestionTicket, ReplyTo, Server, is_set,
     job::Namespace,
     question::{GetQuestion, Patience},
     share::FORMAT,
@@ -33,9 +33,9 @@ pub(super) struct Gets {
     /// Ids of waiting gets by target.
     by_target: BTreeMap<Proc, BTreeSet<u64>>,
     /// Ids of waiting gets by the question to another node whose answer they wait for.
-    by_question: BTreeMap<GetTicket, BTreeSet<u64>>,
+    by_question: BTreeMap<QuestionTicket, BTreeSet<u64>>,
     /// Id of each waiting get of another node, by that node and its ticket.
-    by_node: BTreeMap<(u32, GetTicket), u64>,
+    by_node: BTreeMap<(u32, QuestionTicket), u64>,
     next: u64,
 }
 
@@ -48,7 +48,7 @@ struct Waiting {
     /// Time of the request.
     since: Time,
     /// The question to another node whose answer it waits for; `None` if the target is local.
-    question: Option<GetTicket>,
+    question: Option<QuestionTicket>,
     /// Time at which it is answered without a value, and the status of that answer; `None` without time-out.
     deadline: Option<(Time, Status)>,
 }
@@ -59,7 +59,7 @@ pub(super) enum Asker {
     /// A local process.
     Client { reply: ReplyTo, from: Proc },
     /// Another node, for one or more of its processes.
-    Node { node: u32, ticket: GetTicket },
+    Node { node: u32, ticket: QuestionTicket },
 }
 
 impl Gets {
@@ -116,7 +116,7 @@ impl Gets {
     }
 
     /// Removes the gets of a closed connection. Returns the questions that they waited for.
-    fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<GetTicket> {
+    fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<QuestionTicket> {
         let numbers: Vec<u64> = self
             .waiting
             .iter()
@@ -132,13 +132,13 @@ impl Gets {
     }
 
     /// Returns the gets that wait for the answer to a question.
-    fn of_question(&self, ticket: GetTicket) -> Vec<u64> {
+    fn of_question(&self, ticket: QuestionTicket) -> Vec<u64> {
         let numbers = self.by_question.get(&ticket);
         numbers.into_iter().flatten().copied().collect()
     }
 
     /// Returns true if a get waits for the answer to a question.
-    pub(super) fn awaits(&self, ticket: GetTicket) -> bool {
+    pub(super) fn awaits(&self, ticket: QuestionTicket) -> bool {
         self.by_question.contains_key(&ticket)
     }
 
@@ -448,7 +448,7 @@ impl Server {
     }
 
     /// Drops a question of another node that does not need the answer any more.
-    pub(super) fn on_no_longer_asked(&mut self, node: u32, ticket: GetTicket) {
+    pub(super) fn on_no_longer_asked(&mut self, node: u32, ticket: QuestionTicket) {
         if let Some(number) = self.gets.by_node.get(&(node, ticket)) {
             self.gets.remove(*number, &mut self.timers);
             return;
@@ -476,7 +476,7 @@ impl Server {
     pub(super) fn fail_gets_of_question(
         &mut self,
         now: Time,
-        ticket: GetTicket,
+        ticket: QuestionTicket,
         sent: Time,
         status: Status,
     ) {
@@ -513,11 +513,13 @@ impl Server {
         match (asker, result) {
             (Asker::Client { reply, .. }, Ok(buffers)) => self.got(reply, &buffers),
             (Asker::Client { reply, .. }, Err(status)) => self.status(reply, status),
-            (Asker::Node { node, ticket }, result) => self.out.push_back(Output::Told {
-                node,
-                ticket,
-                result: result.map(|buffers| buffers.into_iter().next().unwrap_or_default()),
-            }),
+            (Asker::Node { node, ticket }, result) => {
+                self.out.push_back(Output::QuestionAnswered {
+                    node,
+                    ticket,
+                    result: result.map(|buffers| buffers.into_iter().next().unwrap_or_default()),
+                })
+            }
         }
     }
 

@@ -142,7 +142,7 @@ impl Groups {
         self.count = left;
     }
 
-    pub(super) fn context(&mut self) -> u64 {
+    pub(super) fn next_context_id(&mut self) -> u64 {
         let context = self.next_context;
         self.next_context = context.saturating_add(self.step);
         context

@@ -96,20 +96,20 @@ pub enum Input<'a> {
         id: GatherId,
         number: GatherNumber,
     },
-    /// A question of another node about a process on this one. Answered once, by [`Output::Told`].
-    AskedFor {
+    /// A question of the server of another node. Answered once, by [`Output::QuestionAnswered`].
+    Question {
         node: u32,
-        ticket: GetTicket,
+        ticket: QuestionTicket,
         question: &'a [u8],
     },
-    /// The other node does not need the answer to [`Input::AskedFor`] any more. The answer may have been sent already.
+    /// The other node does not need the answer to [`Input::Question`] any more. The answer may have been sent already.
     NoLongerAsked {
         node: u32,
-        ticket: GetTicket,
+        ticket: QuestionTicket,
     },
-    /// The only answer to [`Output::DirectGet`].
-    DirectGot {
-        ticket: GetTicket,
+    /// The only answer to [`Output::Question`].
+    QuestionAnswered {
+        ticket: QuestionTicket,
         result: Result<&'a [u8], Status>,
     },
     /// Releases processes of a job that wait for a debugger. Those that have not yet reached their stop will run
@@ -184,7 +184,7 @@ pub enum Output {
         share: Bytes,
     },
     /// Members on this node will not call: the oldest gather with this id that lacks this node fails.
-    Absent {
+    NoShare {
         id: GatherId,
         status: Status,
     },
@@ -217,21 +217,22 @@ pub enum Output {
         number: GatherNumber,
         result: Result<Bytes, Status>,
     },
-    /// A question to another node about a process there. To be answered once by [`Input::DirectGot`].
-    DirectGet {
-        ticket: GetTicket,
+    /// A question to the server of another node: a packed [`super::Question`]. To be answered once by
+    /// [`Input::QuestionAnswered`].
+    Question {
+        ticket: QuestionTicket,
         node: u32,
         question: Bytes,
     },
-    /// No process on this node needs the answer to [`Output::DirectGet`] any more. Needs no answer.
+    /// No process on this node needs the answer to [`Output::Question`] any more. Needs no answer.
     NoLongerAsked {
-        ticket: GetTicket,
+        ticket: QuestionTicket,
         node: u32,
     },
-    /// The answer to [`Input::AskedFor`].
-    Told {
+    /// The answer to [`Input::Question`].
+    QuestionAnswered {
         node: u32,
-        ticket: GetTicket,
+        ticket: QuestionTicket,
         result: Result<Bytes, Status>,
     },
     /// The channels of a job whose output the host must pass on from now on, as [`Input::Output`]. Replaces the
@@ -311,6 +312,6 @@ pub struct GatherTicket(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatherNumber(pub u64);
 
-/// Identifies an [`Output::DirectGet`] of a server.
+/// Identifies an [`Output::Question`] of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GetTicket(pub u64);
+pub struct QuestionTicket(pub u64);

@@ -44,7 +44,7 @@ enum Presence {
 
 /// The phase that a process was in when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stood {
+pub(super) enum EndPhase {
     /// Before PMIx_Init, or after PMIx_Finalize.
     Outside,
     /// Between PMIx_Init and PMIx_Finalize.
@@ -54,19 +54,19 @@ pub(super) enum Stood {
 }
 
 /// Returns how the end of a process is reported: the status code of its event, and its state in the process table.
-pub(super) const fn called(stood: Stood, status: ExitStatus) -> (Status, ProcState) {
-    match (stood, status) {
-        (Stood::Aborting, _) => (Status::PROC_REQUESTED_ABORT, ProcState::CALLED_ABORT),
+pub(super) const fn end_codes(phase: EndPhase, status: ExitStatus) -> (Status, ProcState) {
+    match (phase, status) {
+        (EndPhase::Aborting, _) => (Status::PROC_REQUESTED_ABORT, ProcState::CALLED_ABORT),
         (_, ExitStatus::Signaled { .. }) => {
             (Status::PROC_ABORTED_BY_SIG, ProcState::ABORTED_BY_SIG)
         }
-        (Stood::Inside, ExitStatus::Exited(_)) => {
+        (EndPhase::Inside, ExitStatus::Exited(_)) => {
             (Status::PROC_TERM_WO_SYNC, ProcState::TERM_WO_SYNC)
         }
-        (Stood::Outside, ExitStatus::Exited(0)) => {
+        (EndPhase::Outside, ExitStatus::Exited(0)) => {
             (Status::EVENT_PROC_TERMINATED, ProcState::TERMINATED)
         }
-        (Stood::Outside, ExitStatus::Exited(_)) => {
+        (EndPhase::Outside, ExitStatus::Exited(_)) => {
             (Status::EXIT_NONZERO_TERM, ProcState::TERMINATED)
         }
     }
@@ -246,17 +246,17 @@ impl Namespace {
     }
 
     /// Records the end of a process and returns its phase; `None` if it is not local or had ended before.
-    pub(super) fn ended(&mut self, rank: PmixRank, status: ExitStatus) -> Option<Stood> {
+    pub(super) fn ended(&mut self, rank: PmixRank, status: ExitStatus) -> Option<EndPhase> {
         let local = self.local.get_mut(&rank.0)?;
-        let stood = match local.presence {
+        let phase = match local.presence {
             Presence::Ended(_) => return None,
-            _ if local.is_aborting => Stood::Aborting,
-            Presence::Connected | Presence::Lost => Stood::Inside,
-            Presence::Expected | Presence::Finalized => Stood::Outside,
+            _ if local.is_aborting => EndPhase::Aborting,
+            Presence::Connected | Presence::Lost => EndPhase::Inside,
+            Presence::Expected | Presence::Finalized => EndPhase::Outside,
         };
-        let (_, state) = called(stood, status);
+        let (_, state) = end_codes(phase, status);
         local.presence = Presence::Ended(state);
-        Some(stood)
+        Some(phase)
     }
 
     pub(super) fn connected(&mut self, rank: PmixRank) {
@@ -377,7 +377,7 @@ impl Server {
         let concerns_others = job.local_ranks().next().is_some() && self.has_neighbors();
         self.collectives_without(number);
         self.forget_coordination_of(nspace, number);
-        self.forget_direct_gets(nspace);
+        self.forget_questions_about(nspace);
         self.jobs.remove(nspace);
         self.names.remove(&number);
         self.retry_gets(now, nspace);

@@ -109,7 +109,7 @@ impl Peer {
         }
         let mut start = frame::start(0);
         start.reserve(room + BESIDE);
-        let mut writer = Writer::behind(format, start);
+        let mut writer = Writer::appending_to(format, start);
         write(&mut writer);
         Some(frame::finish(writer.into_bytes(), Tag::Request(tag)).into())
     }

@@ -170,7 +170,7 @@ impl Constructed {
         let context = match context[..] {
             [] => None,
             [Size(context)] => Some(context),
-            _ => return Err(Error::malformed(Malformed::NotOne)),
+            _ => return Err(Error::malformed(Malformed::WrongCount)),
         };
         Ok(Self {
             tickets: tickets.into_iter().map(|Size(ticket)| ticket).collect(),

@@ -19,7 +19,7 @@ impl Server {
     /// Carries out one request of a connection.
     #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     pub(super) fn on_request(&mut self, now: Time, reply: ReplyTo, from: &Proc, request: Request) {
-        if directive::is_too_much(&request) {
+        if directive::requires_unknown(&request) {
             return self.status(reply, Status::NOT_SUPPORTED);
         }
         match request {

@@ -37,7 +37,7 @@ pub struct GatherId(pub Bytes);
 pub(super) enum Need {
     All,
     /// Only the members that are not lost.
-    Left,
+    Remaining,
 }
 
 const FENCE: u8 = 0;
@@ -56,7 +56,7 @@ impl GatherId {
             (Kind::Connect, _) => (CONNECT, None),
             (Kind::Disconnect, _) => (DISCONNECT, None),
             (Kind::Construct(group), Need::All) => (CONSTRUCT, Some(group)),
-            (Kind::Construct(group), Need::Left) => (CONSTRUCT_OPTIONAL, Some(group)),
+            (Kind::Construct(group), Need::Remaining) => (CONSTRUCT_OPTIONAL, Some(group)),
             (Kind::Destruct(group), _) => (DESTRUCT, Some(group)),
         };
         writer.item(&number);
@@ -95,8 +95,8 @@ impl GatherId {
             CONNECT => (Kind::Connect, Need::All),
             DISCONNECT => (Kind::Disconnect, Need::All),
             CONSTRUCT => (Kind::Construct(reader.item()?), Need::All),
-            CONSTRUCT_OPTIONAL => (Kind::Construct(reader.item()?), Need::Left),
-            DESTRUCT => (Kind::Destruct(reader.item()?), Need::Left),
+            CONSTRUCT_OPTIONAL => (Kind::Construct(reader.item()?), Need::Remaining),
+            DESTRUCT => (Kind::Destruct(reader.item()?), Need::Remaining),
             _ => return Err(Error::malformed(Malformed::NumberTooLarge)),
         };
         let mut members = Vec::new();
@@ -242,7 +242,7 @@ pub(super) fn end(reader: &Reader<'_>) -> Result<(), Error> {
     if reader.is_empty() {
         Ok(())
     } else {
-        Err(Error::malformed(Malformed::NotOne))
+        Err(Error::malformed(Malformed::WrongCount))
     }
 }
 
@@ -290,8 +290,8 @@ mod tests {
             Just((Kind::Connect, Need::All)),
             Just((Kind::Disconnect, Need::All)),
             name().prop_map(|name| (Kind::Construct(name), Need::All)),
-            name().prop_map(|name| (Kind::Construct(name), Need::Left)),
-            name().prop_map(|name| (Kind::Destruct(name), Need::Left)),
+            name().prop_map(|name| (Kind::Construct(name), Need::Remaining)),
+            name().prop_map(|name| (Kind::Destruct(name), Need::Remaining)),
         ]
     }
 

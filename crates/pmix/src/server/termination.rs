@@ -2,7 +2,7 @@
 
 use base::ExitStatus;
 
-use super::{Event, Server, event::From, info, job::called};
+use super::{Event, Server, event::From, info, job::end_codes};
 use crate::{
     keys,
     value::{Nspace, Proc, Range, Status, Value},
@@ -13,7 +13,7 @@ impl Server {
         let Some(job) = self.jobs.get_mut(&proc.nspace) else {
             return;
         };
-        let Some(stood) = job.ended(proc.rank, status) else {
+        let Some(phase) = job.ended(proc.rank, status) else {
             return;
         };
         let quiet = job.is_ending;
@@ -22,7 +22,7 @@ impl Server {
         self.on_gone(proc);
         self.fail_gets_of_dead(proc);
         if !quiet {
-            let (code, _) = called(stood, status);
+            let (code, _) = end_codes(phase, status);
             self.tell_termination(proc, code, status);
             self.tell_groups_of_failure(proc);
         }

@@ -145,7 +145,7 @@ impl<M: Machine> Host<M> {
 
 /// Encodes a message of the server.
 pub(crate) fn message(format: Format, tag: Tag, payload: impl FnOnce(&mut Writer)) -> Vec<u8> {
-    let mut writer = Writer::behind(format, frame::start(0));
+    let mut writer = Writer::appending_to(format, frame::start(0));
     payload(&mut writer);
     frame::finish(writer.into_bytes(), tag)
 }

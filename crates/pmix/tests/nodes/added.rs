@@ -9,7 +9,7 @@ use pmix::{
 };
 
 use crate::{
-    cluster::{Cluster, Rank},
+    cluster::{Cluster, RankConn},
     groups::{construct, destruct},
     world::{KILLED, all, flag, info, nspace, proc, seconds},
 };
@@ -50,7 +50,7 @@ fn orders(numbers: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// Sends the requests in an order. Returns the answers in the order of the requests.
-fn answers(cluster: &mut Cluster, calls: &[(Rank, Request)], order: &[usize]) -> Vec<Answer> {
+fn answers(cluster: &mut Cluster, calls: &[(RankConn, Request)], order: &[usize]) -> Vec<Answer> {
     let mut tags = vec![0; calls.len()];
     for at in order {
         let (rank, request) = &calls[*at];
@@ -161,7 +161,7 @@ pub(crate) fn all_get_the_same_group() {
         for (requests, _) in ways() {
             for order in orders(&[0, 1, 2, 3]) {
                 let (mut cluster, ranks) = Cluster::of(3, &places);
-                let calls: Vec<(Rank, Request)> =
+                let calls: Vec<(RankConn, Request)> =
                     ranks.iter().copied().zip(requests.clone()).collect();
                 let got = answers(&mut cluster, &calls, &order);
                 let got: Vec<GroupAnswer> = got.into_iter().map(group).collect();
@@ -179,7 +179,7 @@ pub(crate) fn all_get_the_same_group() {
                 assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
                 let told = cluster.together(&ranks, &destruct());
                 assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
-                cluster.leave_nothing(&["a"]);
+                cluster.assert_no_state_left(&["a"]);
             }
         }
     }
@@ -201,7 +201,7 @@ pub(crate) fn a_rank_ends_instead_of_calling() {
                         kill(&mut cluster);
                     }
                     let callers = (0..4).filter(|rank| *rank != victim as usize);
-                    let tags: Vec<(Rank, u32)> = callers
+                    let tags: Vec<(RankConn, u32)> = callers
                         .map(|rank| (ranks[rank], cluster.send(ranks[rank], &requests[rank])))
                         .collect();
                     if !early {
@@ -220,7 +220,7 @@ pub(crate) fn a_rank_ends_instead_of_calling() {
                         named.contains(&victim),
                         "{places:?}, {victim}, {early}"
                     );
-                    cluster.leave_nothing(&["a"]);
+                    cluster.assert_no_state_left(&["a"]);
                 }
             }
         }
@@ -242,7 +242,7 @@ fn a_caller_ends() {
             cluster.status(ranks[0], tags[0]),
             Some(Status::LOST_CONNECTION)
         );
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -262,7 +262,7 @@ fn an_optional_group_is_made_without_the_lost() {
             let answer = group(cluster.answer(ranks[rank], tag).unwrap());
             assert_eq!(answer.members, names(&[0, 1, 2]), "{places:?}");
         }
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -277,7 +277,7 @@ fn a_time_out_ends_it_for_all() {
         cluster.pass(Duration::from_secs(5));
         assert_eq!(cluster.status(ranks[0], first), Some(Status::TIMEOUT));
         assert_eq!(cluster.status(ranks[1], second), Some(Status::TIMEOUT));
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -294,9 +294,9 @@ fn a_node_is_lost() {
             let told = cluster.status(ranks[rank], tag);
             assert_eq!(told, Some(Status::LOST_CONNECTION), "{lost}");
         }
-        let told = cluster.told(ranks[0], &construct(&[proc("a", 0)], Vec::new()));
+        let told = cluster.status_of(ranks[0], &construct(&[proc("a", 0)], Vec::new()));
         assert_eq!(told, Status::SUCCESS);
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -311,9 +311,9 @@ fn a_call_is_withdrawn() {
     let leader = construct(&names(&[0]), vec![adds(&[1])]);
     let first = cluster.send(ranks[0], &leader);
     assert_eq!(cluster.status(ranks[0], first), None);
-    assert_eq!(cluster.told(again, &follows()), Status::SUCCESS);
+    assert_eq!(cluster.status_of(again, &follows()), Status::SUCCESS);
     assert_eq!(cluster.status(ranks[0], first), Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Two groups of one name are made one after the other, and their calls do not mix.
@@ -335,5 +335,5 @@ fn the_next_group_of_the_name() {
     // A group without added members needs no coordinator.
     let told = cluster.together(&ranks, &construct(&[all("a")], Vec::new()));
     assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }

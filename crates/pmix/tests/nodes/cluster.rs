@@ -14,8 +14,8 @@ use bytes::Bytes;
 use pmix::{
     message::{Answer, Request},
     server::{
-        AppFacts, Conn, Elsewhere, Event, GatherId, GatherNumber, GatherTicket, Gathers, GetTicket,
-        Input, Job, NodeFacts, Notice, Output, RankFacts,
+        AppFacts, Conn, Elsewhere, Event, GatherId, GatherNumber, GatherTicket, Gathers, Input,
+        Job, NodeFacts, Notice, Output, QuestionTicket, RankFacts,
     },
     value::{Info, Nspace, Status, Value},
 };
@@ -28,9 +28,9 @@ pub(crate) enum ToNode {
     Gathered(GatherTicket, Result<Vec<(u32, Bytes)>, Status>),
     Watch,
     Awaited(GatherId, GatherNumber),
-    AskedFor(u32, GetTicket, Bytes),
-    NoLongerAsked(u32, GetTicket),
-    DirectGot(GetTicket, Result<Bytes, Status>),
+    Question(u32, QuestionTicket, Bytes),
+    NoLongerAsked(u32, QuestionTicket),
+    QuestionAnswered(QuestionTicket, Result<Bytes, Status>),
     Event(Box<Event>),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Cluster {
     pub(crate) inboxes: Vec<VecDeque<ToNode>>,
     lost: Vec<bool>,
     /// Questions without an answer: the asking node, its ticket and the node that is asked.
-    questions: BTreeSet<(u32, GetTicket, u32)>,
+    questions: BTreeSet<(u32, QuestionTicket, u32)>,
     /// Number of messages that nodes have sent to the controller.
     pub(crate) said: usize,
 }
@@ -104,13 +104,13 @@ impl Cluster {
     }
 
     /// Creates a cluster with a job `a` whose ranks are all connected. Returns each rank's node and connection.
-    pub(crate) fn of(nodes: u32, ranks: &[u32]) -> (Self, Vec<Rank>) {
+    pub(crate) fn of(nodes: u32, ranks: &[u32]) -> (Self, Vec<RankConn>) {
         let mut cluster = Self::new(nodes, &[("a", ranks)]);
         let conns = cluster.connect_all("a", ranks);
         (cluster, conns)
     }
 
-    pub(crate) fn connect_all(&mut self, name: &str, ranks: &[u32]) -> Vec<Rank> {
+    pub(crate) fn connect_all(&mut self, name: &str, ranks: &[u32]) -> Vec<RankConn> {
         let ranks = (0..).zip(ranks);
         ranks
             .map(|(rank, node)| {
@@ -123,45 +123,49 @@ impl Cluster {
     }
 
     /// Sends a request without delivering any messages between nodes.
-    pub(crate) fn send_only(&mut self, (node, conn): Rank, request: &Request) -> u32 {
+    pub(crate) fn send_only(&mut self, (node, conn): RankConn, request: &Request) -> u32 {
         self.nodes[node].send(conn, request)
     }
 
     /// Sends a request and delivers all messages that follow from it.
-    pub(crate) fn send(&mut self, rank: Rank, request: &Request) -> u32 {
+    pub(crate) fn send(&mut self, rank: RankConn, request: &Request) -> u32 {
         let tag = self.send_only(rank, request);
         self.settle();
         tag
     }
 
-    pub(crate) fn answer(&mut self, (node, conn): Rank, tag: u32) -> Option<Answer> {
+    pub(crate) fn answer(&mut self, (node, conn): RankConn, tag: u32) -> Option<Answer> {
         self.nodes[node].answer(conn, tag)
     }
 
-    pub(crate) fn status(&mut self, (node, conn): Rank, tag: u32) -> Option<Status> {
+    pub(crate) fn status(&mut self, (node, conn): RankConn, tag: u32) -> Option<Status> {
         self.nodes[node].status(conn, tag)
     }
 
     /// Sends a request that must be answered once all messages are delivered.
-    pub(crate) fn ask(&mut self, rank: Rank, request: &Request) -> Answer {
+    pub(crate) fn ask(&mut self, rank: RankConn, request: &Request) -> Answer {
         let tag = self.send(rank, request);
         let answer = self.answer(rank, tag);
         answer.unwrap_or_else(|| panic!("{request:?} is not answered"))
     }
 
-    pub(crate) fn told(&mut self, rank: Rank, request: &Request) -> Status {
+    pub(crate) fn status_of(&mut self, rank: RankConn, request: &Request) -> Status {
         self.ask(rank, request).status()
     }
 
     /// Sends the same request from all ranks and returns the status each has got; `None` without an answer.
-    pub(crate) fn together(&mut self, ranks: &[Rank], request: &Request) -> Vec<Option<Status>> {
+    pub(crate) fn together(
+        &mut self,
+        ranks: &[RankConn],
+        request: &Request,
+    ) -> Vec<Option<Status>> {
         let tags: Vec<u32> = ranks.iter().map(|rank| self.send(*rank, request)).collect();
         let both = ranks.iter().zip(tags);
         both.map(|(rank, tag)| self.status(*rank, tag)).collect()
     }
 
     /// Gets a number that another rank has put.
-    pub(crate) fn value(&mut self, rank: Rank, of: u32, key: &str) -> Result<u32, Status> {
+    pub(crate) fn value(&mut self, rank: RankConn, of: u32, key: &str) -> Result<u32, Status> {
         let of = proc("a", of);
         let answer = self.ask(rank, &crate::world::get(&of, key, Vec::new()));
         if answer.status() != Status::SUCCESS {
@@ -174,7 +178,7 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn put(&mut self, (node, conn): Rank, values: &[(&str, u32)]) {
+    pub(crate) fn put(&mut self, (node, conn): RankConn, values: &[(&str, u32)]) {
         self.nodes[node].put(conn, values);
     }
 
@@ -200,7 +204,7 @@ impl Cluster {
             }
             Output::Waits { ticket, id, nodes } => self.gathers.waits(from, ticket, &id, &nodes),
             Output::Forgotten { ticket, id } => self.gathers.forgotten(from, ticket, &id),
-            Output::Absent { id, status } => self.gathers.absent(from, &id, status),
+            Output::NoShare { id, status } => self.gathers.no_share(from, &id, status),
             Output::Withdrawn { ticket, id, status } => {
                 self.gathers.withdrawn(from, ticket, &id, status)
             }
@@ -208,17 +212,17 @@ impl Cluster {
             Output::Declined { id, number, result } => {
                 self.gathers.declined(from, &id, number, result)
             }
-            Output::DirectGet {
+            Output::Question {
                 ticket,
                 node,
                 question,
             } => {
                 if self.lost[node as usize] {
-                    let got = ToNode::DirectGot(ticket, Err(Status::LOST_CONNECTION));
+                    let got = ToNode::QuestionAnswered(ticket, Err(Status::LOST_CONNECTION));
                     self.say(from, got);
                 } else {
                     self.questions.insert((from, ticket, node));
-                    self.say(node, ToNode::AskedFor(from, ticket, question));
+                    self.say(node, ToNode::Question(from, ticket, question));
                 }
                 Vec::new()
             }
@@ -228,13 +232,13 @@ impl Cluster {
                 }
                 Vec::new()
             }
-            Output::Told {
+            Output::QuestionAnswered {
                 node,
                 ticket,
                 result,
             } => {
                 if self.questions.remove(&(node, ticket, from)) {
-                    self.say(node, ToNode::DirectGot(ticket, result));
+                    self.say(node, ToNode::QuestionAnswered(ticket, result));
                 }
                 Vec::new()
             }
@@ -304,7 +308,7 @@ impl Cluster {
             }),
             ToNode::Watch => world.handle(Input::Watch),
             ToNode::Awaited(id, number) => world.handle(Input::Awaited { id, number }),
-            ToNode::AskedFor(node, ticket, question) => world.handle(Input::AskedFor {
+            ToNode::Question(node, ticket, question) => world.handle(Input::Question {
                 node,
                 ticket,
                 question: &question,
@@ -312,7 +316,7 @@ impl Cluster {
             ToNode::NoLongerAsked(node, ticket) => {
                 world.handle(Input::NoLongerAsked { node, ticket });
             }
-            ToNode::DirectGot(ticket, result) => world.handle(Input::DirectGot {
+            ToNode::QuestionAnswered(ticket, result) => world.handle(Input::QuestionAnswered {
                 ticket,
                 result: result.as_deref().map_err(|status| *status),
             }),
@@ -352,7 +356,7 @@ impl Cluster {
     }
 
     /// Ends a process and its connection.
-    pub(crate) fn end(&mut self, rank: Rank, name: &str, number: u32, status: ExitStatus) {
+    pub(crate) fn end(&mut self, rank: RankConn, name: &str, number: u32, status: ExitStatus) {
         let (node, conn) = rank;
         if self.nodes[node].is_open(conn) {
             self.nodes[node].close(conn);
@@ -369,7 +373,7 @@ impl Cluster {
         let questions = std::mem::take(&mut self.questions);
         for (asker, ticket, asked) in questions {
             if asked == number {
-                let got = ToNode::DirectGot(ticket, Err(Status::LOST_CONNECTION));
+                let got = ToNode::QuestionAnswered(ticket, Err(Status::LOST_CONNECTION));
                 self.say(asker, got);
             } else if asker == number {
                 self.say(asked, ToNode::NoLongerAsked(asker, ticket));
@@ -383,7 +387,7 @@ impl Cluster {
     }
 
     /// Ends all jobs and connections, and checks that no state remains.
-    pub(crate) fn leave_nothing(mut self, jobs: &[&str]) {
+    pub(crate) fn assert_no_state_left(mut self, jobs: &[&str]) {
         for name in jobs {
             for node in &mut self.nodes {
                 node.handle(Input::Deregister(Nspace::from_text(name).unwrap()));
@@ -395,13 +399,13 @@ impl Cluster {
         assert!(self.questions.is_empty(), "{:?}", self.questions);
         for mut node in self.nodes {
             node.away.clear();
-            node.leave_nothing();
+            node.assert_no_state_left();
         }
     }
 }
 
 /// The node of a rank, and its connection there.
-pub(crate) type Rank = (usize, Conn);
+pub(crate) type RankConn = (usize, Conn);
 
 pub(crate) fn with(request: &Request, more: Info) -> Request {
     let mut request = request.clone();

@@ -6,7 +6,7 @@ use pmix::{keys, message::Request, server::Input, value::Status};
 use proptest::prelude::*;
 
 use crate::{
-    cluster::{Cluster, Rank, with},
+    cluster::{Cluster, RankConn, with},
     world::{KILLED, all, fence, flag, get, nspace, proc, seconds},
 };
 
@@ -30,10 +30,10 @@ fn a_share_and_a_time_out_cross() {
         let expected = share_first.then_some(Status::SUCCESS);
         assert_eq!(told, expected);
         if told.is_none() {
-            assert_eq!(cluster.told(ranks[0], &request), Status::SUCCESS);
+            assert_eq!(cluster.status_of(ranks[0], &request), Status::SUCCESS);
             assert_eq!(cluster.status(ranks[1], last), Some(Status::SUCCESS));
         }
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -52,7 +52,7 @@ fn a_share_and_a_loss_cross() {
         cluster.settle();
         let told = cluster.status(ranks[0], waits);
         assert_eq!(told, Some(Status::LOST_CONNECTION));
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -172,11 +172,11 @@ proptest! {
             node.handle(Input::Deregister(nspace("a")));
         }
         cluster.settle();
-        cluster.leave_nothing(&[]);
+        cluster.assert_no_state_left(&[]);
     }
 }
 
-fn kill(cluster: &mut Cluster, (node, conn): Rank, rank: usize) {
+fn kill(cluster: &mut Cluster, (node, conn): RankConn, rank: usize) {
     cluster.nodes[node].close(conn);
     let number = u32::try_from(rank).unwrap();
     cluster.nodes[node].end("a", number, KILLED);

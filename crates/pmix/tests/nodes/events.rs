@@ -8,7 +8,7 @@ use pmix::{
 };
 
 use crate::{
-    cluster::{Cluster, Rank},
+    cluster::{Cluster, RankConn},
     world::{KILLED, all, info, proc},
 };
 
@@ -69,7 +69,7 @@ fn ranges() {
     for (range, infos, expected, messages) in cases {
         let jobs: [(&str, &[u32]); 2] = [("a", &[0, 0, 1]), ("b", &[1, 2])];
         let mut cluster = Cluster::new(3, &jobs);
-        let ranks: Vec<Rank> = [
+        let ranks: Vec<RankConn> = [
             cluster.connect_all("a", &[0, 0, 1]),
             cluster.connect_all("b", &[1, 2]),
         ]
@@ -77,7 +77,7 @@ fn ranges() {
         for (node, conn) in &ranks {
             cluster.nodes[*node].register(*conn, &[CODE]);
         }
-        let told = cluster.told(ranks[0], &notify(range, infos));
+        let told = cluster.status_of(ranks[0], &notify(range, infos));
         assert_eq!(told, Status::SUCCESS);
         for ((node, conn), expected) in ranks.iter().zip(expected) {
             let heard = cluster.nodes[*node].codes(*conn);
@@ -86,7 +86,7 @@ fn ranges() {
         }
         // The event is sent to the controller at most once, and no other node sends it on.
         assert_eq!(cluster.said, messages, "{range:?}");
-        cluster.leave_nothing(&["a", "b"]);
+        cluster.assert_no_state_left(&["a", "b"]);
     }
 }
 
@@ -94,11 +94,11 @@ fn ranges() {
 #[test]
 fn an_event_is_kept_on_every_node() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
-    cluster.told(ranks[0], &notify(Range::NAMESPACE, Vec::new()));
+    cluster.status_of(ranks[0], &notify(Range::NAMESPACE, Vec::new()));
     let (node, conn) = ranks[1];
     cluster.nodes[node].register(conn, &[CODE]);
     assert_eq!(cluster.nodes[node].codes(conn), [CODE]);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A node does not send an event from its host back to the host.
@@ -117,7 +117,7 @@ pub(crate) fn no_echo() {
     cluster.settle();
     assert_eq!(cluster.said, 0);
     assert_eq!(cluster.nodes[node].codes(conn), [CODE]);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The end of a process is reported on the nodes of its job, of its spawner's job, and of connected jobs.
@@ -150,6 +150,6 @@ fn ends() {
             .collect();
         assert!(heard[0].contains(&Status::PROC_ABORTED_BY_SIG));
         assert_eq!(heard[1].contains(&Status::PROC_TERM_WO_SYNC), connected);
-        cluster.leave_nothing(&["a", "b"]);
+        cluster.assert_no_state_left(&["a", "b"]);
     }
 }

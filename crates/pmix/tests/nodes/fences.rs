@@ -76,7 +76,7 @@ pub(crate) fn all_come() {
                 assert_eq!(cluster.answer(*rank, *tag), None, "{kind}");
             }
             assert_eq!(
-                cluster.told(*final_one, &request),
+                cluster.status_of(*final_one, &request),
                 Status::SUCCESS,
                 "{kind}"
             );
@@ -85,7 +85,7 @@ pub(crate) fn all_come() {
             }
         }
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A fence of ranks on one node sends nothing to other nodes.
@@ -102,7 +102,7 @@ fn what_is_on_one_node_does_not_leave_it() {
     };
     cluster.together(&ranks[..2], &fence(&[peers]));
     assert_eq!(cluster.said, 0);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 #[test]
@@ -116,14 +116,17 @@ fn who_is_meant_must_be_the_same_everywhere() {
     let relative = cluster.send(ranks[0], &fence(&[peers.clone(), proc("a", 2)]));
     let named = fence(&[proc("a", 0), proc("a", 1), proc("a", 2)]);
     let second = cluster.send(ranks[1], &named);
-    assert_eq!(cluster.told(ranks[2], &named), Status::SUCCESS);
+    assert_eq!(cluster.status_of(ranks[2], &named), Status::SUCCESS);
     for (rank, tag) in [(ranks[0], relative), (ranks[1], second)] {
         assert_eq!(cluster.status(rank, tag), Some(Status::SUCCESS));
     }
-    assert_eq!(cluster.told(ranks[2], &fence(&[peers])), Status::SUCCESS);
+    assert_eq!(
+        cluster.status_of(ranks[2], &fence(&[peers])),
+        Status::SUCCESS
+    );
     let beyond = fence(&[proc("a", 0), proc("a", 3)]);
-    assert_eq!(cluster.told(ranks[0], &beyond), Status::BAD_PARAM);
-    cluster.leave_nothing(&["a"]);
+    assert_eq!(cluster.status_of(ranks[0], &beyond), Status::BAD_PARAM);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// After the fence every node has the values that each rank put, without asking for them.
@@ -142,7 +145,7 @@ fn data_goes_both_ways() {
         }
     }
     assert_eq!(cluster.said, said, "somebody asked another node");
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Local data stays on the node, and remote data is hidden from ranks on the same node.
@@ -157,7 +160,10 @@ pub(crate) fn scopes() {
         (Scope::GLOBAL, "global"),
     ] {
         let request = commit(format, scope, &[(key, 7)]);
-        assert_eq!(cluster.nodes[node].told(conn, &request), Status::SUCCESS);
+        assert_eq!(
+            cluster.nodes[node].status_of(conn, &request),
+            Status::SUCCESS
+        );
     }
     cluster.together(&ranks, &collecting(&[all("a")]));
     let cases = [
@@ -181,7 +187,7 @@ pub(crate) fn scopes() {
             }
         }
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Later data replaces earlier data.
@@ -193,14 +199,14 @@ fn data_of_the_second_fence() {
         cluster.together(&ranks, &collecting(&[all("a")]));
         assert_eq!(cluster.value(ranks[1], 0, "key"), Ok(round));
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 #[test]
 fn some_want_data_and_others_do_not() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
     let tag = cluster.send(ranks[0], &collecting(&[all("a")]));
-    let last = cluster.told(ranks[1], &fence(&[all("a")]));
+    let last = cluster.status_of(ranks[1], &fence(&[all("a")]));
     assert_eq!(last, Status::INVALID_ARG);
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::INVALID_ARG));
     // It is enough if the ranks of one node disagree.
@@ -213,7 +219,7 @@ fn some_want_data_and_others_do_not() {
     for (rank, tag) in ranks.iter().zip(tags) {
         assert_eq!(cluster.status(*rank, tag), Some(Status::INVALID_ARG));
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A rank may call the next fence before others have called the first.
@@ -225,12 +231,12 @@ fn two_fences_over_the_same_members() {
         cluster.send(ranks[0], &request),
         cluster.send(ranks[0], &request),
     ];
-    assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+    assert_eq!(cluster.status_of(ranks[1], &request), Status::SUCCESS);
     assert_eq!(cluster.status(ranks[0], early[0]), Some(Status::SUCCESS));
     assert_eq!(cluster.answer(ranks[0], early[1]), None);
-    assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+    assert_eq!(cluster.status_of(ranks[1], &request), Status::SUCCESS);
     assert_eq!(cluster.status(ranks[0], early[1]), Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A rank on another node is lost without having called, in several ways, before and after others have called.
@@ -268,7 +274,7 @@ pub(crate) fn a_member_that_has_not_called_is_lost() {
                     _ => Status::LOST_CONNECTION,
                 };
                 for rank in [0, 1].iter().filter(|rank| !early.contains(rank)) {
-                    let told = cluster.told(conns[*rank], &request);
+                    let told = cluster.status_of(conns[*rank], &request);
                     assert_eq!(told, expected, "{kind}, {how}, {ranks:?}, {early:?}");
                 }
                 for (rank, tag) in waits {
@@ -279,7 +285,7 @@ pub(crate) fn a_member_that_has_not_called_is_lost() {
                 let living = [proc("a", 0), proc("a", 1)];
                 let told = cluster.together(&conns[..2], &fence(&living));
                 assert_eq!(told[1], Some(Status::SUCCESS), "{kind}, {how}");
-                cluster.leave_nothing(&["a"]);
+                cluster.assert_no_state_left(&["a"]);
             }
         }
     }
@@ -300,7 +306,7 @@ fn a_member_that_waits_is_lost() {
         };
         assert_eq!(cluster.status(ranks[0], waits), Some(expected), "{kind}");
         assert_eq!(cluster.status(ranks[2], last), Some(expected), "{kind}");
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -320,7 +326,7 @@ fn the_second_fence_has_a_dead_member() {
         cluster.status(ranks[0], tags[1]),
         Some(Status::LOST_CONNECTION)
     );
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A time-out answers the ranks that wait with the one that timed out, and the next fence is a new one.
@@ -354,7 +360,7 @@ fn timeouts() {
                 let told = cluster.together(&conns, &fence(&[all("a")]));
                 assert_eq!(told.last(), Some(&Some(Status::SUCCESS)), "{kind}");
             }
-            cluster.leave_nothing(&["a"]);
+            cluster.assert_no_state_left(&["a"]);
         }
     }
 }
@@ -376,11 +382,11 @@ fn a_node_is_lost() {
             "fence" | "disconnect" | "destruct" if has_called => Status::SUCCESS,
             _ => Status::LOST_CONNECTION,
         };
-        let late = cluster.told(ranks[1], &request);
+        let late = cluster.status_of(ranks[1], &request);
         assert_eq!(late, expected, "{kind}");
         let told = cluster.status(ranks[0], waits);
         assert_eq!(told, Some(expected), "{kind}");
-        let again = cluster.told(ranks[1], &request);
+        let again = cluster.status_of(ranks[1], &request);
         assert_eq!(again, Status::LOST_CONNECTION, "{kind}");
         let others = [proc("a", 0), proc("a", 1)];
         let told = cluster.together(&ranks[..2], &fence(&others));
@@ -418,9 +424,9 @@ fn who_waits_for_its_own_node_is_told() {
             };
             assert_eq!(told, expected, "{kind}, {loss}");
             if told.is_none() {
-                assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+                assert_eq!(cluster.status_of(ranks[1], &request), Status::SUCCESS);
             }
-            cluster.leave_nothing(&["a"]);
+            cluster.assert_no_state_left(&["a"]);
         }
     }
 }
@@ -437,7 +443,7 @@ fn who_waits_for_its_own_node_goes_away() {
     let back = (0, cluster.nodes[0].connect("a", 0));
     let told = cluster.together(&[back, ranks[1], ranks[2]], &fence(&living));
     assert_eq!(told, [Some(Status::SUCCESS); 3]);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The job ends on one node while its ranks on another node wait.
@@ -455,13 +461,13 @@ fn a_job_ends_on_one_node() {
             let told = cluster.status(*rank, tag);
             assert_eq!(told, Some(Status::LOST_CONNECTION), "{kind}");
         }
-        let late = cluster.told(ranks[2], &request);
+        let late = cluster.status_of(ranks[2], &request);
         let expected = match kind {
             "destruct" => Status::SUCCESS,
             _ => Status::LOST_CONNECTION,
         };
         assert_eq!(late, expected, "{kind}");
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -490,7 +496,7 @@ fn jobs_of_two_nodes_connect() {
     }
     let told = cluster.together(&ranks, &disconnect);
     assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
-    cluster.leave_nothing(&["a", "b"]);
+    cluster.assert_no_state_left(&["a", "b"]);
 }
 
 /// A share remains after its caller has disconnected, and is dropped with the job at the latest.
@@ -503,10 +509,10 @@ fn a_share_outlives_its_callers() {
     cluster.settle();
     // The reconnected rank counts as having called.
     let back = (0, cluster.nodes[0].connect("a", 0));
-    assert_eq!(cluster.told(ranks[1], &request), Status::SUCCESS);
+    assert_eq!(cluster.status_of(ranks[1], &request), Status::SUCCESS);
     let told = cluster.together(&[back, ranks[1]], &request);
     assert_eq!(told[1], Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 #[test]
@@ -522,16 +528,16 @@ fn too_many_wait_for_other_nodes() {
         }
         cluster.send((node, conn), &request);
     }
-    let one_more = cluster.told((node, conn), &request);
+    let one_more = cluster.status_of((node, conn), &request);
     assert_eq!(one_more, Status::OUT_OF_RESOURCE);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Data that exceeds the room of a fence is requested when a rank wants it.
 #[test]
 fn data_without_room() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
-    let large = vec![7; pmix::server::MAX_BROUGHT * 4 / 5];
+    let large = vec![7; pmix::server::MAX_FENCE_SHARE * 4 / 5];
     for (node, conn) in &ranks[..3] {
         let kval = Kval {
             key: key("key"),
@@ -539,7 +545,10 @@ fn data_without_room() {
         };
         let format = cluster.nodes[*node].format(*conn);
         let request = commit_of(format, Scope::GLOBAL, &[kval]);
-        assert_eq!(cluster.nodes[*node].told(*conn, &request), Status::SUCCESS);
+        assert_eq!(
+            cluster.nodes[*node].status_of(*conn, &request),
+            Status::SUCCESS
+        );
     }
     // Each fence has one of the first three ranks and the rank on the other node. Two fit, and the third transmits no data.
     let request = |rank: u32| collecting(&[proc("a", rank), proc("a", 3)]);
@@ -547,13 +556,13 @@ fn data_without_room() {
         cluster.send(ranks[rank as usize], &request(rank));
     }
     for rank in 0..3 {
-        assert_eq!(cluster.told(ranks[3], &request(rank)), Status::SUCCESS);
+        assert_eq!(cluster.status_of(ranks[3], &request(rank)), Status::SUCCESS);
     }
     let said = cluster.said;
     for (rank, asks) in [(0, false), (1, false), (2, true)] {
         let get = crate::world::get(&proc("a", rank), "key", Vec::new());
-        assert_eq!(cluster.told(ranks[3], &get), Status::SUCCESS);
+        assert_eq!(cluster.status_of(ranks[3], &get), Status::SUCCESS);
         assert_eq!(cluster.said > said, asks, "{rank}");
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }

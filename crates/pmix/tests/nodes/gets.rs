@@ -13,11 +13,11 @@ use pmix::{
 };
 
 use crate::{
-    cluster::{Cluster, Rank, ToNode, job_on},
+    cluster::{Cluster, RankConn, ToNode, job_on},
     world::{KILLED, all, flag, get, key, nspace, proc, seconds, values_of},
 };
 
-fn ask(cluster: &mut Cluster, rank: Rank, of: u32, key: &str) -> u32 {
+fn ask(cluster: &mut Cluster, rank: RankConn, of: u32, key: &str) -> u32 {
     cluster.send(rank, &get(&proc("a", of), key, Vec::new()))
 }
 
@@ -34,7 +34,7 @@ fn what_is_there_is_told_and_kept() {
     // A value that was put since must be requested.
     cluster.put(ranks[1], &[("new", 3)]);
     assert_eq!(cluster.value(ranks[2], 1, "new"), Ok(3));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn what_is_not_there_yet_is_waited_for() {
     cluster.put(ranks[1], &[("key", 1)]);
     cluster.settle();
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Several gets for the same value share one request.
@@ -65,7 +65,7 @@ fn one_question_for_all() {
     for (rank, tag) in ranks.iter().zip(tags) {
         assert_eq!(cluster.status(*rank, tag), Some(Status::SUCCESS));
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn a_key_that_never_comes() {
     // A get with `IMMEDIATE` or for a reserved key sends no request to the other node.
     let said = cluster.said;
     let immediate = get(&proc("a", 1), "never", vec![flag(keys::IMMEDIATE)]);
-    assert_eq!(cluster.told(ranks[0], &immediate), Status::NOT_FOUND);
+    assert_eq!(cluster.status_of(ranks[0], &immediate), Status::NOT_FOUND);
     let reserved = get(&proc("a", 1), "pmix.nonsense", Vec::new());
-    assert_eq!(cluster.told(ranks[0], &reserved), Status::NOT_FOUND);
+    assert_eq!(cluster.status_of(ranks[0], &reserved), Status::NOT_FOUND);
     assert_eq!(cluster.said, said);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A rank that joins an earlier request still waits its own full time.
@@ -100,7 +100,7 @@ fn a_question_that_others_have_asked() {
     cluster.put(ranks[2], &[("later", 2)]);
     cluster.settle();
     assert_eq!(cluster.status(ranks[1], second), Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn its_own_time_is_over() {
     cluster.put(ranks[1], &[("key", 1)]);
     cluster.settle();
     assert_eq!(cluster.status(ranks[0], patient), Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The process dies after a get and before another.
@@ -130,13 +130,13 @@ pub(crate) fn the_target_dies() {
     cluster.put(ranks[2], &[("key", 2)]);
     cluster.end(ranks[2], "a", 2, KILLED);
     assert_eq!(cluster.value(ranks[0], 2, "key"), Ok(2));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A get times out, or the connection of its rank ends. The other node then drops the request, unless another rank shares it.
 #[test]
 fn nobody_waits_any_more() {
-    let ends: [fn(&mut Cluster, Rank); 2] = [
+    let ends: [fn(&mut Cluster, RankConn); 2] = [
         |cluster, rank| cluster.end(rank, "a", 0, KILLED),
         |cluster, _| cluster.pass(Duration::from_secs(3)),
     ];
@@ -157,7 +157,7 @@ fn nobody_waits_any_more() {
         assert_eq!(cluster.said, said + 1);
         assert_eq!(cluster.status(ranks[1], waits), Some(Status::SUCCESS));
         assert_ne!(cluster.status(ranks[0], shared), Some(Status::SUCCESS));
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -172,7 +172,7 @@ fn who_wants_it_anew_goes() {
     };
     cluster.send_only(ranks[0], &refresh);
     cluster.end(ranks[0], "a", 0, KILLED);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The answer is in flight when the last waiting rank disconnects.
@@ -184,7 +184,7 @@ fn an_answer_and_the_end_of_its_question_cross() {
     cluster.nodes[0].close(ranks[0].1);
     cluster.carry(1);
     cluster.settle();
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The job ends on the node that was asked, or on the one that asks.
@@ -196,7 +196,7 @@ fn the_job_ends() {
         cluster.nodes[node].handle(Input::Deregister(nspace("a")));
         cluster.settle();
         assert_eq!(cluster.status(ranks[0], tag), Some(Status::NOT_FOUND));
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -216,7 +216,7 @@ fn anew() {
         nspace: nspace("a"),
         rank: proc("a", 1).rank,
     };
-    assert_eq!(cluster.told(ranks[0], &refresh), Status::NOT_FOUND);
+    assert_eq!(cluster.status_of(ranks[0], &refresh), Status::NOT_FOUND);
     cluster.put(ranks[1], &[("key", 1)]);
     assert_eq!(cluster.value(ranks[0], 1, "key"), Ok(1));
     cluster.put(ranks[1], &[("key", 2)]);
@@ -227,7 +227,7 @@ fn anew() {
     assert_eq!(status, Status::SUCCESS);
     assert_eq!(facts[0].value, Value::Uint32(2));
     assert_eq!(cluster.value(ranks[0], 1, "key"), Ok(2));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Data from a fence answers an outstanding get.
@@ -237,16 +237,16 @@ fn a_fence_is_faster() {
     let tag = ask(&mut cluster, ranks[0], 1, "key");
     // The test delays the answer to the get.
     cluster.put(ranks[1], &[("key", 1)]);
-    let told = cluster.nodes[1].away.pop_front().unwrap();
+    let output = cluster.nodes[1].away.pop_front().unwrap();
     let fence = Request::Fence {
         procs: vec![all("a")],
         infos: vec![flag(keys::COLLECT_DATA)],
     };
     cluster.together(&ranks, &fence);
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::SUCCESS));
-    cluster.nodes[1].away.push_back(told);
+    cluster.nodes[1].away.push_back(output);
     cluster.settle();
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A get for a key of any rank is answered when a fence brings the key from another node.
@@ -268,7 +268,7 @@ fn whoever_has_put_it() {
     let format = cluster.nodes[0].format(ranks[0].1);
     let values = values_of(format, &answer, &proc("a", 1));
     assert_eq!(values["key"], Value::Uint32(5));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The facts of all ranks are available on every node.
@@ -291,7 +291,7 @@ fn facts_of_ranks_of_other_nodes() {
             }
         }
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A node answers only about its own processes, and answers every request, even a malformed one.
@@ -300,32 +300,32 @@ fn questions_that_make_no_sense() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
     let questions: [&[u8]; 3] = [b"", b"nonsense", &[0xff; 40]];
     for question in questions {
-        cluster.nodes[1].handle(Input::AskedFor {
+        cluster.nodes[1].handle(Input::Question {
             node: 0,
-            ticket: pmix::server::GetTicket(7),
+            ticket: pmix::server::QuestionTicket(7),
             question,
         });
-        let told = cluster.nodes[1].away.pop_front().unwrap();
-        let Output::Told { result, .. } = told else {
-            panic!("{told:?}");
+        let output = cluster.nodes[1].away.pop_front().unwrap();
+        let Output::QuestionAnswered { result, .. } = output else {
+            panic!("{output:?}");
         };
         assert_eq!(result, Err(Status::UNPACK_FAILURE));
     }
     // An answer to an unknown request.
-    cluster.inboxes[0].push_back(ToNode::DirectGot(
-        pmix::server::GetTicket(7),
+    cluster.inboxes[0].push_back(ToNode::QuestionAnswered(
+        pmix::server::QuestionTicket(7),
         Err(Status::NOT_FOUND),
     ));
     cluster.settle();
     // Malformed data.
     let tag = ask(&mut cluster, ranks[0], 1, "key");
-    let ticket = pmix::server::GetTicket(0);
-    cluster.nodes[0].handle(Input::DirectGot {
+    let ticket = pmix::server::QuestionTicket(0);
+    cluster.nodes[0].handle(Input::QuestionAnswered {
         ticket,
         result: Ok(&[0xff; 10]),
     });
     assert_eq!(cluster.status(ranks[0], tag), Some(Status::UNPACK_FAILURE));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Limits on the requests about all processes of other nodes, and about one of them. Requests of closed connections do not count.
@@ -345,7 +345,7 @@ fn too_many_questions() {
     }
     let more = get(&about(0), "more", Vec::new());
     assert_eq!(
-        cluster.told(ranks[ASKERS - 1], &more),
+        cluster.status_of(ranks[ASKERS - 1], &more),
         Status::OUT_OF_RESOURCE
     );
     for number in MAX_QUESTIONS_ABOUT..MAX_QUESTIONS {
@@ -353,7 +353,7 @@ fn too_many_questions() {
     }
     let more = get(&about(targets - 1), "more", Vec::new());
     assert_eq!(
-        cluster.told(ranks[ASKERS - 1], &more),
+        cluster.status_of(ranks[ASKERS - 1], &more),
         Status::OUT_OF_RESOURCE
     );
     let (node, conn) = ranks[0];
@@ -362,7 +362,7 @@ fn too_many_questions() {
         let tag = cluster.send(ranks[ASKERS - 1], &more);
         assert_eq!(cluster.answer(ranks[ASKERS - 1], tag), None);
     }
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 #[test]
@@ -372,9 +372,12 @@ fn a_question_that_is_too_long() {
     let mut qualifier = crate::world::info(c"color", long);
     qualifier.flags = pmix::value::InfoFlags::QUALIFIER;
     let request = get(&proc("a", 1), "key", vec![qualifier]);
-    assert_eq!(cluster.told(ranks[0], &request), Status::OUT_OF_RESOURCE);
+    assert_eq!(
+        cluster.status_of(ranks[0], &request),
+        Status::OUT_OF_RESOURCE
+    );
     assert_eq!(cluster.said, 0);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A value with qualifiers is also found on another node.
@@ -391,8 +394,11 @@ fn qualified_values() {
     let format = cluster.nodes[1].format(ranks[1].1);
     let request = crate::world::commit_of(format, pmix::value::Scope::GLOBAL, &[kval]);
     let (node, conn) = ranks[1];
-    assert_eq!(cluster.nodes[node].told(conn, &request), Status::SUCCESS);
+    assert_eq!(
+        cluster.nodes[node].status_of(conn, &request),
+        Status::SUCCESS
+    );
     let request = get(&proc("a", 1), "shape", vec![qualifier]);
-    assert_eq!(cluster.told(ranks[0], &request), Status::SUCCESS);
-    cluster.leave_nothing(&["a"]);
+    assert_eq!(cluster.status_of(ranks[0], &request), Status::SUCCESS);
+    cluster.assert_no_state_left(&["a"]);
 }

@@ -8,7 +8,7 @@ use pmix::{
 };
 
 use crate::{
-    cluster::{Cluster, Rank, ToNode},
+    cluster::{Cluster, RankConn, ToNode},
     world::{KILLED, V6, all, fence, flag, get, info, nspace, proc, text, values_of},
 };
 
@@ -36,7 +36,7 @@ fn leave() -> Request {
 }
 
 /// Sends the same construct from these ranks and returns their answers.
-fn made(cluster: &mut Cluster, ranks: &[Rank], request: &Request) -> Vec<GroupAnswer> {
+fn made(cluster: &mut Cluster, ranks: &[RankConn], request: &Request) -> Vec<GroupAnswer> {
     let tags: Vec<u32> = ranks
         .iter()
         .map(|rank| cluster.send(*rank, request))
@@ -56,7 +56,7 @@ pub(crate) fn a_number_for_all() {
     let mut numbers = Vec::new();
     for who in [&[0, 1, 2, 3][..], &[0, 2], &[1, 3], &[0, 1]] {
         let members: Vec<Proc> = who.iter().map(|rank| proc("a", *rank)).collect();
-        let conns: Vec<Rank> = who.iter().map(|rank| ranks[*rank as usize]).collect();
+        let conns: Vec<RankConn> = who.iter().map(|rank| ranks[*rank as usize]).collect();
         let request = construct(&members, vec![flag(keys::GROUP_ASSIGN_CONTEXT_ID)]);
         let answers = made(&mut cluster, &conns, &request);
         for answer in &answers {
@@ -72,7 +72,7 @@ pub(crate) fn a_number_for_all() {
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 4);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// All members get the context id that only one asks for, and the data that only one provides.
@@ -103,7 +103,7 @@ fn what_one_says_all_know() {
     assert_eq!(answer.status(), Status::SUCCESS);
     let values = values_of(format, &answer, &proc("a", 1));
     assert!(values.contains_key(keys::QUALIFIED_VALUE.to_str().unwrap()));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The order of members that one rank requests applies to all.
@@ -123,7 +123,7 @@ fn the_final_order() {
     };
     assert_eq!(first.members, order);
     assert_eq!(last.members, order);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// An optional member that has died is not in the group, and the answers on all nodes agree.
@@ -144,7 +144,7 @@ fn without_those_that_have_gone() {
         let left = [proc("a", 0), proc("a", 1)];
         assert_eq!(first.members, left, "{ranks:?}");
         assert_eq!(second.members, left, "{ranks:?}");
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
 }
 
@@ -167,8 +167,8 @@ fn one_that_goes_after_its_share() {
     assert_eq!(last.members, [all("a")]);
     // The destruct completes without the dead member.
     cluster.send(conns[0], &destruct());
-    assert_eq!(cluster.told(conns[2], &destruct()), Status::SUCCESS);
-    cluster.leave_nothing(&["a"]);
+    assert_eq!(cluster.status_of(conns[2], &destruct()), Status::SUCCESS);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Shares that wait for other nodes are limited in bytes. A group over the limit fails on all nodes.
@@ -189,14 +189,17 @@ fn bytes_that_wait_for_other_nodes() {
         .collect();
     // The third group fails even after the other two have completed. A second attempt succeeds.
     for (rank, expected) in (0..).zip([Status::SUCCESS, Status::SUCCESS, Status::OUT_OF_RESOURCE]) {
-        assert_eq!(cluster.told(ranks[3], &group(rank, 0)), expected);
+        assert_eq!(cluster.status_of(ranks[3], &group(rank, 0)), expected);
         let rank = rank as usize;
         assert_eq!(cluster.status(ranks[rank], tags[rank]), Some(expected));
     }
     let tag = cluster.send(ranks[2], &group(2, large));
-    assert_eq!(cluster.told(ranks[3], &group(2, large)), Status::SUCCESS);
+    assert_eq!(
+        cluster.status_of(ranks[3], &group(2, large)),
+        Status::SUCCESS
+    );
     assert_eq!(cluster.status(ranks[2], tag), Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Members leave, on one node or on all nodes but one: the remaining members destruct the group without them.
@@ -215,23 +218,23 @@ fn members_leave() {
         // One member calls destruct before the others leave.
         let tag = cluster.send(conns[0], &destruct());
         for rank in leaving {
-            assert_eq!(cluster.told(conns[*rank], &leave()), Status::SUCCESS);
+            assert_eq!(cluster.status_of(conns[*rank], &leave()), Status::SUCCESS);
         }
         for rank in (1..ranks.len()).filter(|rank| !leaving.contains(rank)) {
-            assert_eq!(cluster.told(conns[rank], &destruct()), Status::SUCCESS);
+            assert_eq!(cluster.status_of(conns[rank], &destruct()), Status::SUCCESS);
         }
         let told = cluster.status(conns[0], tag);
         assert_eq!(told, Some(Status::SUCCESS), "{ranks:?}, {leaving:?}");
-        cluster.leave_nothing(&["a"]);
+        cluster.assert_no_state_left(&["a"]);
     }
     // All others have left before the first call of destruct.
     let (mut cluster, conns) = Cluster::of(2, &[0, 1, 1]);
     cluster.together(&conns, &construct(&[all("a")], Vec::new()));
     for rank in [1, 2] {
-        assert_eq!(cluster.told(conns[rank], &leave()), Status::SUCCESS);
+        assert_eq!(cluster.status_of(conns[rank], &leave()), Status::SUCCESS);
     }
-    assert_eq!(cluster.told(conns[0], &destruct()), Status::SUCCESS);
-    cluster.leave_nothing(&["a"]);
+    assert_eq!(cluster.status_of(conns[0], &destruct()), Status::SUCCESS);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// A member gets events when another one leaves or fails.
@@ -244,13 +247,13 @@ fn members_hear_of_each_other() {
     }
     let watched = construct(&[all("a")], vec![flag(keys::GROUP_NOTIFY_TERMINATION)]);
     cluster.together(&ranks, &watched);
-    cluster.told(ranks[2], &leave());
+    cluster.status_of(ranks[2], &leave());
     let (node, conn) = ranks[0];
     assert_eq!(cluster.nodes[node].codes(conn), [Status::GROUP_LEFT]);
     cluster.end(ranks[1], "a", 1, KILLED);
     let heard = cluster.nodes[node].codes(conn);
     assert_eq!(heard, [Status::GROUP_MEMBER_FAILED]);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Only a member itself can leave, and only its own server can report that.
@@ -273,7 +276,7 @@ fn nobody_leaves_for_another() {
         range: Range::GLOBAL,
         infos: infos(1),
     };
-    assert_eq!(cluster.told(ranks[2], &says), Status::SUCCESS);
+    assert_eq!(cluster.status_of(ranks[2], &says), Status::SUCCESS);
     for node in [0, 1, 2] {
         let event = Event {
             status: Status::GROUP_LEFT,
@@ -295,8 +298,8 @@ fn nobody_leaves_for_another() {
     for (rank, tag) in ranks.iter().zip(waits) {
         assert_eq!(cluster.answer(*rank, tag), None);
     }
-    assert_eq!(cluster.told(ranks[2], &destruct()), Status::SUCCESS);
-    cluster.leave_nothing(&["a"]);
+    assert_eq!(cluster.status_of(ranks[2], &destruct()), Status::SUCCESS);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// The members of a group by invitation are known on every node.
@@ -312,7 +315,7 @@ fn by_invitation() {
             info(keys::GROUP_ID, Value::text("group")),
         ],
     };
-    assert_eq!(cluster.told(ranks[0], &request), Status::SUCCESS);
+    assert_eq!(cluster.status_of(ranks[0], &request), Status::SUCCESS);
     // A fence can name the group.
     let group = Proc {
         nspace: nspace("group"),
@@ -322,7 +325,7 @@ fn by_invitation() {
     assert_eq!(told[1], Some(Status::SUCCESS));
     let told = cluster.together(&ranks, &destruct());
     assert_eq!(told[1], Some(Status::SUCCESS));
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }
 
 /// Each client gets the layout of the answer that its library expects.
@@ -337,5 +340,5 @@ fn libraries_of_different_age() {
     let answers = made(&mut cluster, &ranks, &request);
     assert_eq!(answers[0].context, answers[1].context);
     assert_eq!(answers[0].members, answers[1].members);
-    cluster.leave_nothing(&["a"]);
+    cluster.assert_no_state_left(&["a"]);
 }

@@ -22,10 +22,10 @@ fn requests_that_wait() {
     assert_eq!(world.refusals, [Refusal::TooManyRequests]);
     // The other client is not affected.
     assert_eq!(
-        world.told(conns[1], &fence(&[proc("a", 1)])),
+        world.status_of(conns[1], &fence(&[proc("a", 1)])),
         Status::SUCCESS
     );
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn bytes_of_requests_that_wait() {
     world.send(conns[0], &request);
     assert!(!world.is_open(conns[0]));
     assert_eq!(world.refusals, [Refusal::TooManyRequests]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn one_request_may_be_larger() {
     // A second request exceeds the limit.
     world.send(conns[0], &request);
     assert!(!world.is_open(conns[0]));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -72,21 +72,21 @@ fn groups() {
         infos: Vec::new(),
     };
     for at in 0..MAX_GROUPS {
-        assert_eq!(world.told(conns[0], &construct(at)), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[0], &construct(at)), Status::SUCCESS);
     }
-    let full = world.told(conns[0], &construct(MAX_GROUPS));
+    let full = world.status_of(conns[0], &construct(MAX_GROUPS));
     assert_eq!(full, Status::OUT_OF_RESOURCE);
     let end = Request::GroupDestruct {
         group: text("group 7"),
         procs: None,
         infos: Vec::new(),
     };
-    assert_eq!(world.told(conns[0], &end), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &end), Status::SUCCESS);
     assert_eq!(
-        world.told(conns[0], &construct(MAX_GROUPS)),
+        world.status_of(conns[0], &construct(MAX_GROUPS)),
         Status::SUCCESS
     );
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -99,16 +99,16 @@ fn connected_sets() {
         data: Vec::new(),
     };
     for _ in 0..MAX_CONNECTED_SETS {
-        assert_eq!(world.told(conns[0], &connect), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[0], &connect), Status::SUCCESS);
     }
-    assert_eq!(world.told(conns[0], &connect), Status::OUT_OF_RESOURCE);
+    assert_eq!(world.status_of(conns[0], &connect), Status::OUT_OF_RESOURCE);
     let disconnect = Request::Disconnect {
         procs,
         infos: Vec::new(),
     };
-    assert_eq!(world.told(conns[0], &disconnect), Status::SUCCESS);
-    assert_eq!(world.told(conns[0], &connect), Status::SUCCESS);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &disconnect), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &connect), Status::SUCCESS);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -124,5 +124,5 @@ fn what_a_peer_leaves_behind_it_does_not_leave_twice() {
         world.register(conn, &[Status(-3000)]);
         world.close(conn);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

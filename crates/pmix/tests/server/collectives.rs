@@ -80,13 +80,17 @@ fn all_come() {
             for (conn, tag) in order.iter().zip(&tags) {
                 assert_eq!(world.answer(*conn, *tag), None, "{kind}");
             }
-            assert_eq!(world.told(order[3], &request), Status::SUCCESS, "{kind}");
+            assert_eq!(
+                world.status_of(order[3], &request),
+                Status::SUCCESS,
+                "{kind}"
+            );
             for (conn, tag) in order.iter().zip(tags) {
                 assert_eq!(world.status(*conn, tag), Some(Status::SUCCESS), "{kind}");
             }
         }
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// Calls with invalid participants, and their immediate answers.
@@ -115,8 +119,12 @@ fn wrong_members() {
                 continue;
             }
             let (mut world, conns) = World::of(2);
-            assert_eq!(world.told(conns[0], &request), status, "{kind}: {what}");
-            world.leave_nothing();
+            assert_eq!(
+                world.status_of(conns[0], &request),
+                status,
+                "{kind}: {what}"
+            );
+            world.assert_no_state_left();
         }
     }
 }
@@ -153,11 +161,15 @@ fn a_member_is_lost() {
             lose(&mut world, conns[3]);
             let expected = if kind == "destruct" {
                 // The destruct completes without the dead member.
-                assert_eq!(world.told(conns[2], &request), Status::SUCCESS, "{how}");
+                assert_eq!(
+                    world.status_of(conns[2], &request),
+                    Status::SUCCESS,
+                    "{how}"
+                );
                 Status::SUCCESS
             } else {
                 // A later call fails immediately.
-                let late = world.told(conns[2], &request);
+                let late = world.status_of(conns[2], &request);
                 assert_eq!(late, Status::LOST_CONNECTION, "{kind}: {how}");
                 Status::LOST_CONNECTION
             };
@@ -169,7 +181,7 @@ fn a_member_is_lost() {
             let living = [proc("a", 0), proc("a", 1), proc("a", 2)];
             let after = everybody(&mut world, &conns[..3], &fence(&living));
             assert_eq!(after, [Some(Status::SUCCESS); 3], "{kind}: {how}");
-            world.leave_nothing();
+            world.assert_no_state_left();
         }
     }
 }
@@ -190,7 +202,7 @@ fn a_member_that_waits_is_lost() {
         };
         assert_eq!(world.status(conns[0], waits), Some(expected), "{kind}");
         assert_eq!(world.status(conns[1], last), Some(expected), "{kind}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -202,9 +214,9 @@ fn a_member_comes_back_in_time() {
     world.close(conns[1]);
     world.pass(LOST_DELAY / 2);
     let again = world.connect("a", 1);
-    assert_eq!(world.told(again, &request), Status::SUCCESS);
+    assert_eq!(world.status_of(again, &request), Status::SUCCESS);
     assert_eq!(world.status(conns[0], tag), Some(Status::SUCCESS));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -217,7 +229,7 @@ fn everybody_who_waits_is_lost() {
             world.close(*conn);
         }
         world.pass(LOST_DELAY);
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -231,7 +243,7 @@ fn the_whole_job_ends() {
         let expected = Some(Status::LOST_CONNECTION);
         assert_eq!(world.status(other, tags[1]), expected, "{kind}");
         assert_eq!(world.status(first, tags[0]), expected, "{kind}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -266,7 +278,7 @@ fn a_time_out_ends_it_for_all() {
         // The next collective is a new one.
         let after = everybody(&mut world, &conns, &request);
         assert_eq!(after[3], Some(Status::SUCCESS), "{kind}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -280,14 +292,14 @@ fn several_are_in_flight() {
         .map(|conn| (conn, world.send(conn, &request)))
         .collect();
     for round in 0..3 {
-        assert_eq!(world.told(conns[2], &request), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[2], &request), Status::SUCCESS);
         for (at, (conn, tag)) in ahead.iter().enumerate() {
             let status = world.status(*conn, *tag);
             let expected = (at / 2 == round).then_some(Status::SUCCESS);
             assert_eq!(status, expected, "round {round}, request {at}");
         }
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -301,13 +313,13 @@ fn different_sets_do_not_meet() {
     ];
     // The order of the participants is irrelevant, and so are repetitions.
     let twice = fence(&[proc("a", 2), proc("a", 0), proc("a", 2)]);
-    assert_eq!(world.told(conns[2], &twice), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[2], &twice), Status::SUCCESS);
     assert_eq!(world.status(conns[0], waits[1]), Some(Status::SUCCESS));
     assert_eq!(world.answer(conns[0], waits[0]), None);
-    assert_eq!(world.told(conns[1], &pair(1, 0)), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[1], &pair(1, 0)), Status::SUCCESS);
     assert_eq!(world.status(conns[0], waits[0]), Some(Status::SUCCESS));
     assert_eq!(world.answer(conns[1], waits[2]), None);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -324,10 +336,10 @@ fn they_must_agree_about_data() {
         (false, true, Status::INVALID_ARG),
     ] {
         let tag = world.send(conns[0], &with(one));
-        assert_eq!(world.told(conns[1], &with(other)), expected);
+        assert_eq!(world.status_of(conns[1], &with(other)), expected);
         assert_eq!(world.status(conns[0], tag), Some(expected));
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -374,7 +386,7 @@ fn who_connects_is_told_about_the_jobs_of_the_others() {
             .collect();
         assert_eq!(told, others);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -395,5 +407,5 @@ fn a_fence_over_jobs_and_libraries() {
         assert_eq!(world.status(*conn, tag), Some(Status::SUCCESS));
     }
     assert_eq!(world.format(conns[2]), Format::V4);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

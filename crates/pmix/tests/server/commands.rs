@@ -214,7 +214,7 @@ fn gets() {
                 assert_eq!(world.status(conns[0], tag), Some(Status::SUCCESS), "{what}");
             }
         }
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -230,7 +230,7 @@ fn a_first_commit_without_the_key_starts_the_wait() {
     world.put(conns[1], &[("another", 1)]);
     world.pass(MISSING_KEY_DELAY / 2);
     assert_eq!(world.status(conns[0], tag), Some(Status::NOT_FOUND));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn a_get_of_everything() {
     let answer = world.answer(conns[0], tag).unwrap();
     let values = values_of(Format::V4, &answer, &proc("a", 1));
     assert_eq!(values.len(), 2);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// Gets for data of a process that has ended.
@@ -261,10 +261,10 @@ fn the_dead_put_nothing() {
         world.end("a", 1, status);
         assert_eq!(world.status(conns[0], waits), Some(Status::NOT_FOUND));
         let there = get(&proc("a", 1), "there", Vec::new());
-        assert_eq!(world.told(conns[0], &there), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[0], &there), Status::SUCCESS);
         let missing = get(&proc("a", 1), "missing", Vec::new());
-        assert_eq!(world.told(conns[0], &missing), Status::NOT_FOUND);
-        world.leave_nothing();
+        assert_eq!(world.status_of(conns[0], &missing), Status::NOT_FOUND);
+        world.assert_no_state_left();
     }
 }
 
@@ -285,8 +285,8 @@ fn a_get_across_jobs_brings_the_facts_of_the_job() {
     assert_eq!(values["there"], Value::Uint32(5));
     // A get does not wait for a job that is not yet known.
     let later = get(&proc("c", 0), "there", Vec::new());
-    assert_eq!(world.told(conns[0], &later), Status::NOT_FOUND);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &later), Status::NOT_FOUND);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_commit_replaces_and_adds() {
         numbers,
         expected.map(|(key, number)| (key.to_owned(), Value::Uint32(number)))
     );
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -314,15 +314,15 @@ fn scopes() {
         ("global", Scope::GLOBAL, true),
     ] {
         let request = commit(Format::V4, scope, &[(name, 1)]);
-        assert_eq!(world.told(conns[1], &request), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[1], &request), Status::SUCCESS);
         let request = get(&proc("a", 1), name, vec![flag(keys::IMMEDIATE)]);
         let expected = match visible {
             true => Status::SUCCESS,
             false => Status::NOT_FOUND,
         };
-        assert_eq!(world.told(conns[0], &request), expected, "{name}");
+        assert_eq!(world.status_of(conns[0], &request), expected, "{name}");
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn data_passes_between_libraries() {
             assert_eq!(values["rank"], Value::Uint32(rank));
         }
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_commit_that_is_none_changes_nothing() {
     bytes.extend_from_slice(&[2, 8, b'x']);
     buckets[0].1.bytes = bytes.into();
     assert_eq!(
-        world.told(conns[1], &Request::Commit { buckets }),
+        world.status_of(conns[1], &Request::Commit { buckets }),
         Status::UNPACK_FAILURE
     );
     // A buffer of another kind has no effect either.
@@ -370,7 +370,7 @@ fn a_commit_that_is_none_changes_nothing() {
         },
     )];
     assert_eq!(
-        world.told(conns[1], &Request::Commit { buckets }),
+        world.status_of(conns[1], &Request::Commit { buckets }),
         Status::UNPACK_FAILURE
     );
     let answer = world.ask(conns[0], &get(&proc("a", 1), "there", Vec::new()));
@@ -380,8 +380,8 @@ fn a_commit_that_is_none_changes_nothing() {
     let nothing = Request::Commit {
         buckets: Vec::new(),
     };
-    assert_eq!(world.told(conns[1], &nothing), Status::SUCCESS);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[1], &nothing), Status::SUCCESS);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn commit_until_refused(scope: Scope) {
     };
     let mut refused = None;
     for at in 0..20 {
-        let status = world.told(conns[0], &large(format!("key {at}")));
+        let status = world.status_of(conns[0], &large(format!("key {at}")));
         if status != Status::SUCCESS {
             refused = Some((at, status));
             break;
@@ -422,7 +422,7 @@ fn commit_until_refused(scope: Scope) {
         let answer = world.ask(conns[0], &get(&proc("a", 0), "key 0", Vec::new()));
         assert_eq!(answer.status(), Status::SUCCESS);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn qualified_values() {
         paint(11, vec![colour(1)]),
     ];
     let request = commit_of(Format::V4, Scope::GLOBAL, &kvals);
-    assert_eq!(world.told(conns[1], &request), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[1], &request), Status::SUCCESS);
     let ask = |qualifiers: Vec<Info>| {
         let mut infos = vec![flag(keys::IMMEDIATE)];
         infos.extend(qualifiers);
@@ -462,7 +462,7 @@ fn qualified_values() {
         (Vec::new(), Status::NOT_FOUND),
         (vec![colour(1), colour(2)], Status::NOT_FOUND),
     ] {
-        assert_eq!(world.told(conns[0], &ask(qualifiers)), status);
+        assert_eq!(world.status_of(conns[0], &ask(qualifiers)), status);
     }
     // The answer has all qualified values, because other gets may wait for the same answer.
     let answer = world.ask(conns[0], &ask(vec![colour(1)]));
@@ -474,7 +474,7 @@ fn qualified_values() {
         .facts;
     assert_eq!(facts.len(), 2);
     assert!(facts.contains(&kvals[2]) && facts.contains(&kvals[1]));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -484,7 +484,7 @@ fn the_cache_is_refreshed() {
         nspace: nspace("a"),
         rank: PmixRank(1),
     };
-    assert_eq!(world.told(conns[0], &request), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conns[0], &request), Status::NOT_FOUND);
     world.put(conns[1], &[("there", 1)]);
     world.put(conns[1], &[("there", 2)]);
     let Answer::Refreshed { facts, .. } = world.ask(conns[0], &request) else {
@@ -495,7 +495,7 @@ fn the_cache_is_refreshed() {
         value: Value::Uint32(2),
     };
     assert_eq!(facts, [expected]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// The job info that a client requests in its init.
@@ -531,7 +531,7 @@ fn job_info() {
             .collect();
         assert_eq!(ranks, [0, 1, 2]);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -580,12 +580,12 @@ fn queries() {
     assert_eq!(row.executable, text("program"));
     // None of the keys has an answer.
     let unknown = query("no.such.key", Vec::new());
-    assert_eq!(world.told(conn, &unknown), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conn, &unknown), Status::NOT_FOUND);
     let nowhere = query(
         "pmix.qry.ptable",
         vec![info(keys::NSPACE, Value::text("nowhere"))],
     );
-    assert_eq!(world.told(conn, &nowhere), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conn, &nowhere), Status::NOT_FOUND);
     // Some of the keys have an answer.
     let both = Request::Query {
         queries: vec![Query {
@@ -597,7 +597,7 @@ fn queries() {
         panic!("no infos");
     };
     assert_eq!((status, infos.len()), (Status::SUCCESS, 1));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -634,8 +634,11 @@ fn who_is_where() {
         panic!("no nodes");
     };
     assert_eq!(found, text("node"));
-    assert_eq!(world.told(conn, &nodes(Some("nowhere"))), Status::NOT_FOUND);
-    world.leave_nothing();
+    assert_eq!(
+        world.status_of(conn, &nodes(Some("nowhere"))),
+        Status::NOT_FOUND
+    );
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -650,11 +653,11 @@ fn a_log_is_written() {
         info(keys::LOG_STDERR, Value::text("one")),
         info(keys::LOG_STDOUT, Value::text("two")),
     ]);
-    assert_eq!(world.told(conns[0], &both), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &both), Status::SUCCESS);
     assert_eq!(world.log, [&b"one"[..], b"two"]);
     let nowhere = log(vec![info(c"pmix.log.syslog", Value::text("three"))]);
-    assert_eq!(world.told(conns[0], &nowhere), Status::NOT_SUPPORTED);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &nowhere), Status::NOT_SUPPORTED);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -668,13 +671,13 @@ fn credentials_are_those_of_the_user() {
         credential: credential.to_vec().into(),
         infos: Vec::new(),
     };
-    let valid = world.told(conns[0], &validate(&credential));
+    let valid = world.status_of(conns[0], &validate(&credential));
     assert_eq!(valid, Status::SUCCESS);
     for wrong in [&[0; 8][..], &credential[..7], b""] {
-        let status = world.told(conns[0], &validate(wrong));
+        let status = world.status_of(conns[0], &validate(wrong));
         assert_eq!(status, Status::INVALID_CRED);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// Requests to the host, and the delivery of its answers to the clients that asked.
@@ -703,7 +706,7 @@ fn the_host_answers() {
     let answer = Answer::Status(Status::SUCCESS);
     world.handle(Input::Answer { ticket, answer });
     assert!(world.answers(conns[0]).is_empty());
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -723,7 +726,7 @@ fn a_silent_process_is_missed() {
         world.bytes(conn, &bytes);
     };
     let watch = monitor(keys::MONITOR_HEARTBEAT, Status::SUCCESS, 1);
-    assert_eq!(world.told(conns[0], &watch), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &watch), Status::SUCCESS);
     for _ in 0..10 {
         world.pass(Duration::from_millis(900));
         beat(&mut world, conns[0]);
@@ -736,17 +739,17 @@ fn a_silent_process_is_missed() {
     assert_eq!(world.codes(conns[1]), [Status::MONITOR_HEARTBEAT_ALERT]);
     // The alert can have another code; and monitoring can be cancelled.
     let watch = monitor(keys::MONITOR_HEARTBEAT, Status(-3001), 0);
-    assert_eq!(world.told(conns[0], &watch), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &watch), Status::SUCCESS);
     world.pass(Duration::from_secs(2));
     assert_eq!(world.codes(conns[1]), [Status(-3001)]);
-    assert_eq!(world.told(conns[0], &watch), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &watch), Status::SUCCESS);
     let cancel = monitor(keys::MONITOR_CANCEL, Status::SUCCESS, 0);
-    assert_eq!(world.told(conns[0], &cancel), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &cancel), Status::SUCCESS);
     world.pass(Duration::from_secs(10));
     assert_eq!(world.codes(conns[1]), []);
     let files = monitor(c"pmix.monitor.fmon", Status::SUCCESS, 0);
-    assert_eq!(world.told(conns[0], &files), Status::NOT_SUPPORTED);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &files), Status::NOT_SUPPORTED);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -756,7 +759,7 @@ fn a_job_that_comes_again_is_another_one() {
     world.handle(Input::Register(Box::new(job("a", 1))));
     let again = world.connect("a", 0);
     let request = get(&proc("a", 0), "there", vec![flag(keys::IMMEDIATE)]);
-    assert_eq!(world.told(again, &request), Status::NOT_FOUND);
+    assert_eq!(world.status_of(again, &request), Status::NOT_FOUND);
     assert_eq!(Command::from_number(39), None);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

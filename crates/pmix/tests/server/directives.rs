@@ -139,12 +139,12 @@ fn what_is_required_and_not_understood_is_refused() {
     done.flags = InfoFlags(InfoFlags::REQUIRED.0 | InfoFlags::REQUIRED_PROCESSED.0);
     for request in saying(&required(unknown.clone())) {
         let (mut world, conns) = World::of(1);
-        let status = world.told(conns[0], &request);
+        let status = world.status_of(conns[0], &request);
         assert_eq!(status, Status::NOT_SUPPORTED, "{request:?}");
         // The request had no effect.
         assert!(world.asks.is_empty() && world.log.is_empty(), "{request:?}");
         assert!(world.stdin.is_empty() && world.wanted.is_empty());
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
     // The directive is optional, or the client's library has already processed it.
     for directive in [unknown, done] {
@@ -165,7 +165,10 @@ fn what_is_required_and_understood_is_done() {
         infos,
     };
     let collect = required(info(keys::COLLECT_DATA, Value::Bool(true)));
-    assert_eq!(world.told(conns[0], &fence(vec![collect])), Status::SUCCESS);
+    assert_eq!(
+        world.status_of(conns[0], &fence(vec![collect])),
+        Status::SUCCESS
+    );
     let credential = |kinds: &str| Request::GetCredential {
         infos: vec![required(info(keys::CRED_TYPE, Value::text(kinds)))],
     };
@@ -174,7 +177,11 @@ fn what_is_required_and_understood_is_done() {
         ("munge,native", Status::SUCCESS),
         ("munge", Status::NOT_SUPPORTED),
     ] {
-        assert_eq!(world.told(conns[0], &credential(kinds)), status, "{kinds}");
+        assert_eq!(
+            world.status_of(conns[0], &credential(kinds)),
+            status,
+            "{kinds}"
+        );
     }
     // Published data is not a directive, even if it has the flag.
     let publish = Request::Publish {
@@ -189,7 +196,7 @@ fn what_is_required_and_understood_is_done() {
         range: Range::NAMESPACE,
         infos: vec![required(info(c"what", Value::Uint32(1)))],
     };
-    assert_eq!(world.told(conns[0], &notify), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &notify), Status::SUCCESS);
     // Neither is the qualifier of a value.
     let mut qualifier = info(c"pmix.of.tomorrow", Value::Uint32(1));
     qualifier.flags = InfoFlags(InfoFlags::REQUIRED.0 | InfoFlags::QUALIFIER.0);
@@ -228,7 +235,11 @@ fn a_query_names_a_process() {
                 qualifiers: vec![info(keys::PROC_ID, whose.clone())],
             }],
         };
-        assert_eq!(world.told(conns[0], &query), Status::NOT_FOUND, "{key}");
+        assert_eq!(
+            world.status_of(conns[0], &query),
+            Status::NOT_FOUND,
+            "{key}"
+        );
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

@@ -66,12 +66,12 @@ fn ranges() {
             world.register(conn, &[CODE]);
         }
         let request = notify(CODE, range, infos);
-        assert_eq!(world.told(conns[0], &request), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[0], &request), Status::SUCCESS);
         let heard = conns.map(|conn| world.codes(conn) == [CODE]);
         assert_eq!(heard, expected, "{range:?}");
         // The host gets all of them.
         assert_eq!(world.events.len(), 1);
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -119,10 +119,10 @@ fn codes_and_defaults() {
     for (codes, limits, status, infos, expected) in cases {
         let (mut world, conns) = World::of(2);
         let request = register(codes, limits);
-        assert_eq!(world.told(conns[1], &request), Status::SUCCESS);
-        world.told(conns[0], &notify(status, Range::NAMESPACE, infos));
+        assert_eq!(world.status_of(conns[1], &request), Status::SUCCESS);
+        world.status_of(conns[0], &notify(status, Range::NAMESPACE, infos));
         assert_eq!(!world.codes(conns[1]).is_empty(), expected, "{codes:?}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -131,17 +131,17 @@ fn what_is_registered_twice_is_wanted_by_either() {
     let (mut world, conns) = World::of(3);
     let about_one = |rank| vec![about(proc("a", rank))];
     for infos in [about_one(0), about_one(1)] {
-        world.told(conns[2], &register(&[CODE], infos));
+        world.status_of(conns[2], &register(&[CODE], infos));
     }
     for (rank, heard) in [(0, 1), (1, 1), (2, 0)] {
-        world.told(conns[0], &notify(CODE, Range::NAMESPACE, about_one(rank)));
+        world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, about_one(rank)));
         assert_eq!(world.codes(conns[2]).len(), heard, "{rank}");
     }
-    world.told(conns[2], &register(&[CODE], Vec::new()));
+    world.status_of(conns[2], &register(&[CODE], Vec::new()));
     world.pushes(conns[2]);
-    world.told(conns[0], &notify(CODE, Range::NAMESPACE, about_one(2)));
+    world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, about_one(2)));
     assert_eq!(world.codes(conns[2]), [CODE]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -160,19 +160,19 @@ fn who_deregisters_hears_nothing() {
         (vec![CODE], 0),
     ] {
         world.send(conns[1], &codes(&gone));
-        world.told(conns[0], &notify(CODE, Range::NAMESPACE, Vec::new()));
+        world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, Vec::new()));
         assert_eq!(world.codes(conns[1]).len(), heard, "{gone:?}");
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
 fn who_comes_later_is_told_what_was() {
     let (mut world, conns) = World::of(3);
     let not_kept = vec![flag(keys::EVENT_DO_NOT_CACHE)];
-    world.told(conns[0], &notify(CODE, Range::NAMESPACE, Vec::new()));
-    world.told(conns[0], &notify(CODE, Range::NAMESPACE, not_kept));
-    world.told(
+    world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, Vec::new()));
+    world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, not_kept));
+    world.status_of(
         conns[0],
         &notify(Status(-3001), Range::NAMESPACE, Vec::new()),
     );
@@ -180,7 +180,7 @@ fn who_comes_later_is_told_what_was() {
         keys::EVENT_CUSTOM_RANGE,
         Value::procs(vec![proc("a", 2)]),
     )];
-    world.told(conns[0], &notify(CODE, Range::CUSTOM, to_two));
+    world.status_of(conns[0], &notify(CODE, Range::CUSTOM, to_two));
     world.register(conns[1], &[CODE]);
     assert_eq!(world.codes(conns[1]), [CODE]);
     world.register(conns[2], &[CODE]);
@@ -192,7 +192,7 @@ fn who_comes_later_is_told_what_was() {
             .iter()
             .all(|push| matches!(push, Push::Event { range: None, .. }))
     );
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn what_is_kept_is_bounded() {
     let (mut world, conns) = World::of(2);
     for at in 0..MAX_CACHED_EVENTS + 10 {
         let number = info(c"number", Value::Size(at as u64));
-        world.told(conns[0], &notify(CODE, Range::NAMESPACE, vec![number]));
+        world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, vec![number]));
     }
     world.register(conns[1], &[CODE]);
     let pushes = world.pushes(conns[1]);
@@ -210,22 +210,22 @@ fn what_is_kept_is_bounded() {
         panic!("no event");
     };
     assert_eq!(infos[0].value, Value::Size(10), "the oldest were forgotten");
-    world.leave_nothing();
+    world.assert_no_state_left();
     // By bytes.
     let (mut world, conns) = World::of(2);
     let large = Value::ByteObject(vec![0; MAX_CACHED_BYTES / 3].into());
     for _ in 0..10 {
         let large = info(c"large", large.clone());
-        world.told(conns[0], &notify(CODE, Range::NAMESPACE, vec![large]));
+        world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, vec![large]));
     }
     let larger = Value::ByteObject(vec![0; MAX_CACHED_BYTES].into());
-    world.told(
+    world.status_of(
         conns[0],
         &notify(CODE, Range::NAMESPACE, vec![info(c"larger", larger)]),
     );
     world.register(conns[1], &[CODE]);
     assert_eq!(world.pushes(conns[1]).len(), 2);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -235,14 +235,20 @@ fn registrations_are_bounded() {
         .map(|code| Status(-3000 - i32::try_from(code).unwrap()))
         .collect();
     let too_many = register(&codes, Vec::new());
-    assert_eq!(world.told(conns[0], &too_many), Status::OUT_OF_RESOURCE);
+    assert_eq!(
+        world.status_of(conns[0], &too_many),
+        Status::OUT_OF_RESOURCE
+    );
     let as_many = register(&codes[1..], Vec::new());
-    assert_eq!(world.told(conns[0], &as_many), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &as_many), Status::SUCCESS);
     // Registering the same codes again does not count.
-    assert_eq!(world.told(conns[0], &as_many), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &as_many), Status::SUCCESS);
     let one_more = register(&codes[..1], Vec::new());
-    assert_eq!(world.told(conns[0], &one_more), Status::OUT_OF_RESOURCE);
-    world.leave_nothing();
+    assert_eq!(
+        world.status_of(conns[0], &one_more),
+        Status::OUT_OF_RESOURCE
+    );
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -259,7 +265,7 @@ fn the_host_has_events_too() {
     assert_eq!(world.codes(conns[0]), [Status::EVENT_JOB_END]);
     // The host itself informs the other nodes.
     assert!(world.events.is_empty());
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -267,10 +273,10 @@ fn a_notification_of_a_server_is_not_spread() {
     let (mut world, conns) = World::of(2);
     world.register(conns[1], &[CODE]);
     let infos = vec![flag(keys::SERVER_INTERNAL_NOTIFY)];
-    world.told(conns[0], &notify(CODE, Range::NAMESPACE, infos));
+    world.status_of(conns[0], &notify(CODE, Range::NAMESPACE, infos));
     assert_eq!(world.codes(conns[1]), []);
     assert!(world.events.is_empty());
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// Events for each way in which a process can end.
@@ -366,7 +372,7 @@ fn terminations() {
         assert_eq!(*status, expected, "{before:?}");
         assert!(infos.contains(&about(proc("a", 1))));
         assert_eq!(world.codes(other), [], "it is of another job");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -384,7 +390,7 @@ fn the_code_of_old_is_for_ends_that_are_not_as_they_should_be() {
         world.finalize(conns[1]);
         world.end("a", 1, status);
         assert_eq!(world.codes(conns[0]), expected, "{status:?}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -397,7 +403,7 @@ fn an_end_that_the_host_brings_is_no_news() {
     world.handle(Input::Ending(nspace("a")));
     world.end("a", 2, KILLED);
     assert_eq!(world.codes(conns[0]), []);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -409,7 +415,7 @@ fn a_death_is_told_later_and_an_end_is_not() {
     world.end("a", 2, ExitStatus::SUCCESS);
     world.register(conns[0], &codes);
     assert_eq!(world.codes(conns[0]), [Status::PROC_ABORTED_BY_SIG]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -443,7 +449,7 @@ fn parents_and_those_who_have_connected_are_told() {
         }
     };
     world.send(conns[1], &together(false));
-    assert_eq!(world.told(conns[2], &together(false)), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[2], &together(false)), Status::SUCCESS);
     // It exits non-zero after its finalize, and without disconnecting.
     world.finalize(conns[2]);
     world.end("child", 0, ExitStatus::Exited(3));
@@ -454,5 +460,5 @@ fn parents_and_those_who_have_connected_are_told() {
     world.finalize(conns[3]);
     world.end("child", 1, ExitStatus::Exited(3));
     assert_eq!(world.codes(conns[1]), []);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

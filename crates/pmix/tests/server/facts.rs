@@ -84,7 +84,7 @@ fn the_name_of_the_host_is_where_other_servers_say_it() {
     for theirs in told {
         assert_eq!(theirs.join("\n").replace("vm", "node"), ours);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// The spawner knows a job before the two connect. libpmix 4 requests the facts of its ranks as facts of the job.
@@ -123,11 +123,11 @@ fn a_spawner_knows_the_job() {
         let values = values_of(world.format(conn), &answer, &all("child"));
         assert!(values.contains_key("pmix.pblob"), "{values:?}");
         let unknown = get(&all("child"), "pmix.unknown", Vec::new());
-        assert_eq!(world.told(conn, &unknown), Status::NOT_FOUND);
+        assert_eq!(world.status_of(conn, &unknown), Status::NOT_FOUND);
         // The client already has all facts of its own job.
         let own = get(&all("a"), "pmix.lrank", Vec::new());
-        assert_eq!(world.told(conn, &own), Status::NOT_FOUND);
-        world.leave_nothing();
+        assert_eq!(world.status_of(conn, &own), Status::NOT_FOUND);
+        world.assert_no_state_left();
     }
 }
 
@@ -153,7 +153,7 @@ fn a_node_is_said_to_be_oversubscribed_only_where_it_is() {
         let answer = world.ask(conn, &get(&all("a"), "pmix.node.size", Vec::new()));
         let values = values_of(Format::V4, &answer, &all("a"));
         assert_eq!(values["pmix.node.size"], Value::Uint32(3));
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -171,7 +171,7 @@ fn pids_are_facts() {
     assert_eq!(pids_told(&mut world), 0);
     for rank in 0..2 {
         let ask = get(&proc("a", rank), "pmix.ppid", Vec::new());
-        assert_eq!(world.told(conns[0], &ask), Status::NOT_FOUND);
+        assert_eq!(world.status_of(conns[0], &ask), Status::NOT_FOUND);
         world.handle(Input::Started {
             proc: proc("a", rank),
             pid: 70 + rank,
@@ -181,5 +181,5 @@ fn pids_are_facts() {
         assert_eq!(values["pmix.ppid"], Value::Pid(70 + rank));
     }
     assert_eq!(pids_told(&mut world), 2);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

@@ -90,10 +90,10 @@ fn each_library_is_told_in_its_own_way() {
         world.send(*conn, &destruct("group", Some(procs.clone())));
     }
     assert_eq!(
-        world.told(conns[3], &destruct("group", None)),
+        world.status_of(conns[3], &destruct("group", None)),
         Status::SUCCESS
     );
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn numbers_are_given_once() {
         contexts.push(group(world.answer(conns[0], tag)).context.unwrap());
         if round % 2 == 0 {
             assert_eq!(
-                world.told(conns[0], &destruct(&name, None)),
+                world.status_of(conns[0], &destruct(&name, None)),
                 Status::SUCCESS
             );
         }
@@ -116,7 +116,7 @@ fn numbers_are_given_once() {
     // A group without a request for a context id gets none.
     let tag = world.send(conns[0], &construct("last", &me, Vec::new()));
     assert_eq!(group(world.answer(conns[0], tag)).context, None);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_name_stands_for_the_members() {
         world.send(conns[0], &by_name),
         world.send(conns[2], &by_name),
     ];
-    assert_eq!(world.told(conns[3], &by_name), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[3], &by_name), Status::SUCCESS);
     assert_eq!(world.status(conns[0], tags[0]), Some(Status::SUCCESS));
     assert_eq!(world.status(conns[2], tags[1]), Some(Status::SUCCESS));
     // The name is equivalent to the list of its members.
@@ -143,7 +143,7 @@ fn a_name_stands_for_the_members() {
         world.send(conns[0], &by_name),
         world.send(conns[2], &fence(&members)),
     ];
-    assert_eq!(world.told(conns[3], &by_name), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[3], &by_name), Status::SUCCESS);
     assert_eq!(world.status(conns[0], tags[0]), Some(Status::SUCCESS));
     assert_eq!(world.status(conns[2], tags[1]), Some(Status::SUCCESS));
     // The name and a number stand for one member.
@@ -155,10 +155,10 @@ fn a_name_stands_for_the_members() {
     );
     for (rank, status) in [(3, Status::NOT_FOUND), (u32::MAX - 1, Status::BAD_PARAM)] {
         let request = get(&proc("odd one out", rank), "where", Vec::new());
-        assert_eq!(world.told(conns[0], &request), status);
+        assert_eq!(world.status_of(conns[0], &request), status);
     }
     // A process outside the group cannot use its name.
-    assert_eq!(world.told(conns[1], &by_name), Status::BAD_PARAM);
+    assert_eq!(world.status_of(conns[1], &by_name), Status::BAD_PARAM);
     // The group ends.
     let end = destruct("odd one out", None);
     let answers = together(&mut world, &at.map(|at| (conns[at], end.clone())));
@@ -167,9 +167,9 @@ fn a_name_stands_for_the_members() {
             .iter()
             .all(|answer| answer.status() == Status::SUCCESS)
     );
-    assert_eq!(world.told(conns[0], &by_name), Status::NOT_FOUND);
-    assert_eq!(world.told(conns[0], &end), Status::NOT_FOUND);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &by_name), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conns[0], &end), Status::NOT_FOUND);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -192,17 +192,17 @@ fn parts_have_the_same_name() {
     let by_name = fence(&[all("half")]);
     for first in [2, 0] {
         let tag = world.send(conns[first], &by_name);
-        assert_eq!(world.told(conns[first + 1], &by_name), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[first + 1], &by_name), Status::SUCCESS);
         assert_eq!(world.status(conns[first], tag), Some(Status::SUCCESS));
     }
     let end = destruct("half", None);
     for first in [0, 2] {
         let tag = world.send(conns[first], &end);
-        assert_eq!(world.told(conns[first + 1], &end), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[first + 1], &end), Status::SUCCESS);
         assert_eq!(world.status(conns[first], tag), Some(Status::SUCCESS));
     }
-    assert_eq!(world.told(conns[0], &end), Status::NOT_FOUND);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &end), Status::NOT_FOUND);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -252,14 +252,18 @@ fn members_tell_each_other() {
             let values = values_of(Format::V4, &answer, &proc("a", 1));
             assert!(values.contains_key("pmix.qual.val"), "{wanted}: {values:?}");
             let other = get(&proc("a", 1), wanted, by_context(2));
-            assert_eq!(world.told(conns[0], &other), Status::NOT_FOUND, "{wanted}");
+            assert_eq!(
+                world.status_of(conns[0], &other),
+                Status::NOT_FOUND,
+                "{wanted}"
+            );
         }
         if round == 0 {
             let end = destruct("group", None);
             together(&mut world, &conns.map(|conn| (conn, end.clone())));
         }
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -284,9 +288,9 @@ fn what_was_handed_in_is_bounded() {
         )
     };
     // The data of the oldest groups is dropped, that of the latest is kept.
-    assert_eq!(world.told(conns[0], &by(1)), Status::NOT_FOUND);
-    assert_eq!(world.told(conns[0], &by(20)), Status::SUCCESS);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &by(1)), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conns[0], &by(20)), Status::SUCCESS);
+    world.assert_no_state_left();
 }
 
 /// Leaders and followers may call in any order.
@@ -334,8 +338,8 @@ fn bootstrap() {
             assert_eq!(answer.members, members, "{order:?}");
         }
         let by_name = fence(&[all("group")]);
-        assert_eq!(world.told(conns[4], &by_name), Status::BAD_PARAM);
-        world.leave_nothing();
+        assert_eq!(world.status_of(conns[4], &by_name), Status::BAD_PARAM);
+        world.assert_no_state_left();
     }
 }
 
@@ -360,7 +364,7 @@ fn a_bootstrapped_group_has_all_members() {
         let answer = group(Some(answer));
         assert_eq!(answer.members, [proc("a", 0), proc("a", 1), proc("a", 2)]);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// A member adds all processes of a job, and the processes call in any order.
@@ -417,8 +421,8 @@ fn all_of_a_job_is_added() {
             for conn in &conns[1..] {
                 world.send(*conn, &by_name);
             }
-            assert_eq!(world.told(conns[0], &by_name), Status::SUCCESS);
-            world.leave_nothing();
+            assert_eq!(world.status_of(conns[0], &by_name), Status::SUCCESS);
+            world.assert_no_state_left();
         }
     }
 }
@@ -430,10 +434,10 @@ fn leaders_must_agree_how_many_they_are() {
         let infos = vec![info(keys::GROUP_BOOTSTRAP, Value::Size(of))];
         construct("group", &[proc("a", rank)], infos)
     };
-    assert_eq!(world.told(conns[0], &leader(0, 0)), Status::BAD_PARAM);
+    assert_eq!(world.status_of(conns[0], &leader(0, 0)), Status::BAD_PARAM);
     world.send(conns[0], &leader(0, 2));
-    assert_eq!(world.told(conns[1], &leader(1, 3)), Status::BAD_PARAM);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[1], &leader(1, 3)), Status::BAD_PARAM);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -452,7 +456,7 @@ fn a_member_adds_others() {
     let tag = world.send(conns[2], &construct("group", &[], Vec::new()));
     let members = group(world.answer(conns[2], tag)).members;
     assert_eq!(members, [proc("a", 0), proc("a", 1), proc("a", 2)]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -463,7 +467,7 @@ fn a_follower_that_nobody_names_gives_up() {
     assert_eq!(world.status(conns[0], tag), Some(Status::TIMEOUT));
     // A follower whose connection ends is also dropped.
     world.send(conns[0], &construct("group", &[], Vec::new()));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -496,7 +500,7 @@ fn they_choose_their_order() {
             }
         }
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -515,7 +519,7 @@ fn who_need_not_come_is_left_out() {
     world.pass(LOST_DELAY);
     let members = group(world.answer(conns[0], tag)).members;
     assert_eq!(members, [proc("a", 0)]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -539,7 +543,7 @@ fn a_group_by_invitation_is_known_from_its_event() {
             range: Range::CUSTOM,
             infos,
         };
-        assert_eq!(world.told(conns[0], &request), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[0], &request), Status::SUCCESS);
         // The invited members get the event, with the list of members.
         for (rank, invited) in [(0, false), (1, true), (2, false), (3, true)] {
             let pushes = world.pushes(conns[rank]);
@@ -558,12 +562,12 @@ fn a_group_by_invitation_is_known_from_its_event() {
         let by_name = fence(&[all("guests")]);
         world.send(conns[1], &by_name);
         world.send(conns[3], &by_name);
-        assert_eq!(world.told(conns[0], &by_name), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[0], &by_name), Status::SUCCESS);
         let end = destruct("guests", None);
         world.send(conns[1], &end);
         world.send(conns[3], &end);
-        assert_eq!(world.told(conns[0], &end), Status::SUCCESS);
-        world.leave_nothing();
+        assert_eq!(world.status_of(conns[0], &end), Status::SUCCESS);
+        world.assert_no_state_left();
     }
 }
 
@@ -583,13 +587,13 @@ fn a_member_leaves() {
     // Another member waits for it in a destruct.
     let end = destruct("group", None);
     let tag = world.send(conns[0], &end);
-    assert_eq!(world.told(conns[2], &leave), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[2], &leave), Status::SUCCESS);
     assert_eq!(world.codes(conns[0]), [Status::GROUP_LEFT]);
-    assert_eq!(world.told(conns[2], &leave), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conns[2], &leave), Status::NOT_FOUND);
     assert_eq!(world.answer(conns[0], tag), None);
-    assert_eq!(world.told(conns[1], &end), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[1], &end), Status::SUCCESS);
     assert_eq!(world.status(conns[0], tag), Some(Status::SUCCESS));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -616,7 +620,7 @@ fn a_watched_member_ends() {
         };
         assert_eq!(world.codes(conns[0]), expected);
         assert_eq!(world.codes(conns[1]), []);
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -635,9 +639,9 @@ fn names_are_bounded() {
             procs: me.to_vec(),
             infos: Vec::new(),
         };
-        assert_eq!(world.told(conns[0], &request), status, "{name:?}");
+        assert_eq!(world.status_of(conns[0], &request), status, "{name:?}");
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -668,5 +672,5 @@ fn groups_can_be_asked_for() {
         panic!("no infos");
     };
     assert_eq!(infos[0].value, Value::procs(vec![all("a")]));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

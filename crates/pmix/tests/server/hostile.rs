@@ -43,7 +43,7 @@ fn with_witness(who: &Proc) -> (World, Conn) {
 }
 
 fn is_undisturbed(world: &mut World, witness: Conn) {
-    let status = world.told(witness, &fence(&[proc("witness", 0)]));
+    let status = world.status_of(witness, &fence(&[proc("witness", 0)]));
     assert_eq!(status, Status::SUCCESS);
     assert!(world.pushes(witness).is_empty());
 }
@@ -61,7 +61,7 @@ fn break_off_everywhere(version: &str) {
         is_undisturbed(&mut world, witness);
         world.close(conn);
         is_undisturbed(&mut world, witness);
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -130,7 +130,7 @@ fn every_byte_may_be_wrong() {
         if world.is_open(conn) {
             world.close(conn);
         }
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -145,7 +145,7 @@ fn a_length_beyond_the_bound_closes_at_once() {
         world.bytes(conn, &bytes);
         assert!(!world.is_open(conn), "{length}");
         is_undisturbed(&mut world, witness);
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
     for length in [MAX_MESSAGE + 1, 1 << 31, u64::from(u32::MAX)] {
         let (mut world, witness) = with_witness(&proc("a", 0));
@@ -155,7 +155,7 @@ fn a_length_beyond_the_bound_closes_at_once() {
         world.bytes(conn, &bytes);
         assert!(!world.is_open(conn), "{length}");
         is_undisturbed(&mut world, witness);
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -170,7 +170,7 @@ fn who_stalls_is_not_waited_for() {
     world.bytes(conn, &[0; 1000]);
     is_undisturbed(&mut world, witness);
     assert_eq!(world.server.deadline(), None);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_connection_that_is_closed_is_not_listened_to() {
     world.handle(Input::Closed { conn });
     is_undisturbed(&mut world, witness);
     assert_eq!(world.refusals.len(), 1);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn an_answer_to_nobody_is_lost() {
     world.send(conns[0], &request);
     world.close(conns[0]);
     world.reply(pmix::message::Answer::Status(Status::SUCCESS));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -214,6 +214,6 @@ fn values_within_values_have_an_end() {
     world.bytes(conn, &frame::finish(bytes, frame::Tag::Request(101)));
     assert!(!world.is_open(conn));
     is_undisturbed(&mut world, witness);
-    world.leave_nothing();
+    world.assert_no_state_left();
     let _ = (nspace("a"), Bytes::new());
 }

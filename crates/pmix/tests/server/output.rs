@@ -97,9 +97,9 @@ fn output_goes_to_whoever_wants_it() {
         infos: Vec::new(),
         id,
     };
-    assert_eq!(world.told(conns[1], &stop(first)), Status::NOT_FOUND);
-    assert_eq!(world.told(conns[0], &stop(first)), Status::SUCCESS);
-    assert_eq!(world.told(conns[0], &stop(first)), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conns[1], &stop(first)), Status::NOT_FOUND);
+    assert_eq!(world.status_of(conns[0], &stop(first)), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[0], &stop(first)), Status::NOT_FOUND);
     output(&mut world, proc("a", 1), OUT, b"out");
     assert_eq!(got(&mut world, conns[0]), []);
     // A client that finalizes needs no output.
@@ -108,7 +108,7 @@ fn output_goes_to_whoever_wants_it() {
     assert_eq!(world.wanted, [(nspace("a"), ERR)]);
     world.close(conns[2]);
     assert_eq!(world.wanted[1..], [(nspace("a"), NONE)]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_job_that_is_over_is_not_fed() {
     let again = number(world.ask(conn, &pull(vec![all("a")], OUT, 2)));
     assert_eq!(again, 1);
     assert_eq!(world.wanted, []);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -142,25 +142,25 @@ fn who_spawns_gets_output_from_the_beginning() {
     orphan.forward = Some((proc("nobody", 0), BOTH));
     world.handle(Input::Register(Box::new(orphan)));
     assert_eq!(world.wanted.len(), 1);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
 fn requests_for_output_are_bounded() {
     let (mut world, conns) = World::of(1);
     assert_eq!(
-        world.told(conns[0], &pull(Vec::new(), OUT, 1)),
+        world.status_of(conns[0], &pull(Vec::new(), OUT, 1)),
         Status::BAD_PARAM
     );
     let many = (0..=MAX_SUBSCRIPTION_PROCS).map(|rank| proc("a", u32::try_from(rank).unwrap()));
     let many = pull(many.collect(), OUT, 1);
-    assert_eq!(world.told(conns[0], &many), Status::BAD_PARAM);
+    assert_eq!(world.status_of(conns[0], &many), Status::BAD_PARAM);
     let one = pull(vec![all("a")], OUT, 1);
     for _ in 0..MAX_SUBSCRIPTIONS {
-        assert_eq!(world.told(conns[0], &one), Status::SUCCESS);
+        assert_eq!(world.status_of(conns[0], &one), Status::SUCCESS);
     }
-    assert_eq!(world.told(conns[0], &one), Status::OUT_OF_RESOURCE);
-    world.leave_nothing();
+    assert_eq!(world.status_of(conns[0], &one), Status::OUT_OF_RESOURCE);
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -192,5 +192,5 @@ fn input_is_taken_by_the_host() {
         world.handle(Input::Answer { ticket, answer });
         assert_eq!(world.status(conns[0], tag), Some(Status::SUCCESS));
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

@@ -88,7 +88,7 @@ proptest! {
                 prop_assert_eq!(&values[&key], &Value::Uint32(rank.0 * 100 + round));
             }
         }
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 
     /// Clients disconnect anywhere in their scripts: all requests of the others are answered, with success or an error.
@@ -124,6 +124,6 @@ proptest! {
         world.pass(std::time::Duration::from_secs(10));
         let unanswered = world.unanswered(clients[0].0);
         prop_assert!(unanswered.is_empty(), "{:?}", unanswered);
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }

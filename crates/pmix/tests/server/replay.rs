@@ -145,7 +145,7 @@ fn replay(name: &str, recordings: &[Recording]) {
         let unanswered = world.unanswered(*conn);
         assert!(unanswered.is_empty(), "{name}: {unanswered:?}");
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// Records the command of a message, so that its answer can be decoded.
@@ -185,6 +185,6 @@ fn recorded_tools_are_turned_away_and_nothing_else() {
         world.bytes(conn, &recording.sent_by(Side::Client));
         assert!(!world.is_open(conn));
         assert!(world.is_open(conns[0]));
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }

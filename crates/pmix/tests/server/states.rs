@@ -208,7 +208,7 @@ fn every_command_is_answered_in_every_tongue() {
             assert!(world.unanswered(conn).is_empty(), "{request:?}");
             assert!(world.is_open(conn), "{request:?}");
         }
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -216,7 +216,10 @@ fn every_command_is_answered_in_every_tongue() {
 fn who_has_finalized_is_told_so() {
     for request in samples(Format::V4) {
         let (mut world, conns) = World::of(1);
-        assert_eq!(world.told(conns[0], &Request::Finalize), Status::SUCCESS);
+        assert_eq!(
+            world.status_of(conns[0], &Request::Finalize),
+            Status::SUCCESS
+        );
         // A second finalize is answered too: a client that has lost its state may wait for the answer.
         let tag = world.send(conns[0], &Request::Finalize);
         assert_eq!(world.status(conns[0], tag), Some(Status::INIT));
@@ -232,10 +235,14 @@ fn who_has_finalized_is_told_so() {
             Command::Deregister => {
                 world.send(conns[0], &request);
             }
-            _ => assert_eq!(world.told(conns[0], &request), Status::INIT, "{request:?}"),
+            _ => assert_eq!(
+                world.status_of(conns[0], &request),
+                Status::INIT,
+                "{request:?}"
+            ),
         }
         assert!(world.asks.is_empty() && world.events.is_empty());
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -249,7 +256,7 @@ fn whoever_says_something_before_the_handshake_is_closed() {
         assert!(!world.is_open(stranger), "{request:?}");
         assert_eq!(world.refusals.len(), 1);
         assert!(world.asks.is_empty() && world.events.is_empty());
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -261,7 +268,7 @@ fn a_job_that_is_over_does_not_confuse_its_processes() {
         world.send(conns[0], &request);
         settle(&mut world);
         assert!(world.unanswered(conns[0]).is_empty(), "{request:?}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -274,7 +281,7 @@ fn a_process_that_has_ended_may_still_be_heard() {
         world.send(conns[0], &request);
         settle(&mut world);
         assert!(world.unanswered(conns[0]).is_empty(), "{request:?}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -350,7 +357,7 @@ fn admission() {
         }
         assert_eq!(world.is_open(conn), welcome, "{what}");
         assert_eq!(world.refusals.is_empty(), welcome, "{what}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
     // A rank may connect as a tool. Other tools are not supported yet.
     for (kind, welcome) in [
@@ -372,7 +379,7 @@ fn admission() {
         if !welcome {
             assert_eq!(world.refusals, [Refusal::Tool]);
         }
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -391,7 +398,7 @@ fn an_unknown_command_is_refused_and_the_connection_lives() {
         );
         assert_eq!(world.status(conn, tag), Some(Status::NOT_SUPPORTED));
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -410,7 +417,7 @@ fn a_rank_comes_and_goes_and_comes_again() {
     );
     let values = crate::world::values_of(Format::V4, &answer, &proc("a", 0));
     assert_eq!(values["mine"], Value::Uint32(2));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -426,7 +433,7 @@ fn a_connection_that_breaks_is_waited_for() {
     world.close(again);
     world.pass(Duration::from_secs(5));
     assert_eq!(world.lost, [proc("a", 1)]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -439,7 +446,7 @@ fn a_fork_is_another_connection_of_the_same_process() {
     world.close(child);
     world.pass(Duration::from_secs(5));
     assert_eq!(world.lost, [proc("a", 1)]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -454,7 +461,7 @@ fn a_tag_that_waits_cannot_be_used_again() {
         &pmix::frame::finish(bytes, pmix::frame::Tag::Request(tag)),
     );
     assert!(!world.is_open(conn));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -468,7 +475,7 @@ fn messages_that_are_not_for_servers_close_the_connection() {
         message[4..8].copy_from_slice(&tag.to_be_bytes());
         world.bytes(conns[0], &message);
         assert!(!world.is_open(conns[0]), "{tag}");
-        world.leave_nothing();
+        world.assert_no_state_left();
     }
 }
 
@@ -483,5 +490,5 @@ fn a_heartbeat_has_no_answer() {
         Shape::of(Command::Deregister, pmix::message::GroupForm::Members),
         Shape::Nothing
     );
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

@@ -27,7 +27,7 @@ fn stopping(place: StopIn, which: &[u32]) -> World {
 }
 
 /// Returns the facts about stopping in the job info of a process.
-fn told(world: &mut World, conn: Conn) -> Vec<(bool, Value)> {
+fn stop_facts(world: &mut World, conn: Conn) -> Vec<(bool, Value)> {
     let Answer::JobInfo { facts, .. } = world.ask(conn, &Request::JobInfo) else {
         panic!("no facts");
     };
@@ -48,7 +48,7 @@ fn ready(world: &mut World, conn: Conn) {
             Value::procs(vec![proc("", 0)]),
         )],
     };
-    assert_eq!(world.told(conn, &request), Status::SUCCESS);
+    assert_eq!(world.status_of(conn, &request), Status::SUCCESS);
 }
 
 fn release(world: &mut World, which: &[u32]) {
@@ -64,13 +64,17 @@ fn those_who_are_to_stop_are_told_and_no_others() {
         let mut world = stopping(place, &[0, 2]);
         let conns: Vec<Conn> = (0..3).map(|rank| world.connect("s", rank)).collect();
         let stop = vec![(init, Value::Bool(true))];
-        assert_eq!(told(&mut world, conns[0]), stop);
-        assert_eq!(told(&mut world, conns[1]), []);
-        assert_eq!(told(&mut world, conns[2]), stop);
+        assert_eq!(stop_facts(&mut world, conns[0]), stop);
+        assert_eq!(stop_facts(&mut world, conns[1]), []);
+        assert_eq!(stop_facts(&mut world, conns[2]), stop);
         release(&mut world, &[2]);
-        assert_eq!(told(&mut world, conns[0]), stop);
-        assert_eq!(told(&mut world, conns[2]), [], "it need not stop again");
-        world.leave_nothing();
+        assert_eq!(stop_facts(&mut world, conns[0]), stop);
+        assert_eq!(
+            stop_facts(&mut world, conns[2]),
+            [],
+            "it need not stop again"
+        );
+        world.assert_no_state_left();
     }
 }
 
@@ -91,7 +95,7 @@ fn who_waits_is_said_to_the_host_and_to_nobody_else() {
     };
     assert_eq!(*status, Status::DEBUGGER_RELEASE);
     assert_eq!(*source, proc("server", 0));
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn who_comes_after_the_release_does_not_wait() {
     let mut world = stopping(StopIn::Init, &[0, 1]);
     let conns: Vec<Conn> = (0..2).map(|rank| world.connect("s", rank)).collect();
     // Both were told to stop; only one of them is released.
-    assert_eq!(told(&mut world, conns[0]).len(), 1);
+    assert_eq!(stop_facts(&mut world, conns[0]).len(), 1);
     release(&mut world, &[1]);
     for (conn, expected) in [
         (conns[0], vec![]),
@@ -108,7 +112,7 @@ fn who_comes_after_the_release_does_not_wait() {
         world.register(conn, &[Status::DEBUGGER_RELEASE]);
         assert_eq!(world.codes(conn), expected);
     }
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// The host knows which processes are held. It gets the request of a tool, and releases the processes.
@@ -123,15 +127,15 @@ fn a_tool_lets_go_by_way_of_the_host() {
         range: Range::NAMESPACE,
         infos: Vec::new(),
     };
-    assert_eq!(world.told(conns[2], &request), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[2], &request), Status::SUCCESS);
     assert_eq!(world.events.len(), 1);
     assert_eq!(world.codes(conns[0]), []);
     release(&mut world, &[0]);
     assert_eq!(world.codes(conns[0]), [Status::DEBUGGER_RELEASE]);
     // Once no process is held, the event is an ordinary one.
-    assert_eq!(world.told(conns[2], &request), Status::SUCCESS);
+    assert_eq!(world.status_of(conns[2], &request), Status::SUCCESS);
     assert_eq!(world.codes(conns[1]), [Status::DEBUGGER_RELEASE]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }
 
 /// Version 3 registers for its release, and sends no event that it waits.
@@ -147,5 +151,5 @@ fn version_3_waits_without_a_word() {
         world.register(conn, &[Status::DEBUGGER_RELEASE]);
     }
     assert_eq!(world.ready, [proc("s", 0)]);
-    world.leave_nothing();
+    world.assert_no_state_left();
 }

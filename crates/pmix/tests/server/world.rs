@@ -290,13 +290,13 @@ impl World {
                 output @ (Output::Gather { .. }
                 | Output::Waits { .. }
                 | Output::Forgotten { .. }
-                | Output::Absent { .. }
+                | Output::NoShare { .. }
                 | Output::Withdrawn { .. }
                 | Output::MembersGone
                 | Output::Declined { .. }
-                | Output::DirectGet { .. }
+                | Output::Question { .. }
                 | Output::NoLongerAsked { .. }
-                | Output::Told { .. }) => self.away.push_back(output),
+                | Output::QuestionAnswered { .. }) => self.away.push_back(output),
             }
         }
     }
@@ -380,7 +380,7 @@ impl World {
         if Shape::of(request.command(), link.form) != Shape::Nothing {
             link.asked.insert(tag, request.command());
         }
-        let mut writer = Writer::behind(link.format, frame::start(0));
+        let mut writer = Writer::appending_to(link.format, frame::start(0));
         request.encode(&mut writer);
         frame::finish(writer.into_bytes(), Tag::Request(tag))
     }
@@ -419,7 +419,7 @@ impl World {
     }
 
     /// Sends a request that must be answered immediately, and returns the status.
-    pub(crate) fn told(&mut self, conn: Conn, request: &Request) -> Status {
+    pub(crate) fn status_of(&mut self, conn: Conn, request: &Request) -> Status {
         self.ask(conn, request).status()
     }
 
@@ -454,7 +454,7 @@ impl World {
     }
 
     pub(crate) fn finalize(&mut self, conn: Conn) {
-        assert_eq!(self.told(conn, &Request::Finalize), Status::SUCCESS);
+        assert_eq!(self.status_of(conn, &Request::Finalize), Status::SUCCESS);
         self.close(conn);
     }
 
@@ -476,7 +476,7 @@ impl World {
     /// Commits numbers under keys, and checks for success.
     pub(crate) fn put(&mut self, conn: Conn, values: &[(&str, u32)]) {
         let request = commit(self.format(conn), Scope::GLOBAL, values);
-        assert_eq!(self.told(conn, &request), Status::SUCCESS);
+        assert_eq!(self.status_of(conn, &request), Status::SUCCESS);
     }
 
     /// Answers the only request that the host has got.
@@ -492,11 +492,11 @@ impl World {
             codes: codes.to_vec(),
             infos: Vec::new(),
         };
-        assert_eq!(self.told(conn, &request), Status::SUCCESS);
+        assert_eq!(self.status_of(conn, &request), Status::SUCCESS);
     }
 
     /// Closes all connections, and checks that no state remains.
-    pub(crate) fn leave_nothing(mut self) {
+    pub(crate) fn assert_no_state_left(mut self) {
         let open: Vec<Conn> = self.links.keys().copied().collect();
         for conn in open {
             self.handle(Input::Closed { conn });

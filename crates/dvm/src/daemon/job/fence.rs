@@ -326,7 +326,7 @@ impl LocalJob {
                             request,
                         }));
                     }
-                    Err(pmi::NotAsked(why)) => {
+                    Err(pmi::NotRepresentable(why)) => {
                         let reply = pmi::Reply::Refused(why);
                         server.handle(pmi::Input::Answered { ticket, reply });
                     }

@@ -7,8 +7,8 @@ use pmix::{
     frame::Tag,
     message::Push,
     server::{
-        Elsewhere, Event, GatherId, GatherNumber, GatherTicket, GetTicket, Input,
-        Output as FromPmix,
+        Elsewhere, Event, GatherId, GatherNumber, GatherTicket, Input, Output as FromPmix,
+        QuestionTicket,
     },
     value::{Range, Status},
 };
@@ -47,21 +47,22 @@ impl Service {
                 question,
             } => self.server.handle(
                 now,
-                Input::AskedFor {
+                Input::Question {
                     node: node.0,
-                    ticket: GetTicket(ticket),
+                    ticket: QuestionTicket(ticket),
                     question: &question,
                 },
             ),
             ToServer::NoLongerAsked { node, ticket } => {
-                let (node, ticket) = (node.0, GetTicket(ticket));
+                let (node, ticket) = (node.0, QuestionTicket(ticket));
                 self.server
                     .handle(now, Input::NoLongerAsked { node, ticket });
             }
             ToServer::Told { ticket, result } => {
-                let ticket = GetTicket(ticket);
+                let ticket = QuestionTicket(ticket);
                 let result = result.as_deref().map_err(|status| Status(*status));
-                self.server.handle(now, Input::DirectGot { ticket, result });
+                self.server
+                    .handle(now, Input::QuestionAnswered { ticket, result });
             }
             ToServer::Event { event } => self.on_event(now, &event),
             ToServer::Output {
@@ -150,7 +151,7 @@ impl Service {
                 ticket: GatherTicket(ticket),
                 id: GatherId(id),
             } => FromServer::Forgotten { ticket, id },
-            FromPmix::Absent {
+            FromPmix::NoShare {
                 id: GatherId(id),
                 status,
             } => FromServer::Absent {
@@ -176,8 +177,8 @@ impl Service {
                 number,
                 result: result.map_err(|status| status.0),
             },
-            FromPmix::DirectGet {
-                ticket: GetTicket(ticket),
+            FromPmix::Question {
+                ticket: QuestionTicket(ticket),
                 node,
                 question,
             } => FromServer::Ask {
@@ -186,15 +187,15 @@ impl Service {
                 question,
             },
             FromPmix::NoLongerAsked {
-                ticket: GetTicket(ticket),
+                ticket: QuestionTicket(ticket),
                 node,
             } => FromServer::NoLongerAsks {
                 ticket,
                 node: NodeId(node),
             },
-            FromPmix::Told {
+            FromPmix::QuestionAnswered {
                 node,
-                ticket: GetTicket(ticket),
+                ticket: QuestionTicket(ticket),
                 result,
             } => FromServer::Told {
                 node: NodeId(node),

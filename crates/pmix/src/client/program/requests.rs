@@ -98,7 +98,7 @@ impl Program {
             }
         }
         if buckets.is_empty() {
-            return self.decided(Ok(Done::Nothing));
+            return self.completed_ticket(Ok(Done::Nothing));
         }
         self.ask(&Request::Commit { buckets }, Some(Purpose::Commit(puts)))
     }
@@ -118,20 +118,20 @@ impl Program {
     pub fn get(&mut self, proc: Proc, key: Key, search: Search) -> Ticket {
         match self.phase {
             Phase::Ready => {}
-            Phase::Ended => return self.decided(Err(Status::UNREACH)),
-            _ => return self.decided(Err(Status::INIT)),
+            Phase::Ended => return self.completed_ticket(Err(Status::UNREACH)),
+            _ => return self.completed_ticket(Err(Status::INIT)),
         }
         if let Some(value) = self.find(&proc, &key) {
             let value = value.clone();
-            return self.decided(Ok(Done::Value(value)));
+            return self.completed_ticket(Ok(Done::Value(value)));
         }
         let asking = match search {
-            Search::Known => return self.decided(Err(Status::NOT_FOUND)),
+            Search::Known => return self.completed_ticket(Err(Status::NOT_FOUND)),
             Search::Immediate => Asking::Immediate,
             Search::Anywhere => Asking::Patient,
         };
         if self.gets.len() >= MAX_WAITING {
-            return self.decided(Err(Status::RESOURCE_BUSY));
+            return self.completed_ticket(Err(Status::RESOURCE_BUSY));
         }
         let ticket = self.client.ticket();
         if let Some(request) = self.gets.add(ticket, &proc, key, asking) {
@@ -220,7 +220,7 @@ impl Program {
         let handler = self.handlers.add(codes.clone(), &infos);
         if full {
             self.handlers.remove(handler);
-            return (handler, self.decided(Err(Status::RESOURCE_BUSY)));
+            return (handler, self.completed_ticket(Err(Status::RESOURCE_BUSY)));
         }
         let request = Request::Register { codes, infos };
         let ticket = self.ask(&request, Some(Purpose::Register(handler)));
@@ -262,7 +262,7 @@ impl Program {
     /// Sends a finalize. After its answer the connection closes, and [`Event::Finalized`] follows.
     pub fn finalize(&mut self) -> Ticket {
         if !matches!(self.phase, Phase::Ready | Phase::Ended) {
-            return self.decided(Err(Status::INIT));
+            return self.completed_ticket(Err(Status::INIT));
         }
         let ticket = self.client.finalize(self.now);
         self.pump();
@@ -293,7 +293,7 @@ impl Program {
             if let Some(Purpose::Register(handler)) = purpose {
                 self.handlers.remove(handler);
             }
-            return self.decided(Err(Status::INIT));
+            return self.completed_ticket(Err(Status::INIT));
         }
         let ticket = self.client.request(request);
         if let Some(purpose) = purpose {
@@ -309,7 +309,7 @@ impl Program {
     }
 
     /// Returns a ticket whose result is already known.
-    pub(crate) fn decided(&mut self, result: Result<Done, Status>) -> Ticket {
+    pub(crate) fn completed_ticket(&mut self, result: Result<Done, Status>) -> Ticket {
         let ticket = self.client.ticket();
         self.event(Event::Done { ticket, result });
         ticket

@@ -96,7 +96,7 @@ fn a_short_message_may_announce_what_it_likes() {
         let mut reader = Reader::new(format, writer.as_bytes());
         assert_eq!(
             reader.list::<Status>(),
-            Err(Error::malformed(Malformed::NotOne)),
+            Err(Error::malformed(Malformed::WrongCount)),
             "{items}"
         );
     }

@@ -137,7 +137,7 @@ fn items_have_a_count_and_values_in_them_have_none() {
     let mut reader = Reader::new(Format::V4, writer.as_bytes());
     assert_eq!(
         reader.clone().item::<Status>(),
-        Err(Error::malformed(Malformed::NotOne))
+        Err(Error::malformed(Malformed::WrongCount))
     );
     assert_eq!(reader.items(), Ok(vec![Status(-200), Status(-402)]));
     // Empty lists: `items` appends nothing, `list` appends only its count.
