@@ -93,7 +93,7 @@ cannot be read. `rally config` shows what is in force."
 the setting `on-hangup` is RALLY_ON_HANGUP. `rally config` shows what is in force."
 
     UNKNOWN_SETTING: Error "config/unknown-setting"
-"A configuration file has a key that is no setting. `rally config` lists them all."
+"A configuration file has a key that is not a setting. `rally config` lists them all."
 
     BAD_NODES: Error "alloc/bad-text"
 "A host file or the value of `--host` cannot be read. A line of a host file is `name`, `name:4` or \

@@ -54,7 +54,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Why the program cannot be served.
 #[derive(Debug, thiserror::Error)]
 enum SingletonError {
-    #[error("its environment is not that of a rank: `{0}` is not set, or makes no sense")]
+    #[error("its environment is not that of a rank: `{0}` is not set or not valid")]
     NotARank(&'static str),
     #[error("no port of a program is named")]
     NoPort,

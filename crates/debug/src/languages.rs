@@ -11,16 +11,16 @@ struct Language {
 const LANGUAGES: [Language; 3] = [
     Language {
         is: is_go,
-        unseen: "part of it is Go: a goroutine that waits has no thread, and is not shown; SIGQUIT has the program print all of them, \
+        unseen: "part of it is Go: a goroutine that waits has no thread and is not shown; SIGQUIT makes the program print all goroutines \
                  and ends it",
     },
     Language {
         is: is_java,
-        unseen: "part of it is Java: its methods are compiled while it runs and have no names here; `jstack PID` shows them",
+        unseen: "part of it is Java: its methods are compiled at run time and have no names here; `jstack PID` shows them",
     },
     Language {
         is: is_tokio,
-        unseen: "part of it is tokio: a task that waits is on no stack, and is not shown; `tokio-console` shows tasks, where the program is \
+        unseen: "part of it is tokio: a task that waits has no stack and is not shown; `tokio-console` shows tasks if the program is \
                  built for it",
     },
 ];
@@ -100,9 +100,9 @@ mod tests {
     fn sentences() {
         let all: Vec<&str> = LANGUAGES.iter().map(|language| language.unseen).collect();
         insta::assert_snapshot!(all.join("\n"), @r"
-    part of it is Go: a goroutine that waits has no thread, and is not shown; SIGQUIT has the program print all of them, and ends it
-    part of it is Java: its methods are compiled while it runs and have no names here; `jstack PID` shows them
-    part of it is tokio: a task that waits is on no stack, and is not shown; `tokio-console` shows tasks, where the program is built for it
+    part of it is Go: a goroutine that waits has no thread and is not shown; SIGQUIT makes the program print all goroutines and ends it
+    part of it is Java: its methods are compiled at run time and have no names here; `jstack PID` shows them
+    part of it is tokio: a task that waits has no stack and is not shown; `tokio-console` shows tasks if the program is built for it
     ");
     }
 }

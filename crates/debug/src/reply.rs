@@ -387,14 +387,14 @@ impl Description {
             let host = self.hosts.get(node).filter(|_| self.hosts.len() > 1);
             let host = host.map_or_else(String::new, |host| format!(" on host {host}"));
             format!(
-                "process {pid}{host} has {threads} threads, of which {looked_at} were looked at"
+                "process {pid}{host} has {threads} threads; only {looked_at} of them were looked at"
             )
         });
         let left_out = self.left_out.values().copied();
         let left_out = left_out.fold(0, u64::saturating_add);
         let left_out = (left_out > 0).then(|| {
             let were = if left_out == 1 { "was" } else { "were" };
-            format!("of the processes that ranks have started, {left_out} {were} not looked at")
+            format!("{left_out} of the processes that ranks have started {were} not looked at")
         });
         many_threads.chain(left_out)
     }

@@ -31,7 +31,7 @@ pub enum Error {
     #[error("a message cannot be encoded: {0}")]
     Encode(postcard::Error),
     /// The bytes are no message of this protocol, or a value in them is out of bounds.
-    #[error("bytes that are no message: {0}")]
+    #[error("bytes that are not a message: {0}")]
     Malformed(postcard::Error),
     /// This many bytes follow the end of the message.
     #[error("{0} bytes after the end of a message")]

@@ -33,7 +33,7 @@ pub enum Wanted {
 
 /// The peer does not read: its connection is to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{queued} bytes are on their way already, and none is read")]
+#[error("{queued} bytes are in flight already, and none was read")]
 pub struct Overrun {
     pub queued: usize,
 }

@@ -88,7 +88,7 @@ impl<Message> Lane<Message> {
 
 /// A message that the full queue has refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{LANE_CAPACITY} messages are on the way and none has been received")]
+#[error("{LANE_CAPACITY} messages are in flight and none has been received")]
 pub struct Full<Message>(pub Message);
 
 #[cfg(test)]
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(link.up.receive(), Some('a'));
         while link.down.receive().is_some() {}
         assert!(link.is_idle());
-        insta::assert_snapshot!(Full(1), @"64 messages are on the way and none has been received");
+        insta::assert_snapshot!(Full(1), @"64 messages are in flight and none has been received");
     }
 
     proptest! {

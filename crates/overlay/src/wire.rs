@@ -40,9 +40,9 @@ pub enum WireError {
     Version { theirs: u16 },
     #[error("a frame of {length} bytes is longer than {FRAME_MAX}, or has no kind")]
     Length { length: usize },
-    #[error("what is to be sent cannot be encoded")]
+    #[error("a message cannot be encoded")]
     Unencodable,
-    #[error("a body does not decode")]
+    #[error("the body of a message cannot be decoded")]
     Undecodable,
 }
 

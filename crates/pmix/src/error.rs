@@ -87,14 +87,14 @@ impl fmt::Display for Malformed {
             Self::Truncated => f.write_str("it ends too early"),
             Self::NumberTooLarge => f.write_str("a number does not fit"),
             Self::NegativeCount => f.write_str("a length is negative"),
-            Self::NoNul => f.write_str("a string has no end"),
-            Self::InnerNul => f.write_str("a string has an end before its end"),
+            Self::NoNul => f.write_str("a string has no final NUL byte"),
+            Self::InnerNul => f.write_str("a string contains a NUL byte"),
             Self::NoName => f.write_str("a name is absent"),
-            Self::WrongCount => f.write_str("several values stand where one must be"),
+            Self::WrongCount => f.write_str("there is not exactly one value"),
             Self::WrongKind { expected, got } => {
-                write!(f, "a {got:?} stands where a {expected:?} must be")
+                write!(f, "a {got:?} is given instead of a {expected:?}")
             }
-            Self::NotANumber => f.write_str("text that must be a number is none"),
+            Self::NotANumber => f.write_str("a text is not the number that it must be"),
             Self::NoRegexEnd => f.write_str("a compressed list has no end"),
             Self::NoHandshake => f.write_str("it does not begin with a handshake"),
             Self::OtherBuffer(kind) => write!(f, "it contains a buffer of kind {kind}"),

@@ -17,7 +17,7 @@ pub enum AskError {
     Link(#[from] LinkError),
     #[error("it closed the connection")]
     Closed,
-    #[error("it takes too long")]
+    #[error("it did not answer in time")]
     Late,
 }
 

@@ -84,7 +84,7 @@ impl fmt::Display for Unusable {
                 "`{}` is open to other users (mode {mode:o}); `chmod 700` closes it",
                 path.display()
             ),
-            Self::NoDirectory(path) => write!(f, "`{}` is no directory", path.display()),
+            Self::NoDirectory(path) => write!(f, "`{}` is not a directory", path.display()),
             Self::System { path, errno } => write!(
                 f,
                 "cannot make `{}`: {}",
@@ -328,8 +328,8 @@ mod tests {
         let (path, said) = used.split_once('\n').unwrap();
         assert!(path.starts_with("/shm/rally-UID."), "{used}");
         insta::assert_snapshot!(said, @"
-        `/own/rally` is no directory
-        `/shm/rally-UID` is no directory
+        `/own/rally` is not a directory
+        `/shm/rally-UID` is not a directory
         ");
         // The next start uses the same directory.
         assert_eq!(world.used(), used);

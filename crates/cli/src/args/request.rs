@@ -229,8 +229,10 @@ impl Notice {
                     Found::Yes | Found::No => message,
                 };
                 message
-                    .fact("effect", "what it says does not count")
-                    .with_help("whoever looks after this machine should make it readable for all")
+                    .fact("effect", "its settings are ignored")
+                    .with_help(
+                        "ask the administrator of this machine to make it readable for all users",
+                    )
             }
             Self::Ignored(_) | Self::NotSet(_) | Self::UnusedNodes(_) => message,
         }

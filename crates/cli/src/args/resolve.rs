@@ -313,7 +313,7 @@ fn with_programs_of_ranks(line: &RunLine, world: &World) -> Done<RunLine> {
             second: program
                 .map(|name| name.display().to_string())
                 .unwrap_or_default(),
-            why: "the file has all programs: leave the others out",
+            why: "the file names all programs: give none on the command line",
         });
     }
     let text = world.read(&path, FileKind::ProgramFile, app_file::MAX_FILE)?;

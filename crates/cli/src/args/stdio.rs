@@ -105,7 +105,7 @@ pub(super) fn stdio(
         return Err(Error::Together {
             first: job.typed("pty"),
             second: job.typed("output-file"),
-            why: "the output of a terminal is shown here: leave one of them out",
+            why: "the output of a terminal is always shown: leave one of them out",
         });
     }
     let Said { readers, file } = said(job, size);
@@ -121,7 +121,7 @@ pub(super) fn stdio(
                 Some(_) => "stdin",
                 None => "slurm-input",
             }),
-            why: "what is typed goes to the rank with the terminal: leave one of them out",
+            why: "typed input goes to the rank with the terminal: leave one of them out",
         });
     }
     let pty = job.args.pty.map(|rank| Pty {

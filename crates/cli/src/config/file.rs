@@ -198,7 +198,7 @@ impl ConfigError {
                 ..
             } => message.with_help(format!("did you mean `{nearest}`?")),
             ConfigProblem::Unreadable(ReadProblem::Kernel(_)) => message.with_help(
-                "make it readable or move it away: what it says about your jobs may matter",
+                "make it readable or move it away: it may contain settings that your jobs need",
             ),
             ConfigProblem::UnknownKey { nearest: None, .. } => {
                 message.with_help("`rally config` lists all settings")

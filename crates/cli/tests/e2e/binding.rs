@@ -102,7 +102,7 @@ fn a_job_beside_another_in_one_allocation_is_not_bound() {
     shared(&mut first);
     let first = sandbox.start(&mut first);
     first.expect(Stream::Stdout, "there");
-    insta::assert_snapshot!(why(&["run", "-n", "1", "--explain"]), @"do not bind: another job of yours runs on these cores (`--bind-to core` binds all the same)");
+    insta::assert_snapshot!(why(&["run", "-n", "1", "--explain"]), @"do not bind: another job of yours runs on these cores (`--bind-to core` binds nevertheless)");
     insta::assert_snapshot!(why(&["run", "-n", "1", "--explain", "--bind-to", "core"]), @"bind as asked: `--bind-to core`");
     let mut second = granted(&sandbox, &["run", "-n", "1"]);
     shared(&mut second);

@@ -315,7 +315,7 @@ fn of_many_processes_below_ranks_some_are_looked_at_and_that_is_said() {
     let doubts: Vec<String> = description.doubts().collect();
     assert_eq!(
         doubts,
-        ["of the processes that ranks have started, 2 were not looked at"]
+        ["2 of the processes that ranks have started were not looked at"]
     );
 }
 

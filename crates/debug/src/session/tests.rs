@@ -456,7 +456,7 @@ fn what_is_seen_of_several_nodes_names_their_hosts() {
         panic!("{doubts:?}");
     };
     insta::assert_snapshot!(format!("{first}\n{last}"), @"
-    process 100 on host n1 has 1 threads, of which 0 were looked at
-    process 200 on host n2 has 1 threads, of which 0 were looked at
+    process 100 on host n1 has 1 threads; only 0 of them were looked at
+    process 200 on host n2 has 1 threads; only 0 of them were looked at
     ");
 }

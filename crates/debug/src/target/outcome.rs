@@ -294,7 +294,7 @@ impl fmt::Display for Doubt {
                 let processes = count(*processes, "process", "processes");
                 write!(
                     f,
-                    "the environment of {processes} may not be read; ranks may be among them"
+                    "the environment of {processes} cannot be read; ranks may be among them"
                 )
             }
             Self::BelowRank { rank, pid } => write!(

@@ -81,7 +81,7 @@ impl Situation {
         match self.ptrace_scope {
             Some(3) => {
                 return advice(
-                    "the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3)".into(),
+                    "the kernel allows no process to trace another (`/proc/sys/kernel/yama/ptrace_scope` is 3)".into(),
                     "only a restart of the node with another value changes that",
                 );
             }
@@ -98,7 +98,7 @@ impl Situation {
             }
             Some(1) if !self.may_trace_all => {
                 return advice(
-                    "a process may be traced only by those that have started it (`/proc/sys/kernel/yama/ptrace_scope` is 1)"
+                    "a process may be traced only by its ancestors (`/proc/sys/kernel/yama/ptrace_scope` is 1)"
                         .into(),
                     "run `dbgr` as root, or have the value set to 0: `sysctl kernel.yama.ptrace_scope=0`",
                 );
@@ -185,7 +185,7 @@ mod tests {
     it belongs to user 1000, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
     the kernel does not allow tracing of processes (`/proc/sys/kernel/yama/ptrace_scope` is 1), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
     the kernel does not allow tracing of processes (`/proc/sys/kernel/yama/ptrace_scope` is 2), and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
-    the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
+    the kernel allows no process to trace another (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
     the kernel protects its memory: it was started with more privileges than others have, or asked for protection, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
     the container does not allow it: its seccomp filter or its user namespace forbids it: start the container with `--cap-add=SYS_PTRACE --security-opt seccomp=unconfined`, or run `dbgr` on the host
     the kernel does not allow it, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
@@ -218,9 +218,9 @@ mod tests {
         ].join("\n"), @r"
     it belongs to user 0, and you are user 1000: run `dbgr` as that user, or as root
     it belongs to user 1000, and root has no `CAP_SYS_PTRACE` here, as in most containers: start the container with `--cap-add=SYS_PTRACE`, or run `dbgr` as the user of the process
-    a process may be traced only by those that have started it (`/proc/sys/kernel/yama/ptrace_scope` is 1): run `dbgr` as root, or have the value set to 0: `sysctl kernel.yama.ptrace_scope=0`
+    a process may be traced only by its ancestors (`/proc/sys/kernel/yama/ptrace_scope` is 1): run `dbgr` as root, or have the value set to 0: `sysctl kernel.yama.ptrace_scope=0`
     only root may trace a process here (`/proc/sys/kernel/yama/ptrace_scope` is 2): run `dbgr` as root, or have the value set to 0
-    the kernel allows nobody to trace a process (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
+    the kernel allows no process to trace another (`/proc/sys/kernel/yama/ptrace_scope` is 3): only a restart of the node with another value changes that
     process 12 traces it already, and the kernel allows only one: detach that debugger (gdb: `detach`), or look at the stacks there
     `/proc` is mounted with `hidepid`, which hides the processes of other users: run `dbgr` as the user of the process, or as root
     the kernel protects its memory: it was started with more privileges than you have, or asked for protection: run `dbgr` as root

@@ -102,7 +102,7 @@ fn peers(all: &Observation, stances: &Stances) -> Option<String> {
             Some("their launcher has other jobs, which they may wait for".to_owned())
         }
         (Jobs::One, Work::AtWork) => {
-            Some("processes that were started beside them are at work".to_owned())
+            Some("processes that were started with them are at work".to_owned())
         }
         (Jobs::One, Work::Idle) if all.neighbors == Neighbors::AtWork => Some(
             "the user's other jobs on this machine are at work, and may be connected with this one"

@@ -264,7 +264,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         beside: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(5, 4, Confidence::Possible),
-        means: "not all ranks have come to the collective",
+        means: "not all ranks have entered the collective",
     },
     Rule {
         id: RuleId::MismatchedCollectives,
@@ -318,7 +318,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         beside: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(10, 4, Confidence::Possible),
-        means: "what is sent is not what is received: tag, rank or communicator differ",
+        means: "the messages that are sent are not those that are received: tag, rank or communicator differ",
     },
     Rule {
         id: RuleId::MismatchedMessages,

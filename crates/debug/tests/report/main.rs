@@ -555,7 +555,7 @@ fn a_page_shows_processes_below_their_ranks() {
         children.procs[0].rank = base::Rank(9);
     }
     let page = html(&report);
-    assert!(page.contains("<p class=note>processes below other ranks</p>"));
+    assert!(page.contains("<p class=note>processes that other ranks have started</p>"));
     for page in [page, html(&helped()), html(&made::hostile())] {
         let picture = page.split_once("id=picture>").unwrap().1;
         let picture = picture.split_once("<p class=panel").unwrap().0;
@@ -574,7 +574,7 @@ fn a_page_shows_processes_below_ranks_without_frames() {
     let page = html(&report);
     let picture = page.split_once("id=picture>").unwrap().1;
     let (_, others) = picture
-        .split_once("<p class=note>processes below other ranks</p>")
+        .split_once("<p class=note>processes that other ranks have started</p>")
         .unwrap_or_else(|| panic!("{picture}"));
     assert!(others.contains("<b>cp (4712)</b>"), "{others}");
 }

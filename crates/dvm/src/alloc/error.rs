@@ -19,7 +19,7 @@ pub struct AllocError {
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
-    #[error("{length} bytes are too many")]
+    #[error("it is too long, with {length} bytes")]
     TooLong { length: usize },
     #[error("there are more than {max} nodes", max = base::MAX_HOSTS)]
     TooManyNodes,

@@ -156,9 +156,9 @@ fn why(
     let mapped = match asked {
         Some(asked) => format!("map as asked: `--map-by {asked}`"),
         None if request.bind_list.is_some() => {
-            "map by slot: `--bind-list` says the rest".to_owned()
+            "map by slot: `--bind-list` determines the PUs".to_owned()
         }
-        None if request.bind_to.is_some() => "map to what procs are bound to".to_owned(),
+        None if request.bind_to.is_some() => "map by the resource of `--bind-to`".to_owned(),
         None => "map by core: the default".to_owned(),
     };
     let numbered = match request.rank_by {
@@ -174,7 +174,7 @@ fn why(
     let bound = match (request.bind_to, bind_to.target) {
         (_, BindTarget::List) => "bind as asked: `--bind-list`".to_owned(),
         (None, BindTarget::None) => {
-            format!("do not bind: {tenancy} (`--bind-to core` binds all the same)")
+            format!("do not bind: {tenancy} (`--bind-to core` binds nevertheless)")
         }
         (Some(asked), BindTarget::Object(_)) if is_short && nodes == 1 => {
             format!("do not bind, although `--bind-to {asked}` asks for it: too few cores")
@@ -183,10 +183,10 @@ fn why(
             "do not bind: too few cores".to_owned()
         }
         (Some(asked), BindTarget::Object(_)) if is_short => {
-            format!("bind as asked where there are enough cores: `--bind-to {asked}`")
+            format!("bind as asked on nodes with enough cores: `--bind-to {asked}`")
         }
         (None, BindTarget::Object(_)) if is_short => {
-            format!("bind to {bind_to} where there are enough cores")
+            format!("bind to {bind_to} on nodes with enough cores")
         }
         (Some(asked), _) => format!("bind as asked: `--bind-to {asked}`"),
         (None, BindTarget::Object(_)) if asked.is_some_and(MapBy::says_which_cpus) => {
@@ -287,7 +287,7 @@ impl fmt::Display for Explanation {
         for group in &self.placed {
             let slots = plural(group.slots, "slot");
             let counted = match group.counted {
-                Counted::Implicit => "nobody counted them",
+                Counted::Implicit => "not counted",
                 Counted::Explicit => "counted",
             };
             let (cores, pus) = (plural(group.cores, "core"), plural(group.pus, "PU"));
@@ -297,7 +297,7 @@ impl fmt::Display for Explanation {
                 group.nodes, group.ranks
             )?;
             if group.nodes.len() > 1 {
-                writeln!(f, "  on each, as on the first:")?;
+                writeln!(f, "  on each node, shown for the first:")?;
             }
             let width = group
                 .procs

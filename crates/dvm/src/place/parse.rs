@@ -47,7 +47,7 @@ pub enum PolicyProblem {
     BadNumber { word: String },
     #[error("a policy of this kind is `ppr:N:RESOURCE`")]
     BadPpr,
-    #[error("`{word}` says nothing about `{policy}`")]
+    #[error("`{word}` has no meaning for `{policy}`")]
     NotHere { word: String, policy: String },
     #[error("{0}")]
     List(ParseSetError),
@@ -442,7 +442,7 @@ mod tests {
         ");
         insta::assert_snapshot!(map("ppr:2"), @"cannot read `--map-by ppr:2`: a policy of this kind is `ppr:N:RESOURCE`");
         insta::assert_snapshot!(map("ppr:0:node"), @"cannot read `--map-by ppr:0:node`: `0` is not a number from 1 to 65536");
-        insta::assert_snapshot!(map("slot:2"), @"cannot read `--map-by slot:2`: `2` says nothing about `slot`");
+        insta::assert_snapshot!(map("slot:2"), @"cannot read `--map-by slot:2`: `2` has no meaning for `slot`");
         insta::assert_snapshot!(map("slot:PE=1:PE=2"), @"cannot read `--map-by slot:PE=1:PE=2`: `pe=2` is given twice");
         insta::assert_snapshot!(map("pe-list=1-"), @"cannot read `--map-by pe-list=1-`: expected a number at position 2");
         insta::assert_snapshot!(bind_to("cores:overload").unwrap_err(), @"

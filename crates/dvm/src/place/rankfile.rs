@@ -33,7 +33,7 @@ pub struct RankfileError {
 /// What is wrong with a rankfile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RankfileProblem {
-    #[error("{length} bytes are too many")]
+    #[error("it is too long, with {length} bytes")]
     TooLong { length: usize },
     #[error("no rank is named")]
     Empty,

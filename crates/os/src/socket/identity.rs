@@ -52,7 +52,7 @@ pub enum UnknownPeer {
     #[error("its user has no uid in this user namespace")]
     NoUid,
     /// The kernel lets us read neither its answer nor its table.
-    #[error("the kernel does not tell: {}", describe_errno(*errno))]
+    #[error("the kernel refuses to say: {}", describe_errno(*errno))]
     NotTold {
         /// The error number, see errno(3).
         errno: i32,
@@ -307,7 +307,7 @@ mod tests {
         the other end is closing
         no process has the other end
         its user has no uid in this user namespace
-        the kernel does not tell: Permission denied
+        the kernel refuses to say: Permission denied
         ");
     }
 }

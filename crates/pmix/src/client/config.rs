@@ -165,7 +165,7 @@ pub enum ConfigError {
     #[error("`{variable}` is not set")]
     Missing { variable: &'static str },
     /// `PMIX_NAMESPACE` is longer than 255 bytes.
-    #[error("`PMIX_NAMESPACE` is no namespace: {0}")]
+    #[error("`PMIX_NAMESPACE` is not a namespace: {0}")]
     Nspace(Error),
     /// `PMIX_RANK` is not the number of a rank.
     #[error("`PMIX_RANK` is not the number of a rank")]

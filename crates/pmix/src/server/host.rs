@@ -280,11 +280,11 @@ pub enum Refusal {
     UnknownOwner,
     #[error("it belongs to user {actual}, the job to user {expected}")]
     WrongOwner { expected: u32, actual: u32 },
-    #[error("it says that it is {0}, which is no process of a job here")]
+    #[error("it claims to be {0}, which is not a process of a job on this node")]
     UnknownProc(Proc),
-    #[error("it wants the data store `{0}`; there is `hash` only")]
+    #[error("it requires the data store `{0}`, but only `hash` is available")]
     UnknownStore(String),
-    #[error("it wants to prove who it is by `{0}`")]
+    #[error("it requires the security mode `{0}`")]
     UnknownSecurity(String),
     #[error("more than {MAX_WAITING} of its requests wait")]
     TooManyRequests,

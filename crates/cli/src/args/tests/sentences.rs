@@ -363,7 +363,7 @@ fn contradictions() {
 
     $ rally run --pty -o o a
     error: `--pty` and `-o` cannot be used together
-      help: the output of a terminal is shown here: leave one of them out
+      help: the output of a terminal is always shown: leave one of them out
     [120 cli/options-together]
 
     $ rally run --app apps a

@@ -194,7 +194,7 @@ fn mistakes_in_settings() {
     $ rally run a
     error: cannot read the configuration file: Is a directory (os error 21)
       from: DIR/home/rally/config.toml
-      help: make it readable or move it away: what it says about your jobs may matter
+      help: make it readable or move it away: it may contain settings that your jobs need
     [121 config/bad-file]
 
     $ rally run a
@@ -223,8 +223,8 @@ fn a_site_file_that_cannot_be_read_is_told() {
     warning: cannot read the site's configuration file
       from:   DIR/site.toml
       reason: Is a directory (os error 21)
-      effect: what it says does not count
-      help:   whoever looks after this machine should make it readable for all
+      effect: its settings are ignored
+      help:   ask the administrator of this machine to make it readable for all users
     ");
     let Ok(Request::Config(config)) = place.request("rally config") else {
         panic!("no settings");

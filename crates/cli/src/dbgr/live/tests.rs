@@ -227,7 +227,7 @@ fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
     assert_eq!(
         doubts,
         [format!(
-            "process {pid} has 5 threads, of which 3 were looked at"
+            "process {pid} has 5 threads; only 3 of them were looked at"
         )]
     );
 }

@@ -119,8 +119,7 @@ fn a_collective_that_one_has_left_out() {
     check(
         "0-2: main@a.c:5 > MPI_Allreduce!libmpi.so = running 99\n3: main@a.c:9 > MPI_Recv!libmpi.so = running 99",
         5,
-        "possible: ranks 0-2 wait in MPI_Allreduce (a.c:5), for at least 4 s; rank 3 waits in MPI_Recv (a.c:9): not all \
-         ranks have come to the collective",
+        "possible: ranks 0-2 wait in MPI_Allreduce (a.c:5), for at least 4 s; rank 3 waits in MPI_Recv (a.c:9): not all ranks have entered the collective",
     );
 }
 
@@ -172,8 +171,7 @@ fn mismatched_tags() {
     check(
         "0: main@a.c:5 > MPI_Ssend!libmpi.so = poll 0\n1: main@a.c:9 > MPI_Recv!libmpi.so = poll 0",
         3,
-        "likely: rank 0 waits in MPI_Ssend (a.c:5); rank 1 waits in MPI_Recv (a.c:9), for at least 2 s: what is sent is \
-         not what is received: tag, rank or communicator differ",
+        "likely: rank 0 waits in MPI_Ssend (a.c:5); rank 1 waits in MPI_Recv (a.c:9), for at least 2 s: the messages that are sent are not those that are received: tag, rank or communicator differ",
     );
 }
 
@@ -423,8 +421,7 @@ fn an_epoch_that_nobody_ends() {
     check(
         "0-2: main@a.c:5 > MPI_Win_fence!libmpi.so = running 99\n3: main@a.c:9 > PMPI_Win_wait!libmpi.so = running 99",
         5,
-        "possible: ranks 0-2 wait in MPI_Win_fence (a.c:5), for at least 4 s; rank 3 waits in MPI_Win_wait (a.c:9): not all \
-         ranks have come to the collective",
+        "possible: ranks 0-2 wait in MPI_Win_fence (a.c:5), for at least 4 s; rank 3 waits in MPI_Win_wait (a.c:9): not all ranks have entered the collective",
     );
 }
 

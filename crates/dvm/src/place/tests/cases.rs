@@ -263,7 +263,7 @@ fn explanations() {
       map by core: the default
       number by fill: the default of that mapping
       bind to core: the cores are for this job alone
-    a: ranks 0-1 (8 slots, nobody counted them; 8 cores, 16 PUs)
+    a: ranks 0-1 (8 slots, not counted; 8 cores, 16 PUs)
       rank 0  [BB/../../..][../../../..]  PUs 0,8
       rank 1  [../BB/../..][../../../..]  PUs 1,9
     ");
@@ -275,7 +275,7 @@ fn explanations() {
       number by node: the default of that mapping
       bind as asked: `--bind-to package`
     a,b: ranks 0-5 (4 slots, counted; 4 cores, 6 PUs)
-      on each, as on the first:
+      on each node, shown for the first:
       rank 0  [BB/BB/B-/B-][--/--/--/--]  PUs 0-3,8-9
       rank 2  [BB/BB/B-/B-][--/--/--/--]  PUs 0-3,8-9
       rank 4  [BB/BB/B-/B-][--/--/--/--]  PUs 0-3,8-9
@@ -286,7 +286,7 @@ fn explanations() {
       map by core: the default
       number by fill: the default of that mapping
       do not bind: too few cores
-    a: ranks 0-2 (2 slots, nobody counted them; 2 cores, 2 PUs)
+    a: ranks 0-2 (2 slots, not counted; 2 cores, 2 PUs)
       rank 0  not bound
       rank 1  not bound
       rank 2  not bound
@@ -346,12 +346,12 @@ fn cores_that_others_may_use_are_not_bound_to() {
         )
     });
     insta::assert_snapshot!(found.collect::<Vec<_>>().join("\n"), @"
-    a node that anybody may use: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    a node that anybody may use: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds nevertheless)
     granted to us as a whole: a 0:0,8 1:1,9; bind to core: the cores are for this job alone
-    granted in part, nobody says which: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    granted in part, nobody says which: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds nevertheless)
     a part of the node: a 0:2 1:3; bind to core: the cores are for this job alone
-    granted, with another job: a 0:- 1:-; do not bind: another job of yours runs on these cores (`--bind-to core` binds all the same)
-    anybody's, with another job: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    granted, with another job: a 0:- 1:-; do not bind: another job of yours runs on these cores (`--bind-to core` binds nevertheless)
+    anybody's, with another job: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds nevertheless)
     ");
 }
 
@@ -384,10 +384,10 @@ fn whoever_asks_is_bound_on_cores_that_others_may_use() {
     map `slot:PE=2` bind ``: a 0:0-1,8-9 1:2-3,10-11; bind to core: the default of that mapping
     map `ppr:1:package` bind ``: a 0:0-3,8-11 1:4-7,12-15; bind to package: the default of that mapping
     map `pe-list=2-3` bind ``: a 0:2-3,10-11 1:2-3,10-11; bind to core: the default of that mapping
-    map `slot` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
-    map `node` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
-    map `ppr:2:node` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
-    map `:OVERSUBSCRIBE` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds all the same)
+    map `slot` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds nevertheless)
+    map `node` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds nevertheless)
+    map `ppr:2:node` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds nevertheless)
+    map `:OVERSUBSCRIBE` bind ``: a 0:- 1:-; do not bind: others may use these cores (`--bind-to core` binds nevertheless)
     ");
 }
 

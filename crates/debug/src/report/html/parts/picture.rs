@@ -69,7 +69,7 @@ pub(in crate::report::html) fn picture(report: &Report, page: &mut String) {
         drawing.row(&others, None, page);
     }
     if !helpers.of_others.is_empty() {
-        page.push_str("\n<p class=note>processes below other ranks</p>");
+        page.push_str("\n<p class=note>processes that other ranks have started</p>");
         below::draw(report, &helpers.of_others, page);
     }
     let labels = drawing.labels;
