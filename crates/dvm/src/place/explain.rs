@@ -158,7 +158,9 @@ fn why(
         None if request.bind_list.is_some() => {
             "map by slot: `--bind-list` determines the PUs".to_owned()
         }
-        None if request.bind_to.is_some() => "map by the resource of `--bind-to`".to_owned(),
+        None if request.bind_to.is_some() => {
+            "map by the resource that procs are bound to".to_owned()
+        }
         None => "map by core: the default".to_owned(),
     };
     let numbered = match request.rank_by {
