@@ -1,8 +1,9 @@
 //! The state machines that run jobs: a controller, a daemon on each node, and the messages between them.
 //!
 //! **Architecture invariant:** nothing here does I/O, reads a clock or knows how bytes move between nodes. Nor does it
-//! know what a debugger is: it knows that ranks are to be held, and that whoever had them has gone. Every state machine takes
-//! inputs and the time, and gives outputs ([`Daemon`], [`Controller`]); the caller carries them out.
+//! know what a debugger is: it knows only that ranks are to be held, and that the process that traced them is gone.
+//! Every state machine takes inputs and the time, and returns outputs ([`Daemon`], [`Controller`]); the caller carries
+//! the outputs out.
 
 pub mod alloc;
 pub mod backlog;

@@ -1,7 +1,7 @@
 //! The private messages between front, controller and daemon.
 //!
-//! The direction is in the name. In one process they are passed as values; between processes they are encoded as
-//! `docs/formats/front-link.md` says.
+//! The name of each type says the direction. Within one process, messages are passed as values. Between processes, they
+//! are encoded as `docs/formats/front-link.md` defines.
 
 mod fence;
 mod front;
@@ -30,15 +30,15 @@ pub use self::{
 };
 use crate::spec::WindowSize;
 
-/// The version of the protocol between controller and daemons. Whatever changes the meaning or the encoding of a message
-/// changes it: daemons of another version are refused.
+/// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
+/// changes this number. The controller refuses daemons of other versions.
 pub const VERSION: u32 = 2;
-/// From the controller to a daemon.
+/// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {
-    /// The same value for all nodes of the job.
+    /// Starts a job's procs on the node. All nodes of the job get the same value.
     Launch(Arc<Launch>),
-    /// A job that has no procs on the node: others there may connect with it by PMIx.
+    /// Announces a job that has no procs on the node. Procs on the node may connect to it by PMIx.
     LaunchedElsewhere(Arc<Launch>),
     Stdin {
         job: JobId,
@@ -56,23 +56,24 @@ pub enum ToDaemon {
         job: JobId,
         signal: Signal,
     },
-    /// Input that a process pushes to these ranks ([`ToController::Push`]). Answered once by [`ToController::Pushed`], unless the
-    /// job is over here.
+    /// Input that a process pushes to these ranks ([`ToController::Push`]). The daemon answers once with
+    /// [`ToController::Pushed`], unless the job is over on its node.
     Push {
         job: JobId,
         number: u64,
         ranks: RankSet,
         bytes: Bytes,
-        /// No more input follows for these ranks.
+        /// True if no more input follows for these ranks.
         is_last: bool,
     },
-    /// A process on another node signals these ranks ([`ToController::SignalRanks`]).
+    /// Signal that a process on another node sends to these ranks ([`ToController::SignalRanks`]).
     SignalRanks {
         job: JobId,
         ranks: RankSet,
         signal: Signal,
     },
-    /// SIGTERM, then SIGKILL after the grace; also for what ranks have left behind.
+    /// Ends the job by SIGTERM, and by SIGKILL after the grace. Processes that its ranks have left behind get the same
+    /// signals.
     End {
         job: JobId,
         grace: std::time::Duration,
@@ -88,61 +89,63 @@ pub enum ToDaemon {
         job: JobId,
         size: WindowSize,
     },
-    /// Something has happened that PMIx clients may want to hear of, as `docs/formats/pmix.md` has it.
+    /// Event for PMIx clients, encoded as `docs/formats/pmix.md` defines.
     Event {
         event: Bytes,
     },
-    /// Answers [`ToController::Ask`]: a PMIx answer, as `docs/formats/pmix.md` has it.
+    /// Answer to [`ToController::Ask`] or [`ToController::Push`], encoded as `docs/formats/pmix.md` defines.
     Answer {
         ticket: AskId,
         answer: Bytes,
     },
-    /// For the PMIx server of the node.
+    /// Message for the PMIx server of the node.
     Server(Box<ToServer>),
-    /// Answers [`FenceNews::Share`].
+    /// Answer to [`FenceNews::Share`].
     Fenced {
         job: JobId,
         number: u32,
         shares: Result<Shares, Broken>,
     },
-    /// Other nodes wait in a fence for ranks here. Answered by [`FenceNews::Declined`] when nobody will come.
+    /// Tells a daemon that other nodes wait in a fence for ranks on its node. If no rank there will enter the fence,
+    /// the daemon answers with [`FenceNews::Declined`].
     FenceAwaited {
         id: FenceId,
         gather: u64,
     },
 }
 
-/// Which of its questions a daemon gets an answer to: by which protocol a proc has asked, and the number there.
+/// Identifies the request that an answer belongs to: the protocol that the proc used, and the request's number in that
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AskId {
     Pmix(u64),
     Pmi { job: JobId, number: u64 },
 }
 
-/// From a daemon to the controller.
+/// Message from a daemon to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToController {
-    /// The daemon is ready. The first message, and the only one whose beginning is the same in every version.
+    /// The daemon is ready. This is its first message, and the only one whose beginning is the same in every version.
     Hello {
-        /// [`VERSION`] as the daemon has it.
+        /// The daemon's [`VERSION`].
         version: u32,
         node: NodeId,
-        /// The name of the node, as procs are told.
+        /// Name of the node, as its procs see it.
         host: String,
         topology: Box<Topology>,
     },
-    /// Every proc of the launch was forked or has failed to be.
+    /// Every proc of the launch on this node was forked or could not be started.
     Launched {
         job: JobId,
         started: Vec<Started>,
         failures: Vec<(StartFailure, RankSet)>,
     },
-    /// These ranks stand still at their holding point.
+    /// These ranks are stopped at their holding point.
     Held {
         job: JobId,
         ranks: RankSet,
     },
-    /// A tool has let these ranks go by PMIx.
+    /// A tool has released these ranks by PMIx.
     Released {
         job: JobId,
         ranks: RankSet,
@@ -155,33 +158,36 @@ pub enum ToController {
         job: JobId,
         bytes: u64,
     },
-    /// No rank of this node reads stdin any more.
+    /// No rank on this node reads stdin any more.
     StdinClosed {
         job: JobId,
     },
-    /// These procs run on: they have become another user, and we may not end them. Nothing more is said of them.
+    /// These procs keep running because we cannot end them: they changed their user, or are blocked in the kernel. The
+    /// daemon reports nothing more about them.
     Left {
         job: JobId,
         ranks: RankSet,
     },
-    /// Procs have ended; said once of each. The classes are in the order in which their first ones became known.
+    /// These procs have ended. Each proc is reported once. The classes are in the order in which the first end of each
+    /// became known.
     Ended {
         job: JobId,
         classes: Vec<EndClass>,
     },
-    /// Of the PMIx server of the node, for those of others.
+    /// Message from the PMIx server of the node for the servers of other nodes.
     Server(Box<FromServer>),
-    /// Something about a fence of PMI over several nodes.
+    /// Event of a PMI fence over several nodes.
     Fence {
         id: FenceId,
         news: FenceNews,
     },
-    /// Ranks of the job here come to no fence any more. From now on the daemon is asked about those that wait for it.
+    /// Ranks of the job on this node will enter no more fences. From now on, the controller asks the daemon about
+    /// fences that wait for this node.
     FencesLeft {
         job: JobId,
     },
-    /// Input that a process on this node pushes to ranks of a job that has ranks elsewhere. Answered once by
-    /// [`ToDaemon::Answer`] with a status.
+    /// Input that a process on this node pushes to ranks of a job that has ranks elsewhere. The controller answers
+    /// once, with a status in [`ToDaemon::Answer`].
     Push {
         ticket: AskId,
         job: JobId,
@@ -189,20 +195,20 @@ pub enum ToController {
         bytes: Bytes,
         is_last: bool,
     },
-    /// Answers [`ToDaemon::Push`].
+    /// Answer to [`ToDaemon::Push`].
     Pushed {
         job: JobId,
         number: u64,
         result: PushResult,
     },
-    /// A process of the job signals these ranks of it, which are on other nodes.
+    /// A process of the job sends a signal to these ranks of the same job, which are on other nodes.
     SignalRanks {
         job: JobId,
         ranks: RankSet,
         signal: Signal,
     },
-    /// A PMIx request of a proc that concerns more than its node, as `docs/formats/pmix.md` has it. Answered once by
-    /// [`ToDaemon::Answer`].
+    /// A proc's PMIx request that concerns more than its own node, encoded as `docs/formats/pmix.md` defines. The
+    /// controller answers once with [`ToDaemon::Answer`].
     Ask {
         proc: ProcId,
         ticket: AskId,
@@ -219,17 +225,17 @@ pub enum ToController {
         rank: Rank,
         what: String,
     },
-    /// These have ended without having begun with PMI, and others have waited for them there for some time.
+    /// These ranks exited without initializing PMI, and other ranks have waited for them in PMI for too long.
     Absent {
         job: JobId,
         ranks: RankSet,
     },
-    /// These have ended without having finished with PMI or PMIx, and others are there for some time more.
+    /// These ranks exited without finalizing PMI or PMIx, and some time later other ranks still had not finalized.
     Unfinished {
         job: JobId,
         ranks: RankSet,
     },
-    /// These have ended so, and that has not ended the job, which is over on this node.
+    /// These ranks exited without finalizing PMI or PMIx. That did not end the job, which is now over on this node.
     LeftEarly {
         job: JobId,
         ranks: RankSet,
@@ -238,33 +244,33 @@ pub enum ToController {
         job: JobId,
         note: Note,
     },
-    /// The debugger that had these ranks when they were released is gone without having let go of them.
+    /// The debugger that traced these ranks when they were released is gone and did not detach from them.
     DebuggerLost {
         job: JobId,
         ranks: RankSet,
     },
-    /// No process of the job is left on the node. The last message about the job.
+    /// No process of the job remains on the node. This is the last message about the job.
     Clean {
         job: JobId,
     },
 }
 
-/// What became of pushed input. The order matters: of the results of several nodes the greatest is the answer.
+/// Result of pushed input. The order matters: if several nodes report results, the answer is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PushResult {
     /// No rank reads its input any more.
     Unread,
-    /// Too many pushes wait for room.
+    /// Too many pushes are waiting for room.
     Full,
-    /// At least one rank gets it.
+    /// At least one rank gets the input.
     Taken,
 }
 
 impl PushResult {
-    /// The answer of PMIx.
+    /// Returns the PMIx status that reports this result.
     pub(crate) const fn status(self) -> Status {
         match self {
-            // The sender's library stops at this.
+            // This status makes the sender's library stop sending.
             Self::Unread => Status::IOF_COMPLETE,
             Self::Full => Status::OUT_OF_RESOURCE,
             Self::Taken => Status::SUCCESS,
@@ -272,25 +278,25 @@ impl PushResult {
     }
 }
 
-/// Procs of a node that run the same program.
+/// Procs on one node that run the same program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The path that was found.
+    /// Path at which the program was found.
     pub executable: OsString,
-    /// Ranks with their pids, in the order of their starts.
+    /// Ranks with their pids, in the order in which they were started.
     pub pids: Vec<(Rank, i32)>,
 }
 
-/// Procs that have ended alike.
+/// Procs that ended with the same status and drain state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndClass {
     pub status: ExitStatus,
-    /// Leaky: their output was still held open by something else.
+    /// Whether all output was read. `Leaky` if another process still held it open.
     pub drained: Drained,
     pub ranks: RankSet,
 }
 
-/// Whether all output of a proc that has exited was read.
+/// Whether all output of an exited proc was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Drained {
     Whole,

@@ -1,7 +1,7 @@
-//! Fences of PMI over several nodes, as daemons and controller speak of them.
+//! Messages between daemons and controller about PMI fences over several nodes.
 //!
-//! A daemon sends its share when its ranks are in the fence, and gets the shares of all. Messages of one node keep their
-//! order, so the k-th share of a node belongs to the k-th fence of that name.
+//! A daemon sends its share when all participants on its node have entered the fence. It then gets the shares of all
+//! nodes. The messages of one node stay in order, so the k-th share of a node belongs to the k-th fence with that id.
 
 use std::sync::Arc;
 
@@ -9,33 +9,34 @@ use base::{JobId, NodeId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Names a fence, in the same way on every node.
+/// Identifies a fence, in the same way on every node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FenceId {
     pub job: JobId,
-    /// The name of the group whose fence it is; absent for that of all.
+    /// Name of the group whose fence this is. `None` for a fence of all ranks of the job.
     pub group: Option<String>,
 }
 
-/// What a daemon says about a fence.
+/// A daemon's message about a fence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FenceNews {
-    /// All ranks here that are in it have come. Answered once, by [`super::ToDaemon::Fenced`].
+    /// All participants on the node have entered the fence. The controller answers once, with
+    /// [`super::ToDaemon::Fenced`].
     Share {
         number: u32,
-        /// The nodes that have members; absent: all of the job.
+        /// Nodes that have participants. `None` stands for all nodes of the job.
         nodes: Option<Vec<NodeId>>,
         share: Bytes,
     },
-    /// The share is taken back. It is answered no more.
+    /// The daemon withdraws its share. The controller does not answer the share any more.
     Withdrawn { number: u32 },
-    /// Answers [`super::ToDaemon::FenceAwaited`]: nobody here will come.
+    /// Answer to [`super::ToDaemon::FenceAwaited`]: no rank on the node will enter the fence.
     Declined { gather: u64 },
 }
 
-/// A fence that can never complete.
+/// Marks a fence that can never complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broken;
 
-/// The shares of all nodes, by their numbers.
+/// Shares of all nodes, each with the number of its node.
 pub type Shares = Arc<[(u32, Bytes)]>;

@@ -1,4 +1,4 @@
-//! The messages between a front and the controller.
+//! Messages between a front and the controller.
 
 use std::{ffi::OsString, fmt};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
 
-/// The number that a controller has given to a front: a connection, with at most one job.
+/// Number that the controller assigns to a front. A front is one connection with at most one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FrontId(pub u32);
 
@@ -22,43 +22,45 @@ impl fmt::Display for FrontId {
     }
 }
 
-/// A job that a front means.
+/// Reference to a job in a front's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobRef {
-    /// The one that it has submitted.
+    /// The job that the front has submitted itself.
     Own,
     Number(JobId),
-    /// The one that the front with this pid has submitted.
+    /// The job that the front with this pid has submitted.
     OfFront(u32),
 }
 
-/// From a front to the controller. What names no job is about the one that the front has submitted.
+/// Message from a front to the controller. A message without a job refers to the job that the front has submitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromFront {
-    /// Once. Answered by [`ToFront::Accepted`] or [`ToFront::Refused`].
+    /// Submits a job; a front may send this once. The controller answers with [`ToFront::Accepted`] or
+    /// [`ToFront::Refused`].
     Submit(Box<JobSpec>),
-    /// Bytes for the ranks that `JobSpec::stdin` names; never more than the credit given.
+    /// Bytes for the ranks in `JobSpec::stdin`; never more than the credit given.
     Stdin(Bytes),
-    /// The front's standard input has ended.
+    /// The front's standard input has reached EOF.
     StdinEof,
-    /// The front wrote output that counted so much by [`crate::stdio::cost`], or threw it away.
+    /// The front has printed or discarded this much output, counted by [`crate::stdio::cost`].
     OutputCredit(OutputCredit),
-    /// Pass a signal on to every rank of the job and of those that it has spawned.
+    /// Sends a signal to every rank of the job and of the jobs that it has spawned.
     Signal(Signal),
-    /// SIGTERM, grace, SIGKILL, also for what it has spawned. The reason becomes the cause of the job's end.
+    /// Ends the job and the jobs that it has spawned: SIGTERM, grace, SIGKILL. The reason becomes the cause of the
+    /// job's end.
     End(EndReason),
-    /// SIGKILL immediately.
+    /// Ends the job with SIGKILL immediately.
     Kill(EndReason),
-    /// Let held ranks run on, and do not hold those that have not come to their holding point. `None`: all. Answered by
-    /// [`ToFront::Released`] or [`ToFront::NotReleased`].
+    /// Releases held ranks, and cancels the hold of ranks that have not yet reached their holding point. `None` means
+    /// all ranks. The controller answers with [`ToFront::Released`] or [`ToFront::NotReleased`].
     Release { job: JobRef, ranks: Option<RankSet> },
-    /// The terminal of the rank with a pty has a new size.
+    /// New size of the terminal of the rank with a pty.
     Resize(WindowSize),
-    /// Which jobs hold ranks, or will. Answered by [`ToFront::Holding`].
+    /// Asks which jobs hold ranks, or will hold some. The controller answers with [`ToFront::Holding`].
     Holds,
 }
 
-/// Output of one stream of a job's ranks on a node that a front no longer has.
+/// Credit for output that a front has printed or discarded: one stream of a job's ranks on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputCredit {
     pub job: JobId,
@@ -67,73 +69,73 @@ pub struct OutputCredit {
     pub bytes: u64,
 }
 
-/// From the controller to the front.
+/// Message from the controller to a front.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToFront {
-    /// The number of the job that the front has submitted. The first message about it.
+    /// Number of the job that the front has submitted. This is the first message about the job.
     Accepted(JobId),
-    /// The job cannot be run at all; nothing was started. The last message about it.
+    /// The job cannot run, and nothing was started. This is the last message about it.
     Refused(Refusal),
-    /// Every proc was forked or has failed to be; the table has a row for each that lives, by rank. `name` is the job's
-    /// in PMIx.
+    /// Every proc was forked or could not be started. The table has a row for each live proc, sorted by rank. `name` is
+    /// the name of the job in PMIx.
     Launched {
         job: JobId,
         name: String,
         table: Vec<TableRow>,
     },
-    /// Every rank that is not dead stands still at its holding point. Said once.
+    /// Every rank is either stopped at its holding point or dead. Sent at most once.
     AllHeld {
         held: RankSet,
         dead: RankSet,
     },
-    /// Ranks were let go; these are still held, or will be. For the front that has asked for it, and for the one whose job
-    /// it is.
+    /// `ranks` were released; the ranks in `held` are still held, or will be. Sent to the front that asked, and to the
+    /// front that submitted the job.
     Released {
         job: JobId,
         ranks: RankSet,
         held: RankSet,
     },
-    /// Answers [`FromFront::Release`].
+    /// Error answer to [`FromFront::Release`].
     NotReleased(NotReleased),
-    /// Answers [`FromFront::Holds`].
+    /// Answer to [`FromFront::Holds`].
     Holding(Vec<HoldingJob>),
-    /// From now on the job is being ended; it did not come to its end by itself. Said at most once.
+    /// The controller has begun to end the job, which did not end by itself. Sent at most once.
     Ending(Cause),
     Output {
         node: NodeId,
         chunk: Chunk,
     },
-    /// The front may send so many bytes of stdin more.
+    /// Number of further bytes of stdin that the front may send.
     StdinCredit(u64),
-    /// No rank reads stdin any more: what the front still has can be thrown away.
+    /// No rank reads stdin any more. The front can discard the input that it still has.
     StdinClosed,
     Note(Note),
-    /// The last message about the job.
+    /// Result of the job. This is the last message about it.
     Ended(Outcome),
-    /// The controller's process cannot go on, and why. The last message.
+    /// The controller's process cannot continue, for this reason. This is the last message.
     Failed(String),
-    /// A rule that our own code keeps was broken, which ended nothing.
+    /// Text that reports a broken invariant of our own code. The job continues.
     Internal(String),
 }
 
-/// Why no rank was released.
+/// Reason why no rank was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotReleased {
-    /// There is no such job, or it is being ended.
+    /// No such job exists, or it is being ended.
     NoSuchJob,
-    /// None of the ranks is held or was to be.
+    /// None of the ranks is held or will be.
     NothingHeld,
 }
 
-/// A job with ranks that are held, or will be.
+/// Job with ranks that are held, or will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldingJob {
     pub job: JobId,
-    /// The pid of the front that has submitted the job; `None` if a proc has spawned it.
+    /// Pid of the front that submitted the job; `None` if a proc spawned the job.
     pub front: Option<u32>,
 }
 
-/// One proc in the proc table.
+/// Row of the proc table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableRow {
     pub rank: Rank,
@@ -142,32 +144,32 @@ pub struct TableRow {
     pub pid: i32,
 }
 
-/// Why a job was refused before anything was started.
+/// Reason why a job was refused before anything was started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Refusal {
     Placement(crate::place::Error),
-    /// A file name pattern of the output plan is wrong.
+    /// Error in a file name pattern of the output plan.
     Pattern(String),
-    /// A node has fewer GPUs than its procs are to have.
+    /// A node has fewer GPUs than its procs need.
     TooFewGpus {
         needed: u64,
         available: u32,
         procs: u32,
         share: GpuShare,
     },
-    /// A daemon speaks another version of [`super::VERSION`].
+    /// A daemon has a different [`super::VERSION`].
     OtherVersion {
         host: String,
         ours: u32,
         theirs: u32,
     },
-    /// A rank that the user named, of a job that has fewer.
+    /// The user named a rank that does not exist: the job has fewer ranks.
     NoSuchRank {
         what: RankChoice,
         rank: Rank,
         size: u32,
     },
-    /// The controller has so many jobs already.
+    /// The controller already has the maximum number of jobs.
     TooManyJobs {
         most: usize,
     },
@@ -177,33 +179,34 @@ pub enum Refusal {
     },
 }
 
-/// What a rank was named for.
+/// Purpose for which the user named a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RankChoice {
     Input,
-    /// The only one whose output is shown.
+    /// The rank whose output alone is shown.
     Output,
     Terminal,
     Held,
 }
 
-/// Something a user should know that ends nothing.
+/// Condition that a user should know about and that does not end the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Note {
     Placement(crate::place::Note),
-    /// These ranks have exited, but something still held their output open after [`crate::life::LEAK_DELAY`].
+    /// These ranks have exited, but another process still held their output open after [`crate::life::LEAK_DELAY`].
     Leaky(RankSet),
-    /// So many processes that ranks had left behind were ended.
+    /// This many processes that ranks had left behind were ended.
     LeftBehind {
         node: NodeId,
         count: u32,
     },
-    /// The debugger for which these ranks were held is gone, and they run on.
+    /// The debugger for which these ranks were held is gone. They keep running.
     DebuggerLost {
         job: JobId,
         ranks: RankSet,
     },
-    /// These ranks have not come to their holding point within [`crate::HOLD_PATIENCE`]; others have, or none.
+    /// These ranks did not reach their holding point within [`crate::HOLD_PATIENCE`]. `held` are the ranks that did; it
+    /// may be empty.
     NotHeldYet {
         at: HoldAt,
         ranks: RankSet,
@@ -214,37 +217,37 @@ pub enum Note {
         job: JobId,
         cause: Box<Cause>,
     },
-    /// These could not be ended even by SIGKILL within the time allowed.
+    /// These processes did not exit within the time allowed, not even after SIGKILL.
     Stuck {
         node: NodeId,
         pids: Vec<i32>,
     },
-    /// These could not be ended because they belong to another user.
+    /// These processes could not be ended because they belong to another user.
     NotPermitted {
         node: NodeId,
         pids: Vec<i32>,
     },
-    /// These ranks have ended with code 0 between `MPI_Init` and `MPI_Finalize`.
+    /// These ranks exited with code 0 between `MPI_Init` and `MPI_Finalize`.
     Unfinished {
         ranks: RankSet,
         rest: Rest,
     },
-    /// Connections to the PMIx port of a node were closed because of who made them or of what came over them.
+    /// Connections to the PMIx port of a node were closed because of their peer or because of the data received.
     Refused(Refused),
-    /// Something that the job does without.
+    /// A resource or service that the job has to run without.
     Missing {
         node: NodeId,
         what: Missing,
-        /// What the system says.
+        /// Error text of the system.
         why: String,
     },
 }
 
-/// How a job ended apart from some of its ranks.
+/// Outcome of the job's other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rest {
     Well,
-    /// Ranks failed or were ended, and the exit code says so.
+    /// Some ranks failed or were ended, and the exit code reports that.
     Badly,
 }
 
@@ -252,29 +255,30 @@ pub enum Rest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     pub node: NodeId,
-    /// The ranks whose connections they were; absent for those of nobody in the job.
+    /// Ranks whose connections were closed. `None` if the peers were no ranks of the job.
     pub ranks: Option<RankSet>,
-    /// How many.
+    /// Number of connections closed.
     pub count: u64,
-    /// The first reasons, each with how many were closed for it.
+    /// The first reasons that occurred, each with the number of connections closed for it.
     pub reasons: Vec<(String, u64)>,
 }
 
-/// What a job does without when the system refuses it.
+/// Resource or service that the system refused and that the job runs without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Missing {
-    /// Room for more connections of PMIx: clients wait until another one ends.
+    /// Room for more PMIx connections. New clients wait until another connection ends.
     Room,
-    /// A connection of PMIx that could not be taken.
+    /// A PMIx connection that could not be accepted.
     Client,
-    /// The place at which `rally release` finds the job.
+    /// The socket at which `rally release` finds the job.
     Control,
-    /// The usual directory for what `rally` must find again: another one is used.
+    /// The usual directory for the job's record, in which `rally` finds the job again. The record is in another
+    /// directory.
     Place,
-    /// Any such directory.
+    /// The job's record: no directory for it is usable.
     Record,
-    /// A directory that ranks are told of.
+    /// A directory for files of ranks. Ranks get its path.
     Directory,
-    /// The rest of a rank's output.
+    /// The rest of this rank's output.
     Output(Rank),
 }

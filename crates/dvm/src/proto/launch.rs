@@ -1,8 +1,8 @@
-//! What daemons need to start a job: one value for all nodes.
+//! Description of a job for the daemons that start it: one value for all nodes.
 //!
-//! It holds the map, not a row for each rank. Every daemon derives its own procs from the map, and what procs are told
-//! about those of other nodes. So the message grows with the irregularity of the map and of the nodes, and a million
-//! ranks on equal nodes take hardly more bytes than two.
+//! The value holds the map, and not a row for each rank. Every daemon derives its own procs from the map, and also the
+//! facts about remote procs that it reports to its own. The size of the message therefore depends on the irregularity
+//! of the map and of the nodes. A million ranks on equal nodes take hardly more bytes than two.
 
 use std::collections::BTreeSet;
 
@@ -15,21 +15,21 @@ use crate::{
     spec::{App, EndPolicy, Family, GpuPlan, HoldPlan, StdinTarget, StdioPlan},
 };
 
-/// A job, as every one of its daemons is told to start it.
+/// Description of a job, as every one of its daemons gets it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     pub job: JobId,
-    /// The name of the job in PMIx.
+    /// Name of the job in PMIx.
     pub nspace: String,
     pub universe: Universe,
-    /// The number of the first rank among those of all jobs of the controller.
+    /// Number of the job's first rank among the ranks of all jobs of the controller.
     pub offset: u32,
-    /// Absent for the job of a front.
+    /// The proc that spawned the job. `None` for a job that a front submitted.
     pub parent: Option<Parent>,
     pub apps: Vec<App>,
-    /// Which rank runs where.
+    /// Map of ranks to nodes.
     pub map: JobMap,
-    /// The nodes of the map, in its order.
+    /// Nodes of the map, in its order.
     pub nodes: LaunchNodes,
     pub stdin: StdinTarget,
     pub stdio: StdioPlan,
@@ -41,13 +41,13 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The ranks of the job, on all nodes.
+    /// Returns the number of ranks of the job, on all nodes.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.map.ranks()
     }
 
-    /// The position of a node among those of the job.
+    /// Returns the position of a node among the nodes of the job; `None` if the job does not use the node.
     #[must_use]
     pub fn node_index(&self, node: NodeId) -> Option<u32> {
         let index = self.map.nodes().position(|one| one == node)?;
@@ -55,61 +55,62 @@ impl Launch {
     }
 }
 
-/// How many procs could run, as far as programs ask. The launchers differ where nobody has said it: Open MPI's answers the
-/// slots, Hydra that it does not know.
+/// Universe size: the maximum number of procs, as reported to programs that ask. Where the user has not set it,
+/// launchers differ: Open MPI reports the number of slots, and Hydra reports that it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Universe {
-    /// What the allocation has room for.
+    /// Number of slots of the allocation.
     pub slots: u32,
-    /// What the user has said.
+    /// Number that the user has set; `None` if the user has set none.
     pub said: Option<u32>,
 }
 
 impl Universe {
-    /// A number in any case.
+    /// Returns the user's number, or else the number of slots.
     #[must_use]
     pub fn size(self) -> u32 {
         self.said.unwrap_or(self.slots)
     }
 }
 
-/// The proc that has spawned a job.
+/// Proc that has spawned a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     pub proc: ProcId,
-    /// The name of its job in PMIx.
+    /// Name of the parent's job in PMIx.
     pub nspace: String,
-    /// Output of the job that it wants to have as well.
+    /// Streams of the spawned job whose output the parent gets as well.
     pub forward: Vec<Stream>,
-    /// What it has put into the key-value space of the job, if it has spawned it by PMI and not by PMIx.
+    /// Pairs that the parent put into the key-value space of the job. `None` if it spawned the job by PMIx and not by
+    /// PMI.
     pub preput: Option<Vec<(String, String)>>,
 }
 
-/// One node of a job.
+/// Node of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchNode {
-    /// What its daemon calls it.
+    /// Name that the node's daemon reports.
     pub host: String,
     pub load: NodeLoad,
 }
 
-/// What a node has, beside the procs of the job that is launched.
+/// Slots of a node, and procs of other jobs on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLoad {
     pub slots: u32,
-    /// The number of the job's first proc among the procs of all jobs there.
+    /// Number of the job's first proc among the procs of all jobs on the node.
     pub first: u32,
-    /// Procs of other jobs that run there.
+    /// Number of procs of other jobs that run on the node.
     pub others: u32,
 }
 
-/// The nodes of a job. On the wire, names are a host list, and neighbors with equal loads are one entry.
+/// Nodes of a job. On the wire, the names form one host list, and adjacent nodes with equal loads share one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Wire", into = "Wire")]
 pub struct LaunchNodes(Vec<LaunchNode>);
 
 impl LaunchNodes {
-    /// The nodes in the order of the map.
+    /// Returns the nodes in the order of the map.
     pub fn iter(&self) -> std::slice::Iter<'_, LaunchNode> {
         self.0.iter()
     }
@@ -148,14 +149,14 @@ impl<'a> IntoIterator for &'a LaunchNodes {
 #[derive(Serialize, Deserialize)]
 struct Wire {
     hosts: Hosts,
-    /// How many neighbors have a load.
+    /// Runs of adjacent nodes with equal loads: the number of nodes, and their load.
     loads: Vec<(u32, NodeLoad)>,
 }
 
 #[derive(Serialize, Deserialize)]
 enum Hosts {
     List(HostList),
-    /// The kernel takes names that cannot be in a list.
+    /// Names that cannot all be in a host list. The kernel accepts such names.
     Odd(Vec<String>),
 }
 
@@ -190,7 +191,7 @@ impl From<Wire> for LaunchNodes {
             .loads
             .into_iter()
             .flat_map(|(count, load)| (0..count).map(move |_| load));
-        // There are as many nodes as names; what the sender has left out is nothing.
+        // There is one node for each name. Where the sender sent no load, the load is zero.
         let loads = loads.chain(std::iter::repeat(NodeLoad::default()));
         let nodes = names.into_iter().zip(loads);
         nodes
@@ -230,7 +231,7 @@ mod tests {
                 node("n10", 3),
                 node("login", 0),
             ],
-            // Nobody would call a host so, but the kernel lets everybody.
+            // Nobody names a host like this, but the kernel accepts such names.
             vec![node("n[1", 0), node("with,comma", 0), node("", 1)],
         ];
         for nodes in lists {
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// A job of so many ranks on nodes of ten cores.
+    /// Returns the launch of a job with this many ranks, on nodes of ten cores.
     fn launch(ranks: u32) -> Launch {
         let host = |number: u32| format!("n{number:06}");
         let nodes = (0..ranks.div_ceil(10)).map(|number| AllocatedNode {

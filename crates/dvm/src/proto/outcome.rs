@@ -1,99 +1,102 @@
-//! How a job ends, and why.
+//! Result of a job, and its cause.
 
 use std::ffi::OsString;
 
 use base::{ExitStatus, JobId, Rank, RankSet, Signal};
 use serde::{Deserialize, Serialize};
 
-/// Why a front or a controller ended a job that had not failed.
+/// Reason why a front or the controller ended a job that had not failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndReason {
-    /// The front got this signal.
+    /// The front received this signal.
     Signal(Signal),
-    /// Nobody reads the job's output any more.
+    /// The reader of the job's output is gone.
     OutputLost,
-    /// The time limit of the job has passed.
+    /// The time limit of the job has expired.
     TimeLimit,
-    /// The first proc has ended, and the others have had the time that they were given then.
+    /// The first proc has exited, and the time that the other procs get after that has expired.
     Waited,
-    /// The front is gone.
+    /// The connection to the front was lost.
     FrontLost,
-    /// The job whose proc had spawned it ended.
+    /// The job that spawned this job has ended.
     SpawnerEnded,
-    /// The debugger for which its procs were held is gone.
+    /// The debugger for which the job's procs were held is gone.
     DebuggerLost,
-    /// The job's input cannot be read, for this error of the system: its end would say that nothing is missing.
+    /// Reading the job's input failed with this errno. An EOF would hide from the ranks that input is missing.
     InputLost(i32),
     /// The front's terminal has hung up.
     TerminalLost,
 }
 
-/// How a job ended.
+/// Result of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub cause: Cause,
     pub size: u32,
-    /// How the procs that ran ended, merged: each rank stands in exactly one class here or in `not_started` or in `left`.
+    /// Exit statuses of the procs that ran, merged into classes. Each rank is in exactly one class, or in
+    /// `not_started`, or in `left`.
     pub ended: Vec<(ExitStatus, RankSet)>,
     pub not_started: RankSet,
-    /// Of `ended`: the ranks that ended only after we had begun to end the job.
+    /// Ranks in `ended` that exited only after we had begun to end the job.
     pub ended_by_us: RankSet,
-    /// The ranks that run on because we may not end them.
+    /// Ranks that keep running because we cannot end them.
     pub left: RankSet,
 }
 
-/// What decided a job's end: the first thing that happened.
+/// Cause of a job's end: the first event that decided it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Cause {
-    /// Every proc ended with code 0.
+    /// Every proc exited with code 0.
     Success,
-    /// The first proc that failed; under [`crate::spec::OnFailure::Continue`] others may have run on.
+    /// First proc that failed. Under [`crate::spec::OnFailure::Continue`], the other procs may have run on.
     Failed {
         rank: Rank,
         status: ExitStatus,
     },
-    /// A proc asked for the end of the job (MPI_Abort).
+    /// A proc asked for the end of the job (`MPI_Abort`).
     Aborted {
         rank: Rank,
         code: u8,
         message: String,
     },
-    /// Procs could not be started; the classes are merged over ranks.
+    /// Procs could not be started. Ranks with the same failure share one class.
     NotStarted(Vec<(StartFailure, RankSet)>),
-    /// A proc broke the rules of the process management interface.
+    /// A proc violated the protocol of the process management interface (PMI or PMIx).
     Protocol {
         rank: Rank,
         what: String,
     },
-    /// Procs ended well without having begun with the process management interface, and others waited for them there.
+    /// Procs exited with code 0 without initializing the process management interface, and other procs waited there for
+    /// them.
     Absent(RankSet),
-    /// Procs ended well without having finished with the process management interface, and others were still there.
+    /// Procs exited with code 0 without finalizing the process management interface, and other procs had not finalized
+    /// yet.
     Unfinished(RankSet),
     Ended(EndReason),
-    /// A job that a proc had spawned by PMI ended so: the two are one MPI program.
+    /// A job that a proc had spawned by PMI ended with this cause. The two jobs are one MPI program.
     Spawned {
         job: JobId,
         cause: Box<Self>,
     },
 }
 
-/// Why a proc could not be started.
+/// Reason why a proc could not be started.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StartFailure {
     pub step: StartStep,
     pub errno: i32,
-    /// The path or name that the step was about, if any.
+    /// Path or name that the failed step used, if any.
     pub subject: Option<OsString>,
 }
 
-/// The step of starting a proc that failed.
+/// Step of starting a proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StartStep {
-    /// Every proc of the node must have room at once.
+    /// The file descriptors for all procs of the node. They must all be available before any proc starts.
     Room,
-    /// The program was looked for in the search path.
+    /// The search for the program in the search path.
     Find,
-    /// Pipes, a pty or a socket for the proc.
+    /// The pipes, pty or socket of the proc.
     Channels,
     /// The file for stdout or stderr.
     OutputFile,

@@ -4,7 +4,7 @@ use base::{JobId, Rank};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// One of a proc's two output streams.
+/// Output stream of a proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stream {
     Stdout,
@@ -15,16 +15,17 @@ impl Stream {
     pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
 }
 
-/// How the bytes of a [`Chunk`] end.
+/// End of the bytes of a [`Chunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChunkEnd {
-    /// With a line feed: what follows is the start of a line.
+    /// The bytes end with a line feed; the next chunk starts a line.
     Line,
-    /// In the middle of a line: it was a prompt, or longer than a line may be, or the stream ended without a line feed.
+    /// The bytes end in the middle of a line: a prompt, a line longer than the maximum, or a stream that ended without
+    /// a line feed.
     Partial,
 }
 
-/// Output of one rank: whole lines where that is possible.
+/// Output of one rank: whole lines where possible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     pub job: JobId,

@@ -1,7 +1,7 @@
-//! What the PMIx servers of different nodes say to each other, by way of the controller.
+//! Messages between the PMIx servers of different nodes, which the controller forwards.
 //!
-//! What the bytes mean is the matter of `pmix::server`; a status is its number. The controller looks at nothing but who
-//! waits for whom.
+//! `pmix::server` defines the content of the bytes; a status is sent as its number. The controller looks only at which
+//! server waits for which nodes.
 
 use std::sync::Arc;
 
@@ -11,91 +11,94 @@ use serde::{Deserialize, Serialize};
 
 use super::Stream;
 
-/// From the server of a node.
+/// Message from the PMIx server of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromServer {
-    /// All members of a collective on the node have called; it has members on all of these nodes. Answered once by
-    /// [`ToServer::Gathered`].
+    /// All members of a collective on this node have called. The collective has members on all of `nodes`. The
+    /// controller answers once, with [`ToServer::Gathered`].
     Gather {
         ticket: u64,
         id: Bytes,
         nodes: Vec<NodeId>,
         share: Bytes,
     },
-    /// Members on the node are waited for. Answered by [`ToServer::Gathered`] when others do not come.
+    /// Members on this node wait in a collective for other nodes. The controller answers with [`ToServer::Gathered`] if
+    /// the collective fails.
     Waits {
         ticket: u64,
         id: Bytes,
         nodes: Vec<NodeId>,
     },
-    /// Nobody waits there any more.
+    /// The server has dropped its wait for this collective.
     Forgotten { ticket: u64, id: Bytes },
-    /// Members on the node do not come to the oldest gather of this name that waits for it.
+    /// Members on this node will not call in the oldest gather with this id that waits for the node.
     Absent { id: Bytes, status: i32 },
-    /// The node takes its share back, or waits no longer: the gather is over for all.
+    /// The node withdraws its share, or does not wait any more. This ends the gather for all nodes.
     Withdrawn { ticket: u64, id: Bytes, status: i32 },
-    /// Members on the node have gone, for whom others may wait: it is asked by [`ToServer::Awaited`] from now on.
+    /// Members on this node are gone, and other nodes may wait for them. From now on, the controller asks this node by
+    /// [`ToServer::Awaited`].
     MembersGone,
-    /// Answers [`ToServer::Awaited`].
+    /// Answer to [`ToServer::Awaited`].
     Declined {
         id: Bytes,
         number: u64,
         result: Result<Bytes, i32>,
     },
-    /// A question to the server of another node. Answered once by [`ToServer::Told`].
+    /// Question to the server of another node. It is answered once, by [`ToServer::Told`].
     Ask {
         ticket: u64,
         node: NodeId,
         question: Bytes,
     },
-    /// Nobody waits for the answer any more: none is needed.
+    /// The asking server does not need the answer any more.
     NoLongerAsks { ticket: u64, node: NodeId },
-    /// Answers [`ToServer::Asked`].
+    /// Answer to [`ToServer::Asked`].
     Told {
         node: NodeId,
         ticket: u64,
         result: Result<Bytes, i32>,
     },
-    /// An event, as `docs/formats/pmix.md` has it, for clients on these nodes, or on all others.
+    /// Event for clients on these nodes, encoded as `docs/formats/pmix.md` defines. `None` stands for all other nodes.
     Event {
         event: Bytes,
         nodes: Option<Vec<NodeId>>,
     },
-    /// From now on processes on the node want these streams of a job that has ranks elsewhere, and no others. Answered by
-    /// [`ToServer::Output`], any number of times.
+    /// Set of streams, of a job with ranks elsewhere, that processes on this node subscribe to. It replaces the
+    /// previous set. The controller answers with [`ToServer::Output`], any number of times.
     Wanted { job: JobId, streams: Vec<Stream> },
 }
 
-/// To the server of a node.
+/// Message to the PMIx server of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToServer {
     /// A job is over on all nodes.
     Over { job: JobId },
-    /// The shares of all nodes, in their order.
+    /// Shares of all nodes, in the order of the nodes, or the status with which the gather failed.
     Gathered {
         ticket: u64,
         result: Result<Arc<[(NodeId, Bytes)]>, i32>,
     },
-    /// Members of some jobs have gone on other nodes.
+    /// Members of some jobs are gone on other nodes. From now on, the server reports what it waits for by
+    /// [`FromServer::Waits`].
     Watch,
-    /// Other nodes wait for members on this one.
+    /// Other nodes wait for members on this node.
     Awaited { id: Bytes, number: u64 },
-    /// A question of another node about a process on this one. Answered once by [`FromServer::Told`].
+    /// Question from another node about a process on this node. The server answers once, with [`FromServer::Told`].
     Asked {
         node: NodeId,
         ticket: u64,
         question: Bytes,
     },
-    /// Nobody on the other node waits for the answer any more.
+    /// The asking node does not need the answer any more.
     NoLongerAsked { node: NodeId, ticket: u64 },
-    /// Answers [`FromServer::Ask`].
+    /// Answer to [`FromServer::Ask`].
     Told {
         ticket: u64,
         result: Result<Bytes, i32>,
     },
-    /// An event of another node.
+    /// Event from another node.
     Event { event: Bytes },
-    /// Output of a process on another node, or, without bytes, the end of its stream.
+    /// Output of a process on another node. Empty `bytes` mark the end of the stream.
     Output {
         proc: ProcId,
         stream: Stream,
