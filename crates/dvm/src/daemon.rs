@@ -749,3 +749,9 @@ fn answer_push(
         })),
     }
 }
+
+/// Returns numbers as Open MPI wants them in lists: separated by spaces.
+fn spaced(numbers: impl Iterator<Item = u32>) -> String {
+    let words: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    words.join(" ")
+}

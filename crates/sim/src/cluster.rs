@@ -14,7 +14,8 @@ use dvm::{
 use crate::{
     front::Front,
     kernel::OWNER,
-    ledger::{Ledger, NAME, host},
+    ledger::{Ledger, host},
+    names::NAME,
     node::{FRONT_PID, Node},
     rng::Rng,
     scenario::{Fault, Scenario},

@@ -12,7 +12,7 @@ use dvm::{
 };
 
 use crate::{
-    ledger::called,
+    names::called,
     scenario::{Act, Eof, InputPlan, PrintPlan},
     world::{Carried, Event, World},
 };

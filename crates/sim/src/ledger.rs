@@ -21,33 +21,12 @@ pub(crate) use self::{
     clients::{Reaped, TERMINATIONS},
     facts::host,
 };
-use crate::kernel::Pid;
+use crate::{kernel::Pid, names::called};
 
 /// A partial line must have been passed on after this time.
 const PARTIAL_MAX: Duration = Duration::from_millis(50);
 /// As above, for one that a full buffer cut.
 const CUT_MAX: Duration = CUT_DELAY.saturating_add(PARTIAL_MAX);
-
-/// What the names of jobs begin with in PMIx and in PMI.
-pub(crate) const NAME: &str = "sim";
-
-/// The name of a job in PMIx and in PMI.
-pub(crate) fn nspace(job: JobId) -> String {
-    format!("{NAME}@{job}")
-}
-
-/// The job of the first front.
-const FIRST: JobId = JobId(1);
-
-/// How a proc is called in what is found wrong.
-pub(crate) fn called(proc: ProcId) -> String {
-    let ProcId { job, rank } = proc;
-    if job == FIRST {
-        format!("rank {rank}")
-    } else {
-        format!("rank {rank} of job {job}")
-    }
-}
 
 /// What a daemon took in one go.
 #[derive(Debug)]

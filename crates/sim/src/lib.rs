@@ -12,6 +12,7 @@ mod cluster;
 mod front;
 mod kernel;
 mod ledger;
+mod names;
 mod node;
 mod rng;
 mod scenario;

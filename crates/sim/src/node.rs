@@ -20,7 +20,8 @@ use dvm::{
 use self::wire::Wire;
 use crate::{
     kernel::{ClientId, Effect, Kernel, News, Pid, PipeId},
-    ledger::{Reaped, called},
+    ledger::Reaped,
+    names::called,
     script::Op,
     world::{Event, World},
 };

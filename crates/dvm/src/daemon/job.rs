@@ -20,7 +20,6 @@ use std::{
 use base::{ExitStatus, Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
-pub(super) use self::environment::spaced;
 use self::{
     attendance::Attendance,
     fence::Gathers,

@@ -9,7 +9,7 @@ use dvm::{
 };
 
 use super::{Cluster, FrontSide};
-use crate::ledger::{Reader, called};
+use crate::{ledger::Reader, names::called};
 
 /// How long a descendant that writes all the time can keep its rank from being leaky.
 const LEAK_MAX: Duration = LEAK_DELAY.saturating_mul(1 + 2 * OWN_READS_MAX as u32);

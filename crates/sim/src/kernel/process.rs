@@ -14,7 +14,7 @@ use super::{
     DAEMON, Descriptors, Effect, Kernel, Next, Pid, PmiClient, Run, Taken, client::Client, ended_by,
 };
 use crate::{
-    ledger::{called, nspace},
+    names::{called, nspace},
     rng::Rng,
     script::{FENCE_REFUSED, Fork, Op, PmiOp},
 };

@@ -15,9 +15,10 @@ use pmix::{
     value::{Nspace, Proc, Status},
 };
 
-use super::{Ledger, called, nspace, proc_id};
+use super::{Ledger, proc_id};
 use crate::{
     kernel::{Ask, News, Together},
+    names::{called, nspace},
     script::{Data, Notify, Site},
 };
 

@@ -14,8 +14,8 @@ use pmix::{
     value::{Key, Nspace, PmixRank, Proc, Status, Value},
 };
 
-use super::{nspace, proc_id};
-use crate::script::named;
+use super::proc_id;
+use crate::{names::nspace, script::named};
 
 /// The host of a node.
 pub(crate) fn host(node: NodeId) -> String {

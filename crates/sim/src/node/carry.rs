@@ -11,7 +11,8 @@ use dvm::{
 use super::{End, Feed, Node, PIPE_ROOM, Port, proc};
 use crate::{
     kernel::Descriptors,
-    ledger::{Tape, TapeEnd, called},
+    ledger::{Tape, TapeEnd},
+    names::called,
     world::{Carried, Event, World},
 };
 

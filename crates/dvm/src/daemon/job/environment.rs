@@ -7,7 +7,7 @@ use pmix::pmi;
 
 use super::LocalJob;
 use crate::{
-    daemon::{PMI_DESCRIPTOR, Subscription},
+    daemon::{PMI_DESCRIPTOR, Subscription, spaced},
     place::Placed,
     spec::Family,
 };
@@ -104,11 +104,6 @@ impl LocalJob {
         }
         env
     }
-}
-
-pub(crate) fn spaced(numbers: impl Iterator<Item = u32>) -> String {
-    let words: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    words.join(" ")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use pmix::{
 
 use super::{DaemonConfig, OwnNode, Subscription, channels, hwloc, name};
 use crate::{
-    daemon::job::spaced,
+    daemon::spaced,
     place::Placed,
     proto::{Launch, LaunchNode},
     spec::HoldAt,

@@ -7,12 +7,10 @@ use pmix::{
     value::{Nspace, Proc, Status, Value},
 };
 
-use super::{
-    super::{Ledger, called, nspace},
-    Raised, TERMINATIONS, proc_id,
-};
+use super::{super::Ledger, Raised, TERMINATIONS, proc_id};
 use crate::{
     kernel::Ask,
+    names::{called, nspace},
     script::{EVENT_NUMBER, Reach},
 };
 
