@@ -1,12 +1,11 @@
-//! Every sentence that a user reads about a job.
+//! All messages to users about jobs.
 //!
-//! What a [`Message`] is, and how it is printed, is in the crate `message`. What one needs to know besides the event
-//! itself (host names, programs, the policy) is in a [`Scene`]. One problem is one message: ranks
-//! that failed alike share one, ranks that failed otherwise have their own, and beyond [`CLASSES_MAX`] ways to fail the
-//! rest is counted.
+//! The crate `message` defines a [`Message`] and prints it. A [`Scene`] holds the context besides the event itself:
+//! host names, programs, the policy. One problem is one message: ranks that failed alike share a message. Beyond
+//! [`CLASSES_MAX`] classes of failure, the remaining ones are only counted.
 //!
-//! Each message is of one of the kinds in [`KINDS`]; the kind holds the stable id and the long explanation that
-//! `rally help ID` prints.
+//! Each message is of one of the kinds in [`KINDS`]. The kind holds the stable id and the long explanation that `rally
+//! help ID` prints.
 
 mod kind;
 mod start;
@@ -33,27 +32,27 @@ use crate::{
     spec::{App, EndPolicy, GpuShare, HoldAt, OnFailure},
 };
 
-/// Ways to fail that get a message of their own; what is beyond is counted in one more message.
+/// Maximum number of classes of failure with a message each. One more message counts the remaining classes.
 pub const CLASSES_MAX: usize = 8;
 
-/// Process numbers that one message lists.
+/// Maximum number of pids that one message lists.
 const PIDS_MAX: usize = 16;
 
-/// What is known about the job that a message is about.
+/// Known facts about the job that a message is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// `None` before the controller has given the job a number.
+    /// Number of the job; `None` before the controller has assigned one.
     pub job: Option<JobId>,
-    /// Host names by `NodeId`; with a single one every rank is there.
+    /// Host names by `NodeId`. With a single name, every rank is on that host.
     pub nodes: &'a [String],
-    /// The proc table as far as it is known, by rank.
+    /// Known part of the proc table, sorted by rank.
     pub table: &'a [TableRow],
     pub apps: &'a [App],
     pub end: EndPolicy,
 }
 
 impl Scene<'_> {
-    /// ` on `n1``, or nothing where the host is not known.
+    /// Returns `` on `n1` `` with a space before it, or nothing if the host is not known.
     fn on(&self, ranks: &RankSet) -> String {
         match self.hosts(ranks) {
             Some(hosts) => format!(" on `{hosts}`"),
@@ -76,7 +75,7 @@ impl Scene<'_> {
         (!hosts.is_empty()).then(|| brief(&plain(&hosts.to_string())))
     }
 
-    /// The host name of a node.
+    /// Returns the host name of a node.
     fn node(&self, node: base::NodeId) -> String {
         let name = usize::try_from(node.0)
             .ok()
@@ -87,7 +86,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The program of these ranks, told only where a job has several.
+    /// Returns the program of these ranks; `None` if the job has only one.
     fn program(&self, ranks: &RankSet) -> Option<String> {
         if self.apps.len() < 2 {
             return None;
@@ -104,7 +103,7 @@ impl Scene<'_> {
     }
 }
 
-/// Why the job was not run at all.
+/// Returns the message for a job that was refused.
 #[must_use]
 pub fn refused(refusal: &Refusal) -> Message {
     match refusal {
@@ -176,7 +175,7 @@ pub fn refused(refusal: &Refusal) -> Message {
 
 const NOT_STARTED: &str = "the job was not started";
 
-/// The words are `place`'s own; the effect is ours.
+/// Returns the message for a placement error. `place` supplies the text; the effect is added here.
 fn placement_error(error: &place::Error) -> Message {
     let mut message = Message {
         id: error.id(),
@@ -199,7 +198,7 @@ fn placement_note(note: &place::Note) -> Message {
     }
 }
 
-/// Something that ends nothing.
+/// Returns the message for a condition that does not end the job.
 #[must_use]
 pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
@@ -303,7 +302,8 @@ fn leaky(ranks: &RankSet, scene: &Scene<'_>) -> Message {
     .with_help("a process started in the background should close or redirect its stdout and stderr")
 }
 
-/// How the job ended: nothing for success, else the problem that decided first, then the others.
+/// Returns the messages about the end of a job: none for success, else the deciding problem first, then the other
+/// problems.
 #[must_use]
 pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
     match &outcome.cause {
@@ -323,8 +323,8 @@ pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
     }
 }
 
-/// Why a job is being ended, in one line without a NUL character, before it is known what that does to its ranks. Empty
-/// when it ends by itself.
+/// Returns the cause of a job's end in one line without NUL characters, while its effect on the ranks is still unknown.
+/// Empty if the job ended by itself.
 #[must_use]
 pub fn cause(cause: &Cause, scene: &Scene<'_>) -> String {
     let nothing_known = Outcome {
@@ -391,7 +391,7 @@ fn failed(rank: Rank, status: ExitStatus, outcome: &Outcome, scene: &Scene<'_>) 
 }
 
 impl Scene<'_> {
-    /// As [`Scene::on`], for one of several ranks: only where the job has several nodes.
+    /// Returns the host of one of several ranks like [`Scene::on`], but only if the job has several nodes.
     fn on_if_many(&self, rank: Rank) -> String {
         if self.nodes.len() == 1 {
             String::new()
@@ -427,7 +427,7 @@ fn rank_failed(ranks: &RankSet, status: ExitStatus, scene: &Scene<'_>) -> Messag
     }
 }
 
-/// What a signal that we did not send usually means.
+/// Returns what a signal that we did not send usually means.
 const fn signal_help(signal: Signal) -> Option<&'static str> {
     Some(match signal {
         Signal::KILL => {
@@ -464,8 +464,8 @@ fn debugger_gone(job: JobId, ranks: &RankSet, scene: &Scene<'_>) -> Message {
     .with_help("`--on-debugger-loss=kill` ends the job instead")
 }
 
-/// A job failed that a proc of the user's job had spawned. The scene is that of the user's job, so that it cannot say
-/// where those ranks were.
+/// Returns the message about the failure of a job that a proc of the user's job spawned. The scene is that of the
+/// user's job, so the message cannot name the hosts of the failed ranks.
 fn spawned_failed(job: JobId, cause: &Cause) -> Message {
     let headline = format!(
         "job {job}, which a rank spawned, failed: {}",
@@ -474,7 +474,7 @@ fn spawned_failed(job: JobId, cause: &Cause) -> Message {
     Message::new(&k::SPAWNED_FAILED, headline).maybe("message", spawned_text(cause))
 }
 
-/// One MPI program in several jobs, of which one has failed.
+/// Returns the message about the end of an MPI program that consists of several jobs, one of which failed.
 fn ended_with_spawned(job: JobId, cause: &Cause, outcome: &Outcome) -> Message {
     let headline = format!(
         "job {job}, which a rank spawned, failed, and this job was ended with it: {}",
@@ -485,7 +485,7 @@ fn ended_with_spawned(job: JobId, cause: &Cause, outcome: &Outcome) -> Message {
         .maybe("effect", ended_effect(outcome))
 }
 
-/// What was said at the end of a job that was spawned.
+/// Returns the text that a spawned job gave as the reason for its end.
 fn spawned_text(cause: &Cause) -> Option<String> {
     let text = match cause {
         Cause::Aborted { message, .. } => plain(message.trim()),
@@ -495,7 +495,7 @@ fn spawned_text(cause: &Cause) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// What has happened to a job that was spawned.
+/// Returns a description of the end of a spawned job.
 fn spawned_end(cause: &Cause) -> String {
     match cause {
         Cause::Failed { rank, status } => match status {
@@ -537,7 +537,7 @@ fn spawned_end(cause: &Cause) -> String {
     }
 }
 
-/// What became of the ranks that are not in `about`; nothing where there are none.
+/// Returns what happened to the ranks outside `about`; `None` if there are none.
 fn effect(about: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Option<String> {
     let ended_by_us = outcome.ended_by_us.difference(about);
     let not_started = outcome.not_started.difference(about);
@@ -714,13 +714,13 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
     message.maybe("effect", ended_effect(outcome))
 }
 
-/// Ranks that nobody could end.
+/// Returns a sentence about ranks that could not be ended; `None` if there are none.
 fn left(ranks: &RankSet) -> Option<String> {
     let run = if ranks.len() == 1 { "runs" } else { "run" };
     (!ranks.is_empty()).then(|| format!("{} {run} on", ranks_text(ranks)))
 }
 
-/// How many ranks an end that no rank had caused has hit.
+/// Returns how many ranks were affected by an end that no rank caused.
 fn ended_effect(outcome: &Outcome) -> Option<String> {
     let by_us = outcome.ended_by_us.len() as u64;
     let ran = outcome

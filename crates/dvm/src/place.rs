@@ -1,23 +1,24 @@
-//! Placement: which rank on which node, bound to which PUs.
+//! Placement: assigns ranks to nodes and binds them to PUs.
 //!
-//! [`place`] is a pure function of what the user asked for, the allocation and the topologies of its nodes. It works in
-//! four steps, each in a file of its own:
+//! [`place`] is a pure function of the user's request, the allocation and the topologies of its nodes. It works in four
+//! steps, each in a file of its own:
 //!
-//! 1. `resolve`: what the user did not say gets its default, policies that imply others bring them along.
-//! 2. `count`: how many procs of each app go to each node.
-//! 3. `node`: on one node, which object and which PUs each proc gets. Nodes that look alike are done once.
-//! 4. `number`: which rank each proc has, as blocks of a [`JobMap`].
+//! 1. `resolve`: adds defaults and implied policies to what the user requested.
+//! 2. `count`: computes how many procs of each app go to each node.
+//! 3. `node`: chooses an object and PUs for each proc of a node. Nodes that look alike are placed once.
+//! 4. `number`: assigns ranks to the procs, as blocks of a [`JobMap`].
 //!
-//! `seq` with a list and rankfiles say the node of every rank themselves: they go another way, in `listed`.
+//! Rankfiles, and `seq` with a list, name the node of every rank themselves. `listed` handles them.
 //!
-//! **Slots.** A node whose slots nobody counted (*implicit*) has as many as it has cores that we may use, no more than
-//! the cgroup's CPU quota; it takes more procs without complaint, and then they run unbound, with one [`Note`]. A node
-//! whose slots somebody counted (*explicit*) takes no more, unless oversubscription is allowed.
+//! **Slots.** A node without a slot count from the user or a resource manager is *implicit*. It has as many slots as it
+//! has cores that we may use, limited by the cgroup's CPU quota. It accepts more procs without an error; these then run
+//! unbound, and the user gets one [`Note`]. A node with a slot count is *explicit*: it accepts no more procs, unless
+//! oversubscription is allowed.
 //!
-//! **Binding** by default is for CPUs that are this job's alone, see `tenancy`.
+//! **Binding** by default happens only where no other job uses the CPUs, see `tenancy`.
 //!
-//! **Bounds.** [`MAX_RANKS`] ranks in a job. Time and memory of placing follow the number of nodes and of ranks on
-//! nodes that look different; a million ranks on 100,000 equal nodes are one block.
+//! **Bounds.** A job has at most [`MAX_RANKS`] ranks. The time and memory for placing grow with the number of nodes,
+//! and with the number of ranks on nodes that look different. A million ranks on 100,000 equal nodes are one block.
 
 mod count;
 mod error;
@@ -60,10 +61,10 @@ pub use self::{
 };
 use crate::alloc::{Allocation, Slots};
 
-/// Ranks that a job may have.
+/// Maximum number of ranks of a job.
 pub const MAX_RANKS: u32 = 1 << 24;
 
-/// Places a job.
+/// Computes the map of a job.
 pub fn place(
     request: &Request,
     allocation: &Allocation,
@@ -97,7 +98,7 @@ pub fn place(
     }
 }
 
-/// What is for the whole job must be said for the whole job, and all apps must count CPUs in the same way.
+/// Checks that policies for the whole job are not given for one app, and that all apps count the same CPU unit.
 fn check_together(request: &Request, apps: &[Resolved]) -> Result<(), Error> {
     for app in &request.apps {
         if let Some(to @ (MapTo::Rankfile(_) | MapTo::Sequence(_) | MapTo::PeList { .. })) =
@@ -119,16 +120,16 @@ fn check_together(request: &Request, apps: &[Resolved]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The allocation with its nodes: what stays the same for all apps.
+/// Allocation with the resources of its nodes: the part of the input that is the same for all apps.
 struct Site<'a> {
     allocation: &'a Allocation,
     topologies: &'a Topologies,
-    /// One for each kind of topology.
+    /// Usable resources of each kind of topology.
     machines: Vec<Machine<'a>>,
     unit: CpuUnit,
 }
 
-/// The objects that are taken together, by their level and number.
+/// Returns the level of the objects that are grouped, and the number of objects in a group.
 fn grouping(request: &Request) -> Result<Option<(Level, u32)>, Error> {
     let map = request.map_by.as_ref().and_then(|map| match map.to {
         Some(MapTo::Object(level)) => Some((level, map.group?)),
@@ -152,14 +153,14 @@ fn grouping(request: &Request) -> Result<Option<(Level, u32)>, Error> {
     }
 }
 
-/// The name of a node of a kind, for messages.
+/// Returns the name of a node with this kind of topology, for messages.
 fn name_of(kind: u32, allocation: &Allocation, topologies: &Topologies) -> String {
     let mut nodes = (0..).zip(&allocation.nodes);
     let node = nodes.find(|(id, _)| topologies.kind(NodeId(*id)) == kind);
     node.map_or_else(String::new, |(_, node)| node.name.clone())
 }
 
-/// What procs are bound to on a node. An error has what the user listed and nobody may use.
+/// Returns the bindings of a node's procs. The error is a set that the user listed and that contains no usable PU.
 fn list<'a>(bindings: &'a BindList, topology: &Topology) -> Result<Vec<CpuSet>, &'a CpuSet> {
     let allowed = topology.allowed();
     let usable = |listed: &'a CpuSet, set: CpuSet| {
@@ -253,7 +254,7 @@ impl<'a> Site<'a> {
             .map_or_else(|| format!("+n{node}"), |node| node.name.clone())
     }
 
-    /// The nodes that an app may use.
+    /// Returns the nodes that an app may use.
     fn nodes(&self, app: &AppRequest) -> Result<Vec<NodeId>, Error> {
         let all = (0..).map(NodeId).zip(&self.allocation.nodes);
         let Some(hosts) = &app.hosts else {
@@ -279,7 +280,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// How many procs of an app a node takes, of which `taken` are there already.
+    /// Returns how many procs of an app fit on a node that already has `taken` procs.
     fn room(&self, node: NodeId, app: &Resolved, taken: u32) -> Result<Room, Error> {
         let machine = self.machine(node)?;
         let fits = machine.room(app.scheme, app.each);
@@ -289,7 +290,7 @@ impl<'a> Site<'a> {
             .unwrap_or(u32::MAX);
         let (slots, most) = match allocated.map_or(Slots::Implicit, |node| node.slots) {
             Slots::Explicit(slots) => {
-                // Several cores for each proc: a node is full when its cores are.
+                // With several cores for each proc, a node is also full when its cores are used up.
                 let slots = if app.each > 1 { slots.min(fits) } else { slots };
                 (
                     slots,
@@ -326,7 +327,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Whole CPUs that the cgroup of a node grants, rounded up; absent without a limit.
+    /// Returns the CPU quota of a node's cgroup in whole CPUs, rounded up; `None` without a limit.
     fn granted(&self, node: NodeId) -> Option<u32> {
         Some(
             self.topologies
@@ -344,7 +345,8 @@ impl<'a> Site<'a> {
             .is_some_and(|node| matches!(node.slots, Slots::Explicit(_)))
     }
 
-    /// Whether a node's procs may go unbound when there are more than CPUs: `Err` says why not.
+    /// Checks whether procs may stay unbound if a node has more of them than CPUs. Returns an error if the user asked
+    /// for a binding on an explicit node that may not be oversubscribed.
     fn check_fit(
         &self,
         node: NodeId,
@@ -377,7 +379,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Collects what the user should know, one note of a kind for all nodes.
+/// Collected notes for the user: one note of each kind, for all nodes.
 #[derive(Default)]
 struct Notes {
     unbound: Vec<(NodeId, u32)>,
@@ -453,7 +455,7 @@ impl Site<'_> {
     }
 }
 
-/// Every policy but those that name a node for each rank.
+/// Places a job under any policy that does not name a node for each rank.
 fn regular(site: &Site<'_>, request: &Request, mut apps: Vec<Resolved>) -> Result<JobMap, Error> {
     let nodes = site.allocation.nodes.len();
     let mut taken = vec![0_u32; nodes];
@@ -483,7 +485,7 @@ fn regular(site: &Site<'_>, request: &Request, mut apps: Vec<Resolved>) -> Resul
     number_all(site, apps, &counts, &taken)
 }
 
-/// How many procs of an app go to which node.
+/// Returns how many procs of an app go to each node.
 fn deal(
     site: &Site<'_>,
     asked: &AppRequest,
@@ -501,7 +503,7 @@ fn deal(
     let sum =
         |each: &dyn Fn(&Room) -> u32| rooms.iter().map(|room| u64::from(each(room))).sum::<u64>();
     let slots = sum(&|room| room.slots);
-    // Only `ppr` makes places of its own.
+    // Only `ppr` has a fixed number of places.
     let places = match app.spread {
         Spread::PerNode(each) => Some(sum(&|_| each)),
         Spread::PerObject(each, _) => Some(sum(&|room| each.saturating_mul(room.objects))),
@@ -544,8 +546,8 @@ fn deal(
         .collect())
 }
 
-/// Slots of a node: as many as somebody said, or as there are cores (PUs, where those are counted), no more than the cgroup
-/// grants.
+/// Returns the slots of a node: its explicit count, or else its number of cores (or PUs, if `unit` says so), limited by
+/// the CPU quota of the cgroup.
 pub(crate) fn slots(said: Slots, topology: Option<&Topology>, unit: CpuUnit) -> u32 {
     match (said, topology) {
         (Slots::Explicit(slots), _) => slots,
@@ -563,7 +565,7 @@ pub(crate) fn slots(said: Slots, topology: Option<&Topology>, unit: CpuUnit) -> 
     }
 }
 
-/// Why the nodes do not take so many procs: slots, or cores where each proc gets several.
+/// Returns the error for too many procs. It is about slots, or about cores if each proc gets several.
 fn refuse(
     site: &Site<'_>,
     app: &Resolved,
@@ -598,7 +600,7 @@ fn refuse(
         Oversubscribe::Refuse => SlotLimit::Refused,
         Oversubscribe::WhereImplicit => SlotLimit::Slots,
     };
-    // The apps before this one have taken their share: the user thinks of the whole job.
+    // Include the procs of the preceding apps, because the user thinks of the whole job.
     let before = nodes
         .iter()
         .map(|node| u64::from(taken(*node)))
@@ -612,7 +614,7 @@ fn refuse(
     }
 }
 
-/// `PE=n` must fit into the objects that procs are mapped to.
+/// Checks that the CPUs of one proc (`PE=n`) fit into the objects that procs are mapped to.
 fn check_object(site: &Site<'_>, app: &Resolved, nodes: &[NodeId]) -> Result<(), Error> {
     let level = match app.scheme {
         node::Scheme::Whole => None,
@@ -638,7 +640,7 @@ fn check_object(site: &Site<'_>, app: &Resolved, nodes: &[NodeId]) -> Result<(),
     Ok(())
 }
 
-/// Places the procs of every node and numbers them.
+/// Places the procs of every node and assigns their ranks.
 fn number_all(
     site: &Site<'_>,
     apps: Vec<Resolved>,
@@ -695,7 +697,7 @@ fn number_all(
     Ok(builder.finish(ranks, notes.finish(site)))
 }
 
-/// Places one node and every one that looks like it.
+/// Places the procs of one node, as an example for all nodes that look like it.
 fn look_at(
     machine: &Machine<'_>,
     apps: &[Resolved],

@@ -1,12 +1,12 @@
-//! What users are told: the parts of a message, and its text for people and for programs.
+//! Messages to users: the parts of a message, and its text for people and for programs.
 //!
-//! A message is data until it is printed. It is of one [`Kind`], which has the stable id, the severity and the long
-//! explanation; the headline, the facts and the help are those of one event. Which messages there are, and what they
-//! say, belongs to those who know the event: `dvm::messages` speaks of jobs, `cli` of command lines and of debugging.
+//! A message is data until it is printed. Its [`Kind`] holds the stable id, the severity and the long explanation. The
+//! headline, the facts and the help describe one event. The messages themselves are defined where the events occur:
+//! `dvm::messages` has those about jobs, and `cli` those about command lines and debugging.
 //!
-//! **Architecture invariant:** nothing here knows what a job, a rank or a debugger is. Nothing is written but to the
-//! writer that the caller brings, and [`text()`] is the only way out: no message reaches a terminal with control
-//! characters that others have chosen.
+//! **Architecture invariant:** nothing here knows what a job, a rank or a debugger is. Nothing is written except to the
+//! writer that the caller supplies. All output goes through [`text()`], so control characters from foreign text never
+//! reach a terminal.
 
 mod nearest;
 mod text;
@@ -19,29 +19,29 @@ pub use nearest::nearest;
 pub use text::{Format, print, text};
 pub use words::duration;
 
-/// How bad what a message says is.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing; nothing is wrong.
     Note,
-    /// Something is wrong, and the program goes on or has ended well.
+    /// Something is wrong, but the program continues or has ended with success.
     Warning,
-    /// What was asked for could not be done, or has failed.
+    /// The request could not be carried out, or has failed.
     Error,
 }
 
-/// What a message is about, whatever its numbers and names.
+/// Kind of a message: what all messages about the same problem have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Stable: once released, an id keeps its meaning and is never used again for another.
+    /// Stable id. Once released, an id keeps its meaning and is never reused for another.
     pub id: &'static str,
     pub severity: Severity,
-    /// What `rally help ID` prints: what it means, why it happens, what to do.
+    /// Text that `rally help ID` prints: the meaning, the causes, and what to do.
     pub explanation: &'static str,
 }
 
-/// Declares kinds of message as constants, and the table that lists them.
+/// Declares kinds of message as constants, and a table that lists them.
 #[macro_export]
 macro_rules! kinds {
     (
@@ -60,15 +60,15 @@ macro_rules! kinds {
     };
 }
 
-/// One thing to tell the user.
+/// Message to the user about one event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message {
-    /// Stable: scripts may compare it, and `rally help ID` explains it.
+    /// Stable id. Scripts may compare it, and `rally help ID` explains it.
     pub id: &'static str,
     pub severity: Severity,
-    /// What happened: lowercase, without a final stop.
+    /// What happened: lowercase, without a final period.
     pub headline: String,
-    /// Names and values in the order in which they are read; no name occurs twice.
+    /// Names and values in reading order. Each name occurs once.
     #[serde(serialize_with = "facts_as_map")]
     pub facts: Vec<(&'static str, String)>,
     /// What the user can do.
@@ -88,7 +88,7 @@ fn facts_as_map<S: Serializer>(
 }
 
 impl Message {
-    /// A message without facts and help.
+    /// Creates a message without facts and help.
     #[must_use]
     pub fn new(kind: &Kind, headline: impl Into<String>) -> Self {
         Self {
@@ -100,14 +100,14 @@ impl Message {
         }
     }
 
-    /// Adds a fact after the others.
+    /// Appends a fact.
     #[must_use]
     pub fn fact(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.facts.push((name, value.into()));
         self
     }
 
-    /// Adds a fact if there is one.
+    /// Appends a fact if the value is `Some`.
     #[must_use]
     pub fn maybe(self, name: &'static str, value: Option<String>) -> Self {
         match value {
@@ -116,7 +116,7 @@ impl Message {
         }
     }
 
-    /// Says what the user can do.
+    /// Sets the advice for the user.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());

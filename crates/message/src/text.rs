@@ -1,32 +1,32 @@
-//! Messages as text: for people, or as one JSON object per line.
+//! Text of messages: for people, or as one JSON object per line.
 //!
-//! The form for people is that of the compiler's messages: severity and headline, then facts with their names aligned,
-//! then help.
+//! The form for people resembles that of compiler messages: severity and headline, then facts with aligned names, then
+//! help.
 
 use std::io::{self, Write};
 
 use crate::{Message, Severity, visible};
 
-/// The form of messages.
+/// Output form of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Text,
     Json,
 }
 
-/// Spaces before the name of a fact.
+/// Number of spaces before the name of a fact.
 const INDENT: usize = 2;
 
-/// Writes a message in one call, so that what others write to the same file stays outside it.
+/// Writes a message in one call, so that other writers to the same file cannot interleave their output with it.
 ///
 /// # Errors
 ///
-/// Those of the writer.
+/// Errors of the writer.
 pub fn print(message: &Message, format: Format, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(text(message, format).as_bytes())
 }
 
-/// A message with its final line feed.
+/// Returns the text of a message with its final line feed.
 #[must_use]
 pub fn text(message: &Message, format: Format) -> String {
     match format {
@@ -54,7 +54,7 @@ fn human(message: &Message) -> String {
     let mut text = format!("{}: {headline}\n", severity(message.severity));
     for (name, value) in lines() {
         let name = format!("{name}:");
-        // A value of several lines stays in its column.
+        // Indent every line of a value to the same column.
         for (index, line) in value.split('\n').enumerate() {
             let name = if index == 0 { name.as_str() } else { "" };
             let line = format!("{:INDENT$}{name:width$} {}", "", visible::line(line));
@@ -66,7 +66,7 @@ fn human(message: &Message) -> String {
 }
 
 fn json(message: &Message) -> String {
-    /// What makes a message known among other lines of JSON, such as output.
+    /// Line that programs can distinguish from other lines of JSON, such as output.
     #[derive(serde::Serialize)]
     struct Line<'a> {
         r#type: &'static str,
@@ -77,7 +77,8 @@ fn json(message: &Message) -> String {
         r#type: "message",
         message,
     };
-    // Only a map with keys that are no strings can fail, and there is none; the id alone would still be JSON.
+    // Serialization fails only for maps whose keys are no strings, and there is no such map. The fallback is still
+    // JSON, with the id only.
     let mut text = serde_json::to_string(&line)
         .unwrap_or_else(|_| format!(r#"{{"type":"message","id":"{}"}}"#, message.id));
     text.push('\n');
@@ -141,7 +142,7 @@ mod tests {
         insta::assert_snapshot!(text, @r#"{"type":"message","id":"bootstrap/agent-failed","severity":"error","headline":"cannot start the daemon on `n[0417-0420]`: ssh exited with status 255","facts":{"step":"bootstrap, 512 nodes, parent `n0401`","ssh":"Permission denied (publickey)","effect":"the job was not started; 508 daemons are shutting down","odd":"\"\n\u001bü"},"help":"try `ssh n0417 true` from `n0401`, or pass `--bootstrap=slurm`"}"#);
     }
 
-    /// Only our own line feeds, in facts and help, lead to a new line.
+    /// Only our own line feeds, in facts and help, start a new line.
     #[test]
     fn nothing_of_others_reaches_the_terminal_as_it_is() {
         let evil = "\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\r";

@@ -1,18 +1,18 @@
-//! Text that others have chosen, on its way to a terminal: names of files, values of options and variables, what ranks say.
-//! It must neither move the cursor, change colours, ask the terminal for an answer, nor turn the direction of writing.
+//! Foreign text on its way to a terminal: names of files, values of options and variables, output of ranks. Such text
+//! must not move the cursor, change colors, trigger a reply of the terminal, or change the direction of the text.
 //!
-//! Every message, and every text that we print for people, goes through here once, where it is put together; nobody needs to
-//! do so before.
+//! Every message, and every other text that we print for people, passes through here once, where it is assembled.
+//! Callers do not escape text before that.
 
 use std::{borrow::Cow, fmt::Write};
 
-/// Controls, and what turns the direction of writing.
+/// Returns true for control characters and for characters that change the direction of the text.
 fn is_harmful(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// One line: a line feed is shown as well, or it would start a line that looks like one of ours.
+/// Escapes a single line. A line feed is escaped as well, because it would start a line that looks like ours.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(
@@ -22,7 +22,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// Lines of ours, some of which contain what others have chosen.
+/// Escapes lines of our own that may contain foreign text. Line feeds stay.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(
@@ -32,7 +32,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// JSON: what serde leaves as it is can only stand in a string there.
+/// Escapes JSON. Any character that serde left unescaped is inside a string, where an escape is valid.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     escaped(
@@ -42,7 +42,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
             let mut units = [0; 2];
             let mut escape = String::new();
             for unit in character.encode_utf16(&mut units) {
-                // Writing to a string cannot fail.
+                // A write to a string cannot fail.
                 let _ = write!(escape, "\\u{unit:04x}");
             }
             escape

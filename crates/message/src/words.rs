@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// Returns a duration as text with its units: `10 s`, `1.5 s`, `2 min`, `1 h 30 min`.
 ///
-/// A duration with a fraction of a second is in seconds only, with at most three decimals.
+/// A duration with a fraction of at least a millisecond is in seconds only, with at most three decimals. A smaller
+/// fraction is dropped.
 #[must_use]
 pub fn duration(time: Duration) -> String {
     let seconds = time.as_secs();

@@ -1,6 +1,6 @@
-//! The kinds of message: stable ids, severities and long explanations.
+//! Kinds of message: stable ids, severities and long explanations.
 
-/// The explanation of a message id, absent for an id that we never had.
+/// Returns the explanation of a message id; `None` if the id never existed.
 #[must_use]
 pub fn explain(id: &str) -> Option<&'static str> {
     KINDS

@@ -1,4 +1,4 @@
-//! Why procs could not be started.
+//! Messages about procs that could not be started.
 
 use base::RankSet;
 use message::Kind;
@@ -9,20 +9,20 @@ use super::{
 };
 use crate::proto::{Outcome, StartFailure, StartStep};
 
-/// What kind of problem kept a proc from starting: what a message says and an exit code depends on.
+/// Problem that kept a proc from starting. It determines the message and the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StartProblem {
-    /// There is no such program.
+    /// The program does not exist.
     NoProgram,
-    /// The program exists, but not what it needs to run: the interpreter after `#!`, or the dynamic linker.
+    /// The program exists, but its interpreter (after `#!`) or its dynamic linker does not.
     NoInterpreter,
     /// The program may not be executed.
     NotExecutable,
     /// The program is a directory.
     IsDirectory,
-    /// The file is not a program, or not one for this processor.
+    /// The file is not a program, or is a program for another processor.
     WrongFormat,
-    /// Somebody has the program open for writing.
+    /// A process has the program open for writing.
     Busy,
     /// Arguments and environment together are too long.
     ArgumentsTooLong,
@@ -34,22 +34,22 @@ pub enum StartProblem {
     NoPids,
     /// A limit on the number of open files was reached.
     NoDescriptors,
-    /// Memory has run out.
+    /// Memory is exhausted.
     NoMemory,
     /// The proc could not be bound to its PUs.
     CannotBind,
-    /// There is no terminal for the proc.
+    /// No terminal is available for the proc.
     NoTerminal,
-    /// The proc may not be held at its first instruction.
+    /// The proc cannot be held at its first instruction.
     CannotTrace,
-    /// Anything else.
+    /// Any other problem.
     Other,
 }
 
-/// The problem behind a failure.
+/// Returns the problem behind a failure.
 ///
-/// The step tells a missing program from a missing interpreter: [`StartStep::Find`] has looked whether the file is
-/// there, for names with a slash too, so that `ENOENT` from [`StartStep::Exec`] is about what the file needs.
+/// The step distinguishes a missing program from a missing interpreter. [`StartStep::Find`] checks that the file
+/// exists, also for names with a slash. Therefore `ENOENT` from [`StartStep::Exec`] concerns the file's interpreter.
 #[must_use]
 pub fn classify(failure: &StartFailure) -> StartProblem {
     use errno::{
@@ -120,7 +120,7 @@ impl StartProblem {
     }
 }
 
-/// One message for each class of failure, the class with the lowest rank first.
+/// Returns one message for each class of failure, starting with the class of the lowest rank.
 pub(super) fn messages(
     classes: &[(StartFailure, RankSet)],
     outcome: &Outcome,
@@ -160,7 +160,7 @@ pub(super) fn messages(
     messages
 }
 
-/// What happened to these ranks, without its effect on the job.
+/// Returns the failure of these ranks, without its effect on the job.
 pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>) -> Message {
     let problem = classify(failure);
     let subject = failure.subject.as_deref().map(quoted);
@@ -201,7 +201,7 @@ pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>
     }
 }
 
-/// Why these ranks could not be started, without the name of the program.
+/// Returns why these ranks could not be started, without the name of the program.
 pub(super) fn why(failure: &StartFailure, ranks: &RankSet) -> String {
     let subject = failure.subject.as_deref().map(quoted);
     let has_slash = subject.as_ref().is_some_and(|name| name.contains('/'));
@@ -245,7 +245,7 @@ pub(super) fn why(failure: &StartFailure, ranks: &RankSet) -> String {
     }
 }
 
-/// Where a program was looked for.
+/// Returns where a program was searched for.
 fn place_of_search(failure: &StartFailure, scene: &Scene<'_>) -> Option<(&'static str, String)> {
     let subject = failure.subject.as_ref()?;
     let app = scene.apps.iter().find(|app| app.program == *subject)?;
@@ -315,7 +315,7 @@ fn help(
     Some(text)
 }
 
-/// A step in the user's words.
+/// Returns a step in the user's words.
 const fn step_text(step: StartStep) -> &'static str {
     match step {
         StartStep::Room => "reserve descriptors for all ranks",

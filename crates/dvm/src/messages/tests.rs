@@ -1,4 +1,4 @@
-//! Every sentence, as a user would read it.
+//! All messages, as a user would read them.
 
 mod placement;
 mod start;
@@ -10,7 +10,7 @@ use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal};
 
 use super::*;
 
-/// One job of `./a.out`.
+/// Job of `./a.out`.
 struct Job {
     nodes: Vec<String>,
     table: Vec<TableRow>,
@@ -31,7 +31,7 @@ fn app(program: &str) -> App {
 }
 
 impl Job {
-    /// Eight ranks on one node.
+    /// Returns eight ranks on one node.
     fn small() -> Self {
         Self {
             nodes: vec!["n1".to_owned()],
@@ -41,7 +41,7 @@ impl Job {
         }
     }
 
-    /// Eight ranks of two programs on four nodes.
+    /// Returns eight ranks of two programs on four nodes.
     fn wide() -> Self {
         let row = |rank| TableRow {
             rank: Rank(rank),
@@ -96,7 +96,7 @@ fn ended(cause: Cause, classes: &[(ExitStatus, &str)], by_us: &str, not_started:
     }
 }
 
-/// As [`ended`], with ranks that run on.
+/// Returns the outcome with ranks that keep running.
 fn left(outcome: Outcome, ranks: &str) -> Outcome {
     Outcome {
         left: set(ranks),
@@ -104,7 +104,7 @@ fn left(outcome: Outcome, ranks: &str) -> Outcome {
     }
 }
 
-/// The message without alignment, which is the printer's; checks the rules of wording on the way.
+/// Returns the message without alignment, which is added when it is printed. Also checks the rules for wording.
 fn shown(message: &Message) -> String {
     let kind = KINDS.iter().find(|kind| kind.id == message.id);
     assert_eq!(

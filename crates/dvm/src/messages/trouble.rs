@@ -1,4 +1,4 @@
-//! Sentences about what goes wrong around a job and does not end it.
+//! Messages about problems around a job that do not end it.
 
 use base::{NodeId, RankSet};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::proto::{Missing, Outcome, Refused, Rest};
 
-/// Ranks that have ended with code 0 from inside of MPI, and the job went its way.
+/// Returns the message about ranks that exited with code 0 inside MPI without ending the job.
 pub(super) fn unfinished(ranks: &RankSet, rest: Rest, scene: &Scene<'_>) -> Message {
     let one = ranks.len() == 1;
     let effect = match rest {
@@ -27,7 +27,7 @@ pub(super) fn unfinished(ranks: &RankSet, rest: Rest, scene: &Scene<'_>) -> Mess
         .with_help(FINALIZE)
 }
 
-/// The same, and the job was ended for that.
+/// Returns the message about ranks that exited with code 0 inside MPI and whose exit ended the job.
 pub(super) fn left_alone(ranks: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Message {
     let headline = unfinished_headline(ranks, scene);
     Message::new(
@@ -50,7 +50,7 @@ fn unfinished_headline(ranks: &RankSet, scene: &Scene<'_>) -> String {
     )
 }
 
-/// Connections to the PMIx port that were closed.
+/// Returns the message about closed connections to the PMIx port.
 pub(super) fn refused(refused: &Refused, scene: &Scene<'_>) -> Message {
     let headline = match &refused.ranks {
         None => format!(
@@ -84,7 +84,7 @@ pub(super) fn refused(refused: &Refused, scene: &Scene<'_>) -> Message {
     }
 }
 
-/// A reason, with how many connections it closed where there are several.
+/// Returns a reason, with the number of connections closed for it if there were several connections.
 fn times_of(reason: &str, times: u64, all: u64) -> String {
     if all == 1 {
         reason.to_owned()
@@ -93,7 +93,7 @@ fn times_of(reason: &str, times: u64, all: u64) -> String {
     }
 }
 
-/// Something that the job does without.
+/// Returns the message about a resource or service that the job runs without.
 pub(super) fn missing(node: NodeId, what: Missing, why: &str, scene: &Scene<'_>) -> Message {
     let node = scene.node(node);
     let (headline, help) = match what {

@@ -1,21 +1,21 @@
-//! Words that several messages need.
+//! Phrases that several messages share.
 
 use std::ffi::OsStr;
 
 use base::RankSet;
 
-/// Characters of a foreign text, a rank set or a host list that a message shows; what is beyond is cut.
+/// Maximum number of characters that a message shows of a foreign text, a rank set or a host list. The rest is cut.
 const TEXT_MAX: usize = 1024;
 
-/// Characters of a list inside a headline.
+/// Maximum number of characters of a list in a headline.
 const LIST_MAX: usize = 160;
 
-/// `1 rank`, `2 ranks`.
+/// Returns a number with its noun: `1 rank`, `2 ranks`.
 pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// `rank 3`, `ranks 0-2,5`; a long set is cut at a comma and its size told.
+/// Returns `rank 3` or `ranks 0-2,5`. A long set is cut at a comma, and its size is added.
 pub(super) fn ranks_text(ranks: &RankSet) -> String {
     match ranks.len() {
         1 => format!("rank {ranks}"),
@@ -23,7 +23,7 @@ pub(super) fn ranks_text(ranks: &RankSet) -> String {
     }
 }
 
-/// `0-2,5`; a long set is cut at a comma and its size told.
+/// Returns `0-2,5`. A long set is cut at a comma, and its size is added.
 pub(super) fn ranks_list(ranks: &RankSet) -> String {
     let text = ranks.to_string();
     match text.get(..LIST_MAX).and_then(|head| head.rfind(',')) {
@@ -38,7 +38,7 @@ pub(super) fn ranks_list(ranks: &RankSet) -> String {
     }
 }
 
-/// A list with a bound: `1, 2 and 5 more`.
+/// Returns a list with the number of items left out: `1, 2 and 5 more`.
 pub(super) fn list(items: impl Iterator<Item = String>, left_out: usize) -> String {
     let text = items.collect::<Vec<_>>().join(", ");
     match left_out {
@@ -47,12 +47,12 @@ pub(super) fn list(items: impl Iterator<Item = String>, left_out: usize) -> Stri
     }
 }
 
-/// Parts of a fact, separated by semicolons; nothing when there are none.
+/// Returns the parts of a fact, separated by semicolons; `None` if there are no parts.
 pub(super) fn join_facts(parts: Vec<String>) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// A foreign text that cannot move the cursor or start a line of its own: control characters are escaped, and what is
+/// Returns a foreign text that cannot move the cursor or start a line of its own: control characters are escaped. Text
 /// longer than [`TEXT_MAX`] is cut.
 pub(super) fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -70,7 +70,7 @@ pub(super) fn plain(text: &str) -> String {
     shown
 }
 
-/// A text cut to what a headline bears.
+/// Returns a text, cut to the length that fits into a headline.
 pub(super) fn brief(text: &str) -> String {
     match text.char_indices().nth(LIST_MAX) {
         Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
@@ -78,12 +78,12 @@ pub(super) fn brief(text: &str) -> String {
     }
 }
 
-/// A name in backticks.
+/// Returns a name in backticks.
 pub(super) fn quoted(name: &OsStr) -> String {
     format!("`{}`", plain(&name.to_string_lossy()))
 }
 
-/// Numbers of `errno` that starting a proc can meet, as Linux numbers them on x86-64 and AArch64.
+/// Values of `errno` that can occur when a proc is started, as Linux numbers them on x86-64 and AArch64.
 pub(super) mod errno {
     pub(crate) const EPERM: i32 = 1;
     pub(crate) const ENOENT: i32 = 2;
@@ -102,7 +102,7 @@ pub(super) mod errno {
     pub(crate) const ELIBBAD: i32 = 80;
 }
 
-/// What the kernel means by an error number, as it fits into a sentence.
+/// Returns the meaning of an errno as a phrase that fits into a sentence.
 pub(super) fn errno_text(number: i32) -> String {
     let text = match number {
         errno::EPERM => "operation not permitted",

@@ -1,23 +1,23 @@
-//! How many procs of an app each node gets.
+//! Number of procs of an app on each node.
 
 use super::resolve::Spread;
 
-/// A node as far as counting goes.
+/// Capacity of a node for procs of one app.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Procs that it takes before anybody would call it full.
+    /// Free slots.
     pub(super) slots: u32,
-    /// Procs that it takes at most when all are full; equal to `slots` where that is not allowed.
+    /// Maximum number of procs, with oversubscription. Equal to `slots` if oversubscription is not allowed.
     pub(super) most: u32,
-    /// Objects that a spread over objects or `ppr` counts.
+    /// Number of objects for a spread over objects or for `ppr`.
     pub(super) objects: u32,
 }
 
-/// What could not be dealt out.
+/// Number of procs that found no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leftover(pub(super) u32);
 
-/// Deals `count` procs to nodes. What is left when every node has all it takes comes back.
+/// Distributes `count` procs over the nodes. Returns the procs of each node, and the number that no node accepts.
 pub(super) fn deal(rooms: &[Room], spread: Spread, count: u32) -> (Vec<u32>, Leftover) {
     let mut counts = vec![0_u32; rooms.len()];
     let slots = rooms.iter().map(|room| room.slots);
@@ -43,7 +43,7 @@ pub(super) fn deal(rooms: &[Room], spread: Spread, count: u32) -> (Vec<u32>, Lef
     (counts, Leftover(left))
 }
 
-/// Rounds over the nodes: each takes its step until it is full.
+/// Visits the nodes in rounds. In each round, a node gets up to `step` procs until it is full.
 fn in_turn(
     counts: &mut [u32],
     rooms: &[Room],
@@ -67,7 +67,7 @@ fn in_turn(
     left
 }
 
-/// So many on each object; a node that has not the slots for all of its objects uses fewer objects.
+/// Puts `each` procs on every object. A node without enough slots for all its objects uses fewer of them.
 fn exact(
     counts: &mut [u32],
     rooms: &[Room],
@@ -84,7 +84,7 @@ fn exact(
     left
 }
 
-/// What is left when all slots are taken goes evenly to the nodes that take more, the earlier ones first.
+/// Distributes procs beyond the slots evenly over the nodes that accept more, the earlier ones first.
 fn over(counts: &mut [u32], rooms: &[Room], left: u32) -> u32 {
     let mut left = left;
     let mut open = (0..rooms.len()).collect::<Vec<_>>();
@@ -98,7 +98,7 @@ fn over(counts: &mut [u32], rooms: &[Room], left: u32) -> u32 {
         if left == 0 || nodes == 0 {
             return left;
         }
-        // As much at once as every open node can take.
+        // Give every open node the largest share that all of them accept.
         let least = open
             .iter()
             .map(|index| more(index, counts))

@@ -1,4 +1,4 @@
-//! Why a job cannot be placed, and what a user should know about one that was.
+//! Errors that prevent the placement of a job, and notes about a job that was placed.
 
 use std::fmt;
 
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{MAX_RANKS, policy::CpuUnit, policy::level_word};
 
-/// Why a job cannot be placed. `Display` is the whole message: what, facts, help.
+/// Reason why a job cannot be placed. `Display` is the whole message: headline, facts, help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Error {
     /// The request has no app.
     NoApps,
     /// The allocation has no node.
     NoNodes,
-    /// `-n 0`. `app` is the position on the command line.
+    /// The user gave `-n 0`. `app` is the position on the command line.
     NoProcs {
         app: u32,
     },
-    /// More than [`MAX_RANKS`].
+    /// The job would have more than [`MAX_RANKS`] ranks.
     TooManyProcs {
         asked: u64,
     },
-    /// The nodes whose slots somebody counted have fewer than asked for.
+    /// The nodes have fewer slots than the job needs, and may not be oversubscribed.
     NotEnoughSlots {
         asked: u64,
         slots: u64,
         nodes: HostList,
         limit: SlotLimit,
     },
-    /// `ppr` and `-n` contradict each other.
+    /// `-n` asks for more procs than `ppr` has places.
     NotEnoughPlaces {
         asked: u64,
         places: u64,
@@ -44,7 +44,7 @@ pub enum Error {
         unit: CpuUnit,
         bind: String,
     },
-    /// The nodes cannot give so many procs several cores each.
+    /// The nodes do not have enough cores to give each proc several.
     NotEnoughRoom {
         nodes: HostList,
         procs: u64,
@@ -52,7 +52,7 @@ pub enum Error {
         room: u64,
         unit: CpuUnit,
     },
-    /// `PE=n` is more than any object of the level has. `level` is absent for the whole node.
+    /// `PE=n` is larger than any object of the level. `level` is `None` if procs are mapped to the whole node.
     ObjectTooSmall {
         node: String,
         level: Option<Level>,
@@ -60,7 +60,7 @@ pub enum Error {
         largest: u32,
         unit: CpuUnit,
     },
-    /// A node on which we may not run at all.
+    /// No CPU of this node can be used.
     NoCpus {
         node: String,
     },
@@ -68,14 +68,14 @@ pub enum Error {
         name: String,
         nearest: Option<String>,
     },
-    /// A rankfile leaves a rank out, or names it twice.
+    /// A rankfile does not contain a rank, or contains it twice.
     RankMissing {
         rank: Rank,
     },
     RankTwice {
         rank: Rank,
     },
-    /// A rankfile or PE list names a core that the node does not have or we may not use.
+    /// A rankfile or PE list names a core that the node does not have or that we may not use.
     NoSuchCpu {
         node: String,
         number: u32,
@@ -83,57 +83,58 @@ pub enum Error {
         available: u32,
         unit: CpuUnit,
     },
-    /// A list of bindings has an entry of which no PU may be used.
+    /// A list of bindings has an entry without a usable PU.
     NoUsablePus {
         node: String,
         wanted: String,
         usable: String,
     },
-    /// A file that says where ranks go asks for what is not possible.
+    /// A rankfile or sequence file requests something impossible.
     InFile {
-        /// For messages, in quotes.
+        /// Name of the file in quotes, for messages.
         file: String,
-        /// Absent where the whole file is meant.
+        /// Line number. `None` if the error concerns the whole file.
         line: Option<u32>,
         error: Box<Self>,
     },
-    /// The hosts were given by number (`+n7`) and there are fewer.
+    /// A host was given by number (`+n7`), and the allocation has fewer nodes.
     NoSuchNode {
         number: u32,
         nodes: u32,
     },
-    /// A policy for the whole job (`rankfile`, `seq`) was given to one app of several.
+    /// A policy for the whole job (`rankfile`, `seq`, `pe-list`) was given to one app.
     NotPerApp {
         policy: String,
     },
-    /// Two policies that cannot be used together.
+    /// Two policies exclude each other.
     Conflict {
         first: String,
         second: String,
     },
 }
 
-/// What a number of procs ran into.
+/// Limit that a number of procs has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotLimit {
     Slots,
-    /// The user said that slots must not be exceeded, even where nobody counted them.
+    /// The user forbade oversubscription, also of implicit slots.
     Refused,
-    /// Not even `--oversubscribe` passes this one.
+    /// Limit that holds even with `--oversubscribe`.
     MaxSlots,
 }
 
-/// Something a user should know about a job that was placed.
+/// Condition that a user should know about a job that was placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
-    /// On these nodes there are more procs than cores for them: none of them is bound.
+    /// These nodes have more procs than cores for them. None of the procs is bound.
     Unbound {
         nodes: HostList,
         procs: u32,
         cpus: u32,
         unit: CpuUnit,
     },
-    /// On these nodes there are more procs than CPUs that the cgroup grants; `millis` is the grant of all of them.
+    /// These nodes have more procs than CPUs granted by the cgroups. `millis` is the grant of all these nodes, in
+    /// thousandths of a CPU.
     OverQuota {
         nodes: HostList,
         procs: u32,
@@ -142,7 +143,7 @@ pub enum Note {
 }
 
 impl Error {
-    /// Stable name of the message.
+    /// Returns the stable name of the message.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         match self {
@@ -168,7 +169,7 @@ impl Error {
         }
     }
 
-    /// The first line.
+    /// Returns the headline of the message.
     #[must_use]
     pub fn what(&self) -> String {
         match self {
@@ -271,7 +272,7 @@ impl Error {
         }
     }
 
-    /// Facts with their labels.
+    /// Returns the facts with their labels.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         match self {
@@ -303,7 +304,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns advice on how to avoid the error.
     #[must_use]
     pub fn help(&self) -> Option<String> {
         Some(match self {
@@ -385,7 +386,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Note {
-    /// Stable name of the message.
+    /// Returns the stable name of the message.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What would run where, bound how, and why: as data, and as text for people.
+//! Explanation of a map: the place and binding of each rank, and the reasons. As data, and as text for users.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::alloc::{Allocation, Slots};
 
-/// Procs of a node that are shown one by one; the rest is counted.
+/// Maximum number of procs of a node that are shown one by one. The rest is only counted.
 const MAX_PROCS_SHOWN: usize = 1_024;
 
-/// Nodes that are shown one by one; the rest is counted. Nodes that look alike count once.
+/// Maximum number of groups of nodes that are shown one by one. The rest is only counted.
 const MAX_NODES_SHOWN: usize = 256;
 
-/// See [`explain`].
+/// Result of [`explain`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     pub ranks: u32,
@@ -28,7 +28,7 @@ pub struct Explanation {
     pub apps: Vec<AppExplained>,
     /// Groups of nodes that look alike.
     pub placed: Vec<NodesExplained>,
-    /// Groups that were left out because there are too many.
+    /// Number of groups that were left out because there are too many.
     pub groups_left_out: u32,
     pub notes: Vec<Note>,
 }
@@ -40,23 +40,23 @@ pub struct AppExplained {
     pub map_by: String,
     pub rank_by: String,
     pub bind_to: String,
-    /// Why these: what the user said, or the default.
+    /// Reasons for these policies: the user's options, or a default.
     pub why: Vec<String>,
 }
 
-/// Nodes with equal procs (ranks aside).
+/// Nodes with equal procs, except for their ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodesExplained {
     pub nodes: HostList,
-    /// Slots of each node: the number, and whether somebody counted them.
+    /// Number of slots of each node, and whether it is implicit or explicit.
     pub slots: u32,
     pub counted: Counted,
-    /// Cores and PUs of each node that we may use.
+    /// Number of cores and of PUs on each node that we may use.
     pub cores: u32,
     pub pus: u32,
     /// All ranks on these nodes.
     pub ranks: RankSet,
-    /// The procs of the first of these nodes.
+    /// Procs of the first of these nodes.
     pub procs: Vec<ProcExplained>,
     pub procs_left_out: u32,
 }
@@ -64,9 +64,9 @@ pub struct NodesExplained {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Counted {
-    /// From the cores, because nobody said.
+    /// Derived from the cores, because no slot count was given.
     Implicit,
-    /// By the host list or host file.
+    /// Given by the host list, the host file or the resource manager.
     Explicit,
 }
 
@@ -74,13 +74,14 @@ pub enum Counted {
 pub struct ProcExplained {
     pub rank: u32,
     pub app: u32,
-    /// The PUs it is bound to, absent where it is not bound.
+    /// PUs that the proc is bound to; `None` if it is unbound.
     pub cpus: Option<CpuSet>,
-    /// The node's packages in brackets, cores apart by `/`, one letter per PU: `B` bound, `.` free, `-` not ours.
+    /// Packages of the node in brackets, with cores separated by `/` and one letter per PU: `B` bound, `.` free, `-`
+    /// not allowed.
     pub picture: String,
 }
 
-/// Says what a map does and why.
+/// Describes a map and the reasons for it.
 #[must_use]
 pub fn explain(
     map: &JobMap,
@@ -140,7 +141,7 @@ pub fn explain(
     }
 }
 
-/// Why the ranks of an app are where they are, and bound or not.
+/// Returns the reasons for the placement of an app's ranks and for their binding.
 fn why(
     map: &JobMap,
     request: &Request,
@@ -240,7 +241,8 @@ fn alike(a: &[ProcExplained], b: &[ProcExplained]) -> bool {
             .all(|(a, b)| a.cpus == b.cpus && a.app == b.app)
 }
 
-/// `[BB/../..][../../--]`: packages in brackets, cores apart by `/`, one letter per PU in logical order.
+/// Returns, for example, `[BB/../..][../../--]`: packages in brackets, cores separated by `/`, one letter per PU in
+/// logical order.
 fn picture(topology: &Topology, cpus: Option<&CpuSet>) -> String {
     let mut text = String::new();
     let mut before: Option<(u32, u32)> = None;

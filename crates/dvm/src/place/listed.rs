@@ -12,7 +12,7 @@ use super::{
     resolve::{Asked, Resolved},
 };
 
-/// One proc per name, in turn.
+/// Places one proc on each name, in order.
 pub(super) fn sequence(
     site: &Site<'_>,
     request: &Request,
@@ -64,7 +64,7 @@ pub(super) fn sequence(
     Ok(builder.finish(ranks_of(request, apps, total), notes.finish(site)))
 }
 
-/// Every rank where its line says.
+/// Places every rank on the node and cores of its line.
 pub(super) fn rankfile(
     site: &Site<'_>,
     request: &Request,
@@ -132,7 +132,7 @@ pub(super) fn rankfile(
     Ok(builder.finish(ranks_of(request, apps, total), notes.finish(site)))
 }
 
-/// The PUs of the cores that a line lists.
+/// Returns the PUs of the cores that a line lists.
 fn cpus(site: &Site<'_>, node: NodeId, slots: &[SlotSpec]) -> Result<CpuSet, Error> {
     let machine = site.machine(node)?;
     let mut cpus = CpuSet::new();
@@ -182,7 +182,8 @@ fn nodes_by_name<'a>(site: &Site<'a>) -> BTreeMap<&'a str, NodeId> {
         .collect()
 }
 
-/// The ranks of all apps; an app without a number takes as many as are listed, or one where there are several apps.
+/// Returns the number of ranks of all apps. An app without a count gets as many ranks as are listed, or one if the job
+/// has several apps.
 fn total(request: &Request, listed: usize) -> Result<u32, Error> {
     let listed = u64::try_from(listed).unwrap_or(u64::MAX);
     let default = if request.apps.len() == 1 { listed } else { 1 };
@@ -213,7 +214,7 @@ fn ranks_of(request: &Request, apps: Vec<Resolved>, total: u32) -> Vec<AppRanks>
     ranks.collect()
 }
 
-/// Adds a node's ascending ranks as blocks, one for each stretch with a constant step.
+/// Adds a node's ascending ranks as blocks, one for each run with a constant step.
 fn blocks(builder: &mut Builder, node: NodeId, ranks: &[u32], layout: u32) {
     let mut rest = ranks;
     let mut offset = 0;

@@ -1,15 +1,15 @@
-//! The map of a job: which rank on which node, bound to which PUs.
+//! Map of a job: the node of each rank, and the PUs that it is bound to.
 //!
-//! A map is a list of blocks. A block is a run of nodes that get the same number of ranks in the same pattern:
+//! A map is a list of blocks. A block is a run of nodes with the same number of ranks in the same pattern:
 //!
 //! ```text
 //! rank(i, j) = first_rank + i * node_step + j * rank_step      node  i of `nodes`, proc j of `per_node`
 //! ```
 //!
-//! Mapping by slot on equal nodes gives one block (`node_step` = ranks per node, `rank_step` = 1), mapping by node gives
-//! one block too (`node_step` = 1, `rank_step` = number of nodes), and an irregular map gives many small ones: the size
-//! of a map follows its irregularity, not its ranks. What the procs of a block are bound to is a *layout*, shared by all
-//! blocks that look alike.
+//! Mapping by slot on equal nodes gives one block (`node_step` = ranks per node, `rank_step` = 1). Mapping by node
+//! gives one block too (`node_step` = 1, `rank_step` = number of nodes). An irregular map gives many small blocks: the
+//! size of a map depends on its irregularity, and not on its number of ranks. The bindings of a block's procs are a
+//! *layout*, which all blocks with the same bindings share.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use super::{
     policy::{BindTo, MapBy, RankBy},
 };
 
-/// One proc and its place.
+/// Proc with its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
     pub rank: Rank,
@@ -29,13 +29,13 @@ pub struct Placed {
     pub app: u32,
     /// Position of the proc in its app.
     pub app_rank: u32,
-    /// Position of the proc among those of the job on its node, by rank.
+    /// Position of the proc, by rank, among the procs of the job on its node.
     pub local_rank: u32,
-    /// The PUs it is bound to; `None` is unbound.
+    /// PUs that the proc is bound to; `None` if it is unbound.
     pub cpus: Option<CpuSet>,
 }
 
-/// The policies that were used for an app after defaults were filled in.
+/// Policies of an app with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppPolicy {
     pub map_by: MapBy,
@@ -43,7 +43,7 @@ pub struct AppPolicy {
     pub bind_to: BindTo,
 }
 
-/// An app in a map: its ranks are the `count` from `first`.
+/// App in a map. It has the ranks from `first` to `first + count - 1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppRanks {
     pub first: Rank,
@@ -51,7 +51,7 @@ pub struct AppRanks {
     pub policy: AppPolicy,
 }
 
-/// See the module.
+/// Block of ranks, as described in the documentation of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Block {
     pub(super) first_node: u32,
@@ -60,28 +60,28 @@ pub(super) struct Block {
     pub(super) node_step: u32,
     pub(super) rank_step: u32,
     pub(super) per_node: u32,
-    /// Index of the layout, and the place in it where this block begins.
+    /// Index of the layout, and the position in the layout at which this block begins.
     pub(super) layout: u32,
     pub(super) offset: u32,
 }
 
-/// What the procs of a node are bound to, in the order of a block.
+/// Bindings of a node's procs, in the order of a block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Layout {
     Unbound,
-    /// Indices into the map's bindings.
+    /// Indices into the map's bindings; `None` for an unbound proc.
     Bound(Vec<Option<u32>>),
 }
 
-/// Which rank runs on which node, bound to which PUs.
+/// Map of ranks to nodes and PUs.
 ///
-/// Size in memory and on the wire follows the irregularity of the map: a million ranks in a regular pattern are one
-/// block of 32 bytes.
+/// The size in memory and on the wire depends on the irregularity of the map. A million ranks in a regular pattern are
+/// one block of 32 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Wire", into = "Wire")]
 pub struct JobMap {
     apps: Vec<AppRanks>,
-    /// By first rank.
+    /// Blocks in the order of their first rank.
     blocks: Vec<Block>,
     layouts: Vec<Layout>,
     bindings: Vec<CpuSet>,
@@ -98,14 +98,14 @@ struct Wire {
     notes: Vec<Note>,
 }
 
-/// What makes look-ups fast; follows from the blocks.
+/// Tables for fast look-ups, derived from the blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Index {
-    /// For each block: the highest rank in it and those before it.
+    /// For each block, the highest rank in it and in the blocks before it.
     reach: Vec<u32>,
-    /// Blocks by first node.
+    /// Blocks in the order of their first node.
     by_node: Vec<u32>,
-    /// For each entry of `by_node`: the highest node in it and those before it.
+    /// For each entry of `by_node`, the highest node in it and in the entries before it.
     node_reach: Vec<u32>,
 }
 
@@ -127,10 +127,10 @@ impl Block {
         )
     }
 
-    /// Where `rank` is in the block: which of its nodes, which of the node's procs.
+    /// Returns the position of `rank` in the block: the index of the node, and the index of the proc on it.
     fn find(&self, rank: u32) -> Option<(u32, u32)> {
         let distance = rank.checked_sub(self.first_rank)?;
-        // One step is a multiple of the span of the other, so that the larger one divides first.
+        // Divide by the larger step first: it is at least as long as the span of the smaller one.
         let (node, proc) = if self.node_step >= self.rank_step {
             let node = distance
                 .checked_div(self.node_step)
@@ -229,7 +229,7 @@ impl JobMap {
         }
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.apps
@@ -238,19 +238,19 @@ impl JobMap {
             .fold(0, u32::saturating_add)
     }
 
-    /// The apps in the order of the command line.
+    /// Returns the apps in the order of the command line.
     #[must_use]
     pub fn apps(&self) -> &[AppRanks] {
         &self.apps
     }
 
-    /// What a user should know about this map.
+    /// Returns the notes for the user about this map.
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
-    /// The nodes that have at least one rank, ascending.
+    /// Returns the nodes that have at least one rank, ascending.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let mut next = 0;
         self.index
@@ -265,13 +265,13 @@ impl JobMap {
             })
     }
 
-    /// The number of nodes that have at least one rank.
+    /// Returns the number of nodes that have at least one rank.
     #[must_use]
     pub fn node_count(&self) -> u32 {
         u32::try_from(self.nodes().count()).unwrap_or(u32::MAX)
     }
 
-    /// The procs of a node, by rank.
+    /// Returns the procs of a node, sorted by rank.
     #[must_use]
     pub fn on_node(&self, node: NodeId) -> Vec<Placed> {
         let mut procs = Vec::new();
@@ -299,7 +299,7 @@ impl JobMap {
             .collect()
     }
 
-    /// The ranks of a node.
+    /// Returns the ranks on a node.
     #[must_use]
     pub fn ranks_on(&self, node: NodeId) -> RankSet {
         let mut ranks = RankSet::new();
@@ -316,17 +316,18 @@ impl JobMap {
         ranks
     }
 
-    /// The node of a rank; absent when there is no such rank.
+    /// Returns the node of a rank; `None` if the rank does not exist.
     ///
-    /// O(log blocks) where ranks are numbered node by node. Where irregular nodes are numbered in turn, blocks overlap
-    /// and many may be looked at (50 µs on 100,000 nodes): [`JobMap::nodes_by_rank`] has the nodes of all ranks.
+    /// Takes O(log blocks) if ranks are numbered node by node. If ranks go round-robin over irregular nodes, blocks
+    /// overlap, and the search may visit many of them (50 µs on 100,000 nodes). [`JobMap::nodes_by_rank`] returns the
+    /// nodes of all ranks.
     #[must_use]
     pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
         self.find(rank)
             .map(|(block, node, _)| NodeId(block.first_node + node))
     }
 
-    /// The node of every rank, by rank: in one pass over the blocks.
+    /// Returns the nodes of all ranks, indexed by rank, in one pass over the blocks.
     #[must_use]
     pub fn nodes_by_rank(&self) -> Vec<NodeId> {
         let mut nodes = vec![NodeId(0); self.ranks() as usize];
@@ -342,14 +343,14 @@ impl JobMap {
         nodes
     }
 
-    /// What a rank is bound to; `None` where it is unbound or does not exist.
+    /// Returns the PUs that a rank is bound to; `None` if the rank is unbound or does not exist.
     #[cfg(test)]
     pub(super) fn cpus_of(&self, rank: Rank) -> Option<&CpuSet> {
         self.find(rank)
             .and_then(|(block, _, proc)| self.binding(block, proc))
     }
 
-    /// The app of a rank, and the rank's position in it.
+    /// Returns the app of a rank, and the rank's position in the app.
     #[must_use]
     pub fn app_of(&self, rank: Rank) -> Option<(u32, u32)> {
         let after = self.apps.partition_point(|app| app.first <= rank);
@@ -359,7 +360,7 @@ impl JobMap {
         (app_rank < ranks.count).then_some((u32::try_from(app).ok()?, app_rank))
     }
 
-    /// Bytes that this map takes, without what allocators add.
+    /// Returns the size of this map in bytes, without the overhead of the allocator.
     #[must_use]
     pub fn memory(&self) -> usize {
         let layouts = self.layouts.iter().map(|layout| match layout {
@@ -387,7 +388,8 @@ impl JobMap {
         }
     }
 
-    /// Walks back from the last block that begins at or before the rank, as long as one before it may reach so far.
+    /// Searches backward from the last block that begins at or before the rank, as long as an earlier block may contain
+    /// the rank.
     fn find(&self, rank: Rank) -> Option<(&Block, u32, u32)> {
         let mut at = self
             .blocks
@@ -432,7 +434,7 @@ impl JobMap {
     }
 }
 
-/// Collects blocks, layouts and bindings, each different one once.
+/// Builds a map from blocks, layouts and bindings. Equal layouts and equal bindings are stored once.
 #[derive(Default)]
 pub(super) struct Builder {
     blocks: Vec<Block>,
@@ -452,7 +454,7 @@ fn in_order<K>(table: BTreeMap<K, u32>) -> Vec<K> {
 }
 
 impl Builder {
-    /// The number of the layout with these bindings.
+    /// Returns the number of the layout with these bindings.
     pub(super) fn layout(&mut self, procs: &[Option<&CpuSet>]) -> u32 {
         let layout = if procs.iter().all(Option::is_none) {
             Layout::Unbound
@@ -471,7 +473,7 @@ impl Builder {
         number(&mut self.layouts, layout)
     }
 
-    /// Adds a block of one node; it joins the last one where it continues its pattern.
+    /// Adds a block of one node. The block is merged with the last one if it continues that block's pattern.
     pub(super) fn push(&mut self, block: Block) {
         if block.per_node == 0 {
             return;
@@ -483,7 +485,8 @@ impl Builder {
                 && block.per_node == last.per_node
                 && block.rank_step == last.rank_step;
             let step = block.first_rank.wrapping_sub(last.rank(last.nodes - 1, 0));
-            // The pattern is only searchable when one step spans the other: rows of ranks, or rows of nodes.
+            // A pattern can be searched only if one step covers the whole span of the other: rows of ranks, or rows of
+            // nodes.
             let rows = step >= last.per_node.saturating_mul(last.rank_step);
             let columns = step > 0
                 && u64::from(step) * (u64::from(last.nodes) + 1) <= u64::from(last.rank_step)

@@ -1,9 +1,9 @@
-//! Placing on one node: which object and which PUs each proc gets.
+//! Placement on one node: chooses an object and PUs for each proc.
 //!
-//! A node is seen as *units* (cores, or PUs where the user counts hardware threads) in logical order. Every object is a
-//! list of units and has room for as many procs as it has units (divided by `PE=n`). A proc takes free units from the
-//! object that it is mapped to, or from the whole node, and is bound to what the policy says: to those units, or to the
-//! object of the wanted level that contains them.
+//! A node is a list of *units* in logical order: cores, or PUs where the user counts hardware threads. Every object is
+//! a list of units. It has room for as many procs as it has units, divided by `PE=n`. A proc takes free units from the
+//! object that it is mapped to, or from the whole node. The policy binds it to those units, or to the object of the
+//! wanted level that contains them.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
@@ -11,82 +11,83 @@ use base::{CpuSet, Level, Pu, Topology};
 
 use super::policy::{CpuUnit, Overload};
 
-/// A node's processors for one way of counting.
+/// Processors of a node, counted in one unit.
 pub(super) struct Machine<'a> {
-    /// The allowed PUs of each unit.
+    /// Allowed PUs of each unit.
     units: Vec<CpuSet>,
-    /// The first of them, which tells the objects that the unit is part of.
+    /// First PU of each unit, which identifies the objects that contain the unit.
     first: Vec<&'a Pu>,
-    /// What procs are bound to in turn, where the user lists that.
+    /// Bindings that the user listed, which procs get cyclically; else empty.
     list: Vec<CpuSet>,
-    /// By level, made when they are asked for: a job needs one or two of them.
+    /// Objects by level, computed on first use: a job needs one or two levels.
     levels: [OnceCell<Objects>; LEVELS],
 }
 
 const LEVELS: usize = Level::Pu as usize + 1;
 
-/// The objects of one level.
+/// Objects of one level.
 pub(super) struct Objects {
-    /// The units of each object.
+    /// Units of each object.
     members: Vec<Vec<u32>>,
-    /// The object of each unit.
+    /// Object of each unit.
     of: Vec<u32>,
-    /// The allowed PUs of each object.
+    /// Allowed PUs of each object.
     pus: Vec<CpuSet>,
 }
 
-/// What one app wants on one node.
+/// Request of one app on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Local {
     pub(super) scheme: Scheme,
-    /// Units for each proc.
+    /// Number of units for each proc.
     pub(super) each: u32,
     pub(super) bind: Bind,
-    /// The level whose objects procs are numbered by, where it is not that of the mapping.
+    /// Level by whose objects procs are numbered, if it differs from the mapped level.
     pub(super) number_by: Option<Level>,
     pub(super) overload: Overload,
     pub(super) count: u32,
 }
 
-/// How procs are dealt to the objects of a node.
+/// Rule by which procs are dealt to the objects of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scheme {
-    /// Anywhere, in order.
+    /// To any units, in order.
     Whole,
-    /// One per object in turn.
+    /// One proc per object, round-robin.
     InTurn(Level),
-    /// So many on the first object, then as many on the next.
+    /// A fixed number of procs on the first object, then the same number on the next.
     Each(Level, u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Bind {
     None,
-    /// To nothing, because others use these CPUs too. Procs have units of their own as far as there are enough.
+    /// Unbound, because other jobs use these CPUs too. Procs still get separate units while there are enough.
     Withheld,
-    /// To the units taken.
+    /// Bound to the units taken.
     Units,
-    /// To the object that contains the first unit taken.
+    /// Bound to the object that contains the first unit taken.
     Object(Level),
-    /// To everything that can be used.
+    /// Bound to all usable units.
     All,
-    /// To what the node's list has for each proc.
+    /// Bound to the proc's entry in the node's list.
     List,
 }
 
-/// One proc on a node.
+/// Proc on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Proc {
-    /// The object it is mapped to (0 where it is mapped to the node), and how many were mapped there before it.
+    /// Object that the proc is mapped to (0 if it is mapped to the node), and the number of procs mapped there before
+    /// it.
     pub(super) object: u32,
     pub(super) turn: u32,
-    /// Index in [`Placement::bindings`].
+    /// Index in [`Placement::bindings`]; `None` if the proc is unbound.
     pub(super) binding: Option<u32>,
 }
 
-/// The procs of one node.
+/// Procs of one node.
 pub(super) struct Placement {
-    /// For each app, in the order of mapping.
+    /// Procs of each app, in the order of mapping.
     pub(super) apps: Vec<Vec<Proc>>,
     pub(super) bindings: Vec<CpuSet>,
     pub(super) fit: Fit,
@@ -94,13 +95,14 @@ pub(super) struct Placement {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// Every proc has units of its own.
+    /// Every proc has separate units.
     Fits,
-    /// Some would share units and the user did not allow that: nobody is bound.
+    /// Some procs would share units, and the user did not allow that. No proc is bound.
     TooMany,
 }
 
-/// The identity of a PU's object of a level; where the node has no such object, the next wider one stands in.
+/// Returns the identity of the object of a level that contains a PU. If the node has no such object, it returns the
+/// next wider one.
 fn identity(pu: &Pu, level: Level) -> (Level, u32) {
     const WIDER: [Level; 7] = [
         Level::Pu,
@@ -119,10 +121,11 @@ fn identity(pu: &Pu, level: Level) -> (Level, u32) {
         .unwrap_or((Level::Package, pu.package))
 }
 
-/// Groups what ascends in an order of first sight.
+/// Numbers the distinct keys in the order of their first occurrence. Returns the number of each key, and how many there
+/// are.
 fn group<K: Ord + Copy>(keys: impl Iterator<Item = K>) -> (Vec<u32>, u32) {
     let mut seen = BTreeMap::new();
-    // Neighbours are mostly in the same object.
+    // Adjacent keys are mostly the same.
     let mut before: Option<(K, u32)> = None;
     let of = keys
         .map(|key| {
@@ -141,7 +144,7 @@ fn group<K: Ord + Copy>(keys: impl Iterator<Item = K>) -> (Vec<u32>, u32) {
 }
 
 impl<'a> Machine<'a> {
-    /// The units of a node that are allowed and, if the user named some, wanted.
+    /// Returns the units of a node that are allowed, and that are in `wanted` if the user named some.
     pub(super) fn new(topology: &'a Topology, wanted: Option<&CpuSet>, unit: CpuUnit) -> Self {
         let usable = wanted.map_or_else(
             || topology.allowed().clone(),
@@ -175,14 +178,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The same, with so many objects of a level taken together as one.
+    /// Groups `size` adjacent objects of a level into one.
     pub(super) fn grouped(mut self, level: Level, size: u32) -> Self {
         let objects = Objects::new(level, &self.first, &self.units).grouped(size.max(1) as usize);
         self.levels[level as usize] = OnceCell::from(objects);
         self
     }
 
-    /// The same, with a list of what procs are bound to.
+    /// Sets the list of bindings.
     pub(super) fn with_list(self, list: Vec<CpuSet>) -> Self {
         Self { list, ..self }
     }
@@ -191,17 +194,17 @@ impl<'a> Machine<'a> {
         self.levels[level as usize].get_or_init(|| Objects::new(level, &self.first, &self.units))
     }
 
-    /// The number of units.
+    /// Returns the number of units.
     pub(super) fn len(&self) -> u32 {
         u32::try_from(self.units.len()).unwrap_or(u32::MAX)
     }
 
-    /// The number of objects of a level.
+    /// Returns the number of objects of a level.
     pub(super) fn objects(&self, level: Level) -> u32 {
         u32::try_from(self.level(level).members.len()).unwrap_or(u32::MAX)
     }
 
-    /// The units of the largest object of a level.
+    /// Returns the number of units of the largest object of a level.
     pub(super) fn largest(&self, level: Level) -> u32 {
         let sizes = self.level(level).members.iter().map(Vec::len);
         sizes
@@ -209,7 +212,7 @@ impl<'a> Machine<'a> {
             .map_or(0, |size| u32::try_from(size).unwrap_or(u32::MAX))
     }
 
-    /// How many procs of `each` units have room under a scheme.
+    /// Returns how many procs of `each` units fit under a scheme.
     pub(super) fn room(&self, scheme: Scheme, each: u32) -> u32 {
         if each <= 1 {
             return self.len();
@@ -229,7 +232,7 @@ impl<'a> Machine<'a> {
         self.units.get(number as usize)
     }
 
-    /// The units of the object of a level with this logical number.
+    /// Returns the units of the object of a level with this logical number.
     pub(super) fn members(&self, level: Level, object: u32) -> Option<&[u32]> {
         self.level(level)
             .members
@@ -277,11 +280,11 @@ impl Objects {
 }
 
 impl Scheme {
-    /// The objects that units are taken from. Several units for one proc come from one NUMA node or package where that
-    /// is possible.
+    /// Returns the level of the objects that units are taken from; `None` for the whole node. The units of one proc
+    /// come from one NUMA node or package where possible.
     fn level(self, each: u32, machine: &Machine<'_>) -> Option<Level> {
         match self {
-            // Several cores for one proc cannot come out of a core.
+            // A core is too small for several cores of one proc.
             Self::InTurn(level) | Self::Each(level, _) if machine.largest(level) >= each => {
                 Some(level)
             }
@@ -292,7 +295,7 @@ impl Scheme {
     }
 }
 
-/// Gives every proc its object and units.
+/// Assigns every proc its object and units.
 pub(super) fn place(machine: &Machine<'_>, wanted: &[Local]) -> Placement {
     let mut state = State {
         machine,
@@ -323,12 +326,12 @@ pub(super) fn place(machine: &Machine<'_>, wanted: &[Local]) -> Placement {
 struct State<'a> {
     machine: &'a Machine<'a>,
     used: Vec<bool>,
-    /// Procs that were bound by the list.
+    /// Number of procs that were bound by the list.
     bound: usize,
     fit: Fit,
 }
 
-/// Where to go on looking for free units in an object.
+/// Position from which the search for free units in an object continues.
 struct Cursor<'a> {
     units: &'a [u32],
     next: usize,
@@ -355,7 +358,7 @@ impl State<'_> {
         let mut turns = vec![0_u32; cursors.len()];
         let mut deal = Deal { at: 0, given: 0 };
         let mut procs = Vec::with_capacity(local.count as usize);
-        // Everything that can be bound to is made once, not for every proc.
+        // Compute this set once instead of for every proc.
         let all = (local.bind == Bind::All).then(|| number(bindings, machine.all()));
         let mut vacancy = Vacancy::Unknown;
         for _ in 0..local.count {
@@ -386,7 +389,7 @@ impl State<'_> {
                     self.bound += 1;
                     set.map(|set| number(bindings, set.clone()))
                 }
-                // Whoever names the CPUs of all procs means all procs, however many there are.
+                // A user who names the CPUs of all procs wants this binding for any number of procs.
                 (Bind::All, _) => all,
                 (Bind::None | Bind::Withheld, _) | (_, None) => None,
                 (Bind::Units, Some(_)) => {
@@ -408,7 +411,7 @@ impl State<'_> {
                     })
                 }
             };
-            // Only a mapping to objects numbers procs by object.
+            // Procs are numbered by object only under a mapping to objects.
             let object = match (local.number_by, units.first()) {
                 (Some(level), Some(unit)) => {
                     let object = machine.level(level).of.get(*unit as usize);
@@ -433,7 +436,7 @@ impl State<'_> {
         procs
     }
 
-    /// The next proc's object and units; `None` when no object has enough left.
+    /// Returns the next proc's object and units; `None` if no object has enough free units.
     fn next(
         &mut self,
         local: &Local,
@@ -461,7 +464,7 @@ impl State<'_> {
         None
     }
 
-    /// Takes free units, in order; none when there are not enough.
+    /// Takes free units, in order; `None` if there are not enough.
     fn take(&mut self, cursor: &mut Cursor<'_>, each: u32) -> Option<Vec<u32>> {
         let free = |used: &[bool], unit: &u32| used.get(*unit as usize).is_some_and(|used| !used);
         while cursor
@@ -490,17 +493,17 @@ impl State<'_> {
     }
 }
 
-/// Whether it is worth looking for free units.
+/// Whether a search for free units may succeed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Vacancy {
     Unknown,
     None,
 }
 
-/// Whose turn it is.
+/// Object whose turn it is.
 struct Deal {
     at: usize,
-    /// Procs that the current object got in this turn.
+    /// Number of procs that the current object got in this turn.
     given: u32,
 }
 
@@ -514,7 +517,7 @@ impl Deal {
         };
     }
 
-    /// The object of a proc that will not be bound: the pattern goes on as if there were room.
+    /// Returns the object of a proc that stays unbound. It continues the pattern as if there were free units.
     const fn anywhere(&mut self, scheme: Scheme, objects: usize) -> usize {
         match scheme {
             Scheme::Whole => {}
@@ -535,7 +538,7 @@ impl Deal {
 }
 
 impl Fit {
-    /// A proc that is not bound anyway needs no units of its own.
+    /// Returns the fit after a proc found no free units. A policy that does not bind by units needs none.
     const fn worse(self, bind: Bind) -> Self {
         match bind {
             Bind::None | Bind::All | Bind::List => self,

@@ -1,7 +1,7 @@
-//! Ranks for placed procs: node by node, or in rounds over nodes or objects.
+//! Numbering of placed procs: node by node, or in rounds over nodes or objects.
 //!
-//! The input is a list of nodes with the placement of each, shared by nodes that look alike. The output is blocks, one
-//! per node and round at most; [`super::map::Builder`] joins those that continue a pattern.
+//! The input is a list of nodes with their placements; nodes that look alike share one. The output is at most one block
+//! per node and round. [`super::map::Builder`] merges blocks that continue a pattern.
 
 use base::NodeId;
 
@@ -11,15 +11,15 @@ use super::{
     policy::RankBy,
 };
 
-/// The procs of one app on nodes that look alike, in the order in which they are numbered on a node.
+/// Procs of one app on nodes that look alike, in the order of their ranks on a node.
 pub(super) struct Look {
     pub(super) layout: u32,
     pub(super) procs: u32,
-    /// Procs in each round of a numbering by rounds.
+    /// Number of procs in each round, for a numbering in rounds.
     pub(super) rounds: Vec<u32>,
 }
 
-/// Puts procs in the order in which they are numbered on their node.
+/// Sorts procs by their order of ranks on the node.
 pub(super) fn order(procs: &mut [Proc], rank_by: RankBy) {
     match rank_by {
         RankBy::Slot | RankBy::Node => {}
@@ -28,7 +28,7 @@ pub(super) fn order(procs: &mut [Proc], rank_by: RankBy) {
     }
 }
 
-/// How many ordered procs belong to each round over the nodes; empty where numbering is node by node.
+/// Returns how many of the sorted procs belong to each round over the nodes. Empty if ranks are numbered node by node.
 pub(super) fn rounds(procs: &[Proc], rank_by: RankBy) -> Vec<u32> {
     match rank_by {
         RankBy::Slot | RankBy::Fill | RankBy::Node | RankBy::Object(_) => Vec::new(),
@@ -48,7 +48,7 @@ pub(super) fn rounds(procs: &[Proc], rank_by: RankBy) -> Vec<u32> {
     }
 }
 
-/// Numbers one app's procs from `first` on. `nodes` are the nodes in order with the index of their look.
+/// Assigns ranks to the procs of one app, from `first` on. `nodes` has each node with the index of its look, in order.
 pub(super) fn number(
     builder: &mut Builder,
     looks: &[Look],
@@ -94,7 +94,8 @@ pub(super) fn number(
     }
 }
 
-/// One proc per node in turn. While the same nodes take part, their ranks are apart by the number of these nodes.
+/// Numbers one proc per node, round-robin. As long as the same nodes take part, successive ranks on a node differ by
+/// the number of these nodes.
 fn by_node(builder: &mut Builder, looks: &[Look], nodes: &[(NodeId, u32)], first: u32) {
     let procs = |index: u32| looks.get(index as usize).map_or(0, |look| look.procs);
     let mut rank = first;

@@ -1,4 +1,4 @@
-//! The grammars of `--map-by`, `--rank-by` and `--bind-to`: Open MPI's, with MPICH's words as aliases.
+//! Grammars of `--map-by`, `--rank-by` and `--bind-to`. They are Open MPI's, with MPICH's words as aliases.
 //!
 //! ```text
 //! map-by   POLICY[:MODIFIER…]  |  :MODIFIER…
@@ -10,7 +10,7 @@
 //! bind-to  none | core | hwthread | l1cache | l2cache | l3cache | numa | package [:N][:overload-allowed]
 //! ```
 //!
-//! Words are read without regard to case.
+//! Words are case-insensitive.
 
 use std::fmt;
 
@@ -22,19 +22,19 @@ use super::policy::{
     Rankfile, Sharing, Span,
 };
 
-/// Cores that one proc may ask for.
+/// Maximum number of cores for one proc.
 const MAX_CPUS_PER_PROC: u32 = base::MAX_PUS;
 
-/// Why a policy cannot be read. `Display` is the whole message.
+/// Error in a policy. `Display` is the whole message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct PolicyError {
-    /// The option, `map-by`.
+    /// Name of the option, such as `map-by`.
     pub option: &'static str,
     pub text: String,
     pub problem: PolicyProblem,
 }
 
-/// What is wrong with a policy.
+/// Problem in a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyProblem {
     #[error("`{word}` is not known")]
@@ -58,7 +58,7 @@ pub enum PolicyProblem {
 }
 
 impl PolicyError {
-    /// Stable name of the message.
+    /// Returns the stable name of the message.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         "place/bad-policy"
@@ -121,7 +121,7 @@ const BIND_MODIFIERS: [&str; 5] = [
 ];
 const BIND_MODIFIERS_KNOWN: &str = "N, overload-allowed, no-overload, if-supported";
 
-/// A level by any of its names.
+/// Returns the level that a word names; a level has several names.
 fn level(word: &str) -> Option<Level> {
     Some(match word {
         "core" | "cores" => Level::Core,
@@ -154,7 +154,7 @@ fn number(word: &str) -> Result<u32, PolicyProblem> {
     })
 }
 
-/// The file that `rankfile:FILE=path` or `seq:FILE=path` names, as typed.
+/// Returns the file that `rankfile:FILE=path` or `seq:FILE=path` names, as typed.
 #[must_use]
 pub fn map_by_file(text: &str) -> Option<&str> {
     let at = text.to_ascii_lowercase().find(":file=")?;
@@ -162,7 +162,7 @@ pub fn map_by_file(text: &str) -> Option<&str> {
         .filter(|file| !file.is_empty())
 }
 
-/// Reads `--map-by`. For `rankfile` and `seq` the list inside is empty: the caller reads the file.
+/// Reads `--map-by`. Under `rankfile` and `seq`, the list in the result is empty: the caller reads the file.
 ///
 /// # Errors
 ///
@@ -176,7 +176,7 @@ pub fn map_by(text: &str) -> Result<MapBy, PolicyError> {
 }
 
 fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
-    // A path may contain colons and capitals: it is the last modifier.
+    // A path may contain colons and capitals, so it is the last modifier.
     let lower = text.to_ascii_lowercase();
     let lower = lower
         .find(":file=")
@@ -238,7 +238,7 @@ fn read_map_by(text: &str) -> Result<MapBy, PolicyProblem> {
                 sharing = Sharing::InTurn
             }
             ("ordered", "") => return Err(not_here(word, policy)),
-            // Jobs do not inherit policies from jobs here.
+            // Spawned jobs inherit no policies, so these words have no effect.
             ("inherit" | "noinherit" | "", "") => {}
             (digits, "") if digits.bytes().all(|byte| byte.is_ascii_digit()) => match map.to {
                 Some(MapTo::Object(Level::Core | Level::Pu)) => {
@@ -302,7 +302,7 @@ pub fn rank_by(text: &str) -> Result<RankBy, PolicyError> {
     }
 }
 
-/// Entries of a list of bindings.
+/// Maximum number of entries in a list of bindings.
 const MAX_BINDINGS: usize = 1 << 16;
 
 /// Reads `--bind-list`: `each`, or `[numa:]ITEM,…` with items such as `2`, `0-3` and `0+2`, in the kernel's numbers.
@@ -339,7 +339,7 @@ fn read_bind_list(text: &str) -> Result<BindList, PolicyProblem> {
     })
 }
 
-/// Reads `--bind-to`. `machine`, `board` and `node` bind to everything, which is `none`.
+/// Reads `--bind-to`. `machine`, `board` and `node` bind to all PUs, which is the same as `none`.
 ///
 /// # Errors
 ///
@@ -367,7 +367,7 @@ fn read_bind_to(text: &str) -> Result<BindTo, PolicyProblem> {
         match word {
             "overload-allowed" => bind.overload = Overload::Allow,
             "no-overload" => bind.overload = Overload::Refuse,
-            // Where binding is not possible we say so and go on; reporting is an option of its own.
+            // Where binding is impossible, we report that and continue. The report of bindings is a separate option.
             "if-supported" | "report" | "" => {}
             digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => match target {
                 BindTarget::Object(Level::Core | Level::Pu) => {

@@ -1,57 +1,58 @@
-//! Policies as a user asks for them: where procs go, in which order they are numbered, what they are bound to.
+//! Policies as a user requests them: mapping, ranking and binding.
 
 use std::fmt;
 
 use base::{CpuSet, HostList, Level, Rank};
 use serde::{Deserialize, Serialize};
 
-/// What to place, and how. `None` means that the user did not say.
+/// Request for a placement. `None` in a field means that the user did not specify it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// In the order of the command line; ranks are numbered app by app.
+    /// Apps in the order of the command line. Ranks are numbered app by app.
     pub apps: Vec<AppRequest>,
     pub map_by: Option<MapBy>,
     pub rank_by: Option<RankBy>,
     pub bind_to: Option<BindTo>,
     pub oversubscribe: Oversubscribe,
-    /// Only these PUs, by the kernel's number, of those that are allowed anyway.
+    /// PUs to use, by the kernel's number, out of those that are allowed. `None` stands for all of them.
     pub cpus: Option<CpuSet>,
-    /// What procs are bound to by their number on the node; it overrides `bind_to`.
+    /// Bindings by the proc's number on its node. They override `bind_to`.
     pub bind_list: Option<BindList>,
 }
 
-/// What the procs of a node are bound to, in turn and over again. Numbers are the kernel's.
+/// Bindings of a node's procs, assigned in order and repeated cyclically. Numbers are the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BindList {
-    /// Each PU that may be used.
+    /// One usable PU for each proc.
     Each,
     Pus(Vec<CpuSet>),
     /// All PUs of these NUMA nodes.
     Numa(Vec<CpuSet>),
 }
 
-/// The share of one app.
+/// Part of a request for one app.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppRequest {
-    /// Absent: one proc per slot if the job has one app, else one proc.
+    /// Number of procs. `None` stands for one proc per slot if the job has one app, and for one proc if it has several.
+    /// Under `ppr`, `None` stands for all places.
     pub count: Option<u32>,
-    /// Only nodes of these names, absent for all of the allocation.
+    /// Names of the nodes that the app may use. `None` stands for all nodes of the allocation.
     pub hosts: Option<HostList>,
-    /// Overrides the job's.
+    /// Mapping of this app, which overrides that of the job.
     pub map_by: Option<MapBy>,
 }
 
-/// Where procs go: `--map-by`.
+/// Mapping: `--map-by`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapBy {
-    /// Absent where only modifiers were given (`:PE=2`).
+    /// Rule of the mapping; `None` if only modifiers were given (`:PE=2`).
     pub to: Option<MapTo>,
-    /// Cores (or PUs, see `unit`) for each proc: `PE=n`.
+    /// Number of cores (or PUs, see `unit`) for each proc: `PE=n`.
     pub cpus_per_proc: Option<u32>,
-    /// So many objects of the level that is mapped by, taken together (`numa:2`).
+    /// Number of objects of the mapped level in each group (`numa:2`).
     pub group: Option<u32>,
     pub span: Span,
-    /// What counts as a CPU, absent for the default (a core).
+    /// Unit that counts as a CPU; `None` for the default, a core.
     pub unit: Option<CpuUnit>,
     pub oversubscribe: Option<Oversubscribe>,
 }
@@ -70,7 +71,7 @@ impl From<MapTo> for MapBy {
 }
 
 impl MapBy {
-    /// Whether it says which CPUs of a node are a proc's, or how many, and not only which node.
+    /// Returns true if the mapping determines which CPUs of a node a proc gets, or how many, and not only the node.
     pub(super) const fn says_which_cpus(&self) -> bool {
         if self.cpus_per_proc.is_some() {
             return true;
@@ -93,32 +94,32 @@ impl MapBy {
     }
 }
 
-/// The rule that gives each proc a node, and maybe an object on it.
+/// Rule that assigns each proc a node, and in some cases an object on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapTo {
-    /// Fill a node's slots, then the next node.
+    /// Fills the slots of one node before it uses the next node.
     Slot,
-    /// One proc per node in turn.
+    /// Assigns one proc to each node, round-robin.
     Node,
-    /// Fill a node's slots, giving its objects a proc in turn.
+    /// Fills the slots of one node after another, and deals its procs to its objects round-robin.
     Object(Level),
-    /// Exactly so many procs on every node or object.
+    /// Assigns exactly `count` procs to every node or object.
     Ppr { count: u32, per: Per },
-    /// One proc for each name in turn; the empty list is the nodes of the allocation.
+    /// Assigns one proc to each name, in order. The empty list stands for the nodes of the allocation.
     Sequence(HostList),
-    /// Every rank is told where to go.
+    /// Assigns every rank the node and cores that a file lists for it.
     Rankfile(Rankfile),
-    /// The listed CPUs only, by logical number.
+    /// Uses only the listed CPUs, given by logical number.
     PeList { list: CpuSet, sharing: Sharing },
 }
 
-/// What a proc gets of a PE list.
+/// Part of a PE list that a proc gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
-    /// All of it.
+    /// The whole list.
     #[default]
     Shared,
-    /// The next one (`ORDERED`).
+    /// The next CPUs of the list (`ORDERED`).
     InTurn,
 }
 
@@ -128,37 +129,37 @@ pub enum Per {
     Object(Level),
 }
 
-/// What a rankfile says.
+/// Content of a rankfile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rankfile {
-    /// The file, for messages.
+    /// Name of the file, for messages.
     pub origin: String,
     pub lines: Vec<RankLine>,
 }
 
-/// One line of a rankfile.
+/// Line of a rankfile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankLine {
-    /// Its number in the file, from 1.
+    /// Line number in the file, from 1.
     pub number: u32,
     pub rank: Rank,
     pub host: HostRef,
-    /// Empty: the whole node.
+    /// Cores of the rank. If empty, the rank gets the whole node.
     pub slots: Vec<SlotSpec>,
 }
 
-/// A node as a rankfile names it.
+/// Node as a rankfile names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostRef {
     Name(String),
-    /// `+n2`: the third node of the allocation.
+    /// Index of the node in the allocation, from 0: `+n2` is the third node.
     Relative(u32),
 }
 
-/// Cores of a rankfile line, by logical number.
+/// Cores in a rankfile line, by logical number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotSpec {
-    /// Cores are counted in this package, absent: in the node.
+    /// Package within which cores are numbered. `None`: cores are numbered within the node.
     pub package: Option<u32>,
     pub cores: Cores,
 }
@@ -169,7 +170,7 @@ pub enum Cores {
     These(CpuSet),
 }
 
-/// Whether objects are taken in turn on one node after the other, or over all nodes as if they were one.
+/// Whether procs are dealt to objects on one node after another, or over the objects of all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Span {
     #[default]
@@ -177,7 +178,7 @@ pub enum Span {
     AllNodes,
 }
 
-/// What counts as one CPU.
+/// Unit that counts as one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum CpuUnit {
     #[default]
@@ -185,38 +186,38 @@ pub enum CpuUnit {
     Pu,
 }
 
-/// May a node get more procs than it has slots?
+/// Whether a node may get more procs than it has slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Oversubscribe {
-    /// Yes where nobody said how many slots it has, no where somebody did.
+    /// Allowed on nodes whose slot count is implicit, and refused on nodes whose slot count is explicit.
     #[default]
     WhereImplicit,
     Allow,
     Refuse,
 }
 
-/// In which order placed procs are numbered: `--rank-by`.
+/// Order in which ranks are assigned to placed procs: `--rank-by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RankBy {
-    /// Node by node, as they were mapped.
+    /// Node by node, in the order of the mapping.
     Slot,
-    /// One per node in turn.
+    /// One proc per node, round-robin.
     Node,
-    /// Node by node, one object's procs after the other's.
+    /// Node by node, and on each node object by object.
     Fill,
-    /// One per object in turn, over all nodes.
+    /// One proc per object, round-robin over the objects of all nodes.
     Span,
-    /// Node by node, one per object of this level in turn.
+    /// Node by node; on each node one proc per object of this level, round-robin.
     Object(Level),
 }
 
-/// What procs are bound to: `--bind-to`.
+/// Binding: `--bind-to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindTo {
     pub target: BindTarget,
-    /// So many cores or PUs in a row (`core:2`), absent for one.
+    /// Number of consecutive cores or PUs (`core:2`). `None` stands for one.
     pub count: Option<u32>,
-    /// So many objects of a wider level, taken together (`numa:2`).
+    /// Number of objects of a wider level in each group (`numa:2`).
     pub group: Option<u32>,
     pub overload: Overload,
 }
@@ -236,11 +237,11 @@ impl From<BindTarget> for BindTo {
 pub enum BindTarget {
     None,
     Object(Level),
-    /// To what [`Request::bind_list`] has for each.
+    /// Binding of each proc by [`Request::bind_list`].
     List,
 }
 
-/// May procs be bound to the same core when there are more procs than cores?
+/// Whether procs may be bound to the same core if there are more procs than cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Overload {
     #[default]
@@ -248,7 +249,7 @@ pub enum Overload {
     Allow,
 }
 
-/// The word for a level on the command line.
+/// Returns the word for a level on the command line.
 #[must_use]
 pub(super) const fn level_word(level: Level) -> &'static str {
     match level {
@@ -353,7 +354,7 @@ impl fmt::Display for BindTo {
 }
 
 impl CpuUnit {
-    /// The word for `count` of them.
+    /// Returns the word for `count` units.
     #[must_use]
     pub const fn word(self, count: u32) -> &'static str {
         match (self, count) {

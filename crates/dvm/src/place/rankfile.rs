@@ -1,4 +1,4 @@
-//! Rankfiles: every rank is told its node and, maybe, its cores.
+//! Rankfiles: a list of the node and, optionally, the cores of every rank.
 //!
 //! ```text
 //! rank 0=n01 slot=1:0        package 1, core 0 of it
@@ -18,19 +18,19 @@ use super::{
     policy::{Cores, HostRef, RankLine, Rankfile, SlotSpec},
 };
 
-/// Bytes of a rankfile.
+/// Maximum size of a rankfile, in bytes.
 pub const MAX_RANKFILE: usize = 1 << 30;
 
-/// A rankfile cannot be read. `Display` is the whole message.
+/// Error in a rankfile. `Display` is the whole message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct RankfileError {
     pub origin: String,
-    /// 1-based, absent where the file as a whole is meant.
+    /// Line number, from 1. `None` if the error concerns the whole file.
     pub line: Option<u32>,
     pub problem: RankfileProblem,
 }
 
-/// What is wrong with a rankfile.
+/// Problem in a rankfile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RankfileProblem {
     #[error("it is too long, with {length} bytes")]
@@ -50,7 +50,7 @@ pub enum RankfileProblem {
 }
 
 impl RankfileError {
-    /// Stable name of the message.
+    /// Returns the stable name of the message.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         "place/bad-rankfile"
@@ -71,7 +71,7 @@ impl fmt::Display for RankfileError {
 ///
 /// # Errors
 ///
-/// [`RankfileError`] with the line.
+/// [`RankfileError`] with the number of the line.
 pub fn rankfile(text: &str, origin: &str) -> Result<Rankfile, RankfileError> {
     let error = |line, problem| RankfileError {
         origin: origin.to_owned(),
@@ -147,7 +147,7 @@ fn read_host(word: &str) -> Result<HostRef, RankfileProblem> {
     }
 }
 
-/// `1:0,1` is cores 0 and 1 of package 1: a package holds until the next one.
+/// Reads a list of cores. A package applies until the next one: `1:0,1` is cores 0 and 1 of package 1.
 fn read_slots(text: &str) -> Result<Vec<SlotSpec>, RankfileProblem> {
     let mut specs = Vec::<SlotSpec>::new();
     let mut package = None;

@@ -1,4 +1,4 @@
-//! From what the user said to what will be done: defaults, and policies that imply others.
+//! Resolution of a request: fills in defaults, and the policies that other policies imply.
 
 use base::Level;
 
@@ -13,7 +13,7 @@ use super::{
     tenancy::Tenancy,
 };
 
-/// One app's policy with nothing left open.
+/// Policy of one app with all defaults filled in.
 pub(super) struct Resolved {
     pub(super) policy: AppPolicy,
     pub(super) spread: Spread,
@@ -25,30 +25,31 @@ pub(super) struct Resolved {
     pub(super) oversubscribe: Oversubscribe,
 }
 
-/// How the procs of an app are spread over nodes.
+/// Distribution of an app's procs over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// One node after the other.
+    /// Fills one node after another.
     Fill,
-    /// One per node in turn.
+    /// One proc per node, round-robin.
     Nodes,
-    /// One per object of a level in turn, over all nodes.
+    /// One proc per object of a level, round-robin over all nodes.
     Objects(Level),
-    /// So many per node, or per object of a level.
+    /// A fixed number of procs per node, or per object of a level.
     PerNode(u32),
     PerObject(u32, Level),
 }
 
-/// Whether the user asked for something, or we chose it.
+/// Origin of a policy: the user or a default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     ByUser,
     Default,
 }
 
-/// Fills in what the user did not say. The defaults are those of Open MPI 5: map by core, number by `fill`, bind to the
-/// object that was mapped to, or to the NUMA node where procs were mapped to slots or nodes (to a core if the job has no
-/// more than two). But where others may use the CPUs, only those are bound who were mapped to objects by the user.
+/// Fills in what the user did not specify. The defaults are those of Open MPI 5: map by core, and rank by `fill`. Procs
+/// are bound to the object that they are mapped to. If they are mapped to slots or nodes, they are bound to the NUMA
+/// node, or to a core if the job has at most two procs. Where other jobs may use the CPUs, the default binds only procs
+/// that the user mapped to objects.
 pub(super) fn resolve(
     request: &Request,
     app: &AppRequest,
@@ -68,7 +69,7 @@ pub(super) fn resolve(
         each = Some(count);
     }
     let several = each.is_some_and(|each| each > 1);
-    // Whoever says how many cores a proc has gets that many, also where it is one.
+    // A user who gives the number of cores per proc gets a binding to that many, even to one.
     let counted = each.is_some();
     let target = match &request.bind_list {
         Some(_) => Some(BindTarget::List),
@@ -103,7 +104,7 @@ pub(super) fn resolve(
     };
     let spread = spread(&to, span);
     let scheme = match scheme(&to) {
-        // Several cores for one proc cannot come out of one core: take them in order.
+        // One core cannot supply several cores for one proc, so take cores in order.
         Scheme::InTurn(Level::Core | Level::Pu) if several => Scheme::Whole,
         scheme => scheme,
     };
@@ -151,7 +152,7 @@ pub(super) fn resolve(
     })
 }
 
-/// Whether procs are mapped to hardware threads.
+/// Returns true if procs are mapped to hardware threads.
 const fn names_threads(to: &MapTo) -> bool {
     matches!(
         to,
@@ -163,7 +164,7 @@ const fn names_threads(to: &MapTo) -> bool {
     )
 }
 
-/// What procs are mapped to where nobody says it.
+/// Returns the default mapping.
 const fn mapped_to(target: Option<BindTarget>) -> MapTo {
     match target {
         Some(BindTarget::None | BindTarget::List) => MapTo::Slot,
@@ -172,7 +173,7 @@ const fn mapped_to(target: Option<BindTarget>) -> MapTo {
     }
 }
 
-/// How procs are numbered where nobody says it.
+/// Returns the default ranking.
 const fn ranked_by(to: &MapTo, span: Span) -> RankBy {
     match (to, span) {
         (MapTo::Node | MapTo::Sequence(_), _) => RankBy::Node,
@@ -184,7 +185,7 @@ const fn ranked_by(to: &MapTo, span: Span) -> RankBy {
     }
 }
 
-/// What procs are bound to where nobody says it.
+/// Returns the default binding.
 const fn bound_to(to: &MapTo, unit: Level) -> BindTarget {
     BindTarget::Object(match to {
         MapTo::Object(level)
@@ -199,7 +200,7 @@ const fn bound_to(to: &MapTo, unit: Level) -> BindTarget {
     })
 }
 
-/// What the CPUs of a proc are, by what it is bound and mapped to.
+/// Returns the rule for the CPUs of a proc, from its binding and mapping.
 const fn bind(target: BindTarget, to: &MapTo) -> Bind {
     match (target, to) {
         (BindTarget::None, _) => Bind::None,
@@ -222,7 +223,7 @@ const fn bind(target: BindTarget, to: &MapTo) -> Bind {
     }
 }
 
-/// How procs are dealt to the objects of a node, by what they are mapped to.
+/// Returns how procs are dealt to the objects of a node, from their mapping.
 const fn scheme(to: &MapTo) -> Scheme {
     match to {
         MapTo::Object(level) => Scheme::InTurn(*level),
@@ -235,7 +236,7 @@ const fn scheme(to: &MapTo) -> Scheme {
     }
 }
 
-/// How procs are spread over nodes, by what they are mapped to.
+/// Returns how procs are distributed over nodes, from their mapping.
 const fn spread(to: &MapTo, span: Span) -> Spread {
     match (to, span) {
         (MapTo::Node | MapTo::Sequence(_), _) => Spread::Nodes,
@@ -260,11 +261,12 @@ const fn spread(to: &MapTo, span: Span) -> Spread {
     }
 }
 
-/// Jobs with so few procs are bound to cores where larger ones are bound to NUMA nodes by default.
+/// Maximum number of procs of a job that is bound to cores by default, where larger jobs are bound to NUMA nodes.
 const SMALL_JOB: u64 = 2;
 
 impl Resolved {
-    /// The default binding of procs that are mapped to slots or nodes depends on their number, as in Open MPI 5.
+    /// Applies the default binding of procs that are mapped to slots or nodes, which depends on their number, as in
+    /// Open MPI 5.
     pub(super) fn bind_for(&mut self, procs: u64) {
         let to_slots = matches!(
             self.policy.map_by.to,

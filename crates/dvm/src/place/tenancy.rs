@@ -1,8 +1,7 @@
-//! Whose the CPUs of an allocation are: whether procs are bound where the user has not said it.
+//! Tenancy of an allocation's CPUs. It decides whether procs are bound if the user did not ask for a binding.
 //!
-//! Whoever binds a proc takes from the kernel the choice to move it away from a CPU that somebody else keeps busy. That
-//! pays off where nobody else can be there, and costs half of the speed where somebody is
-//! (`docs/decisions/0012-default-binding.md`).
+//! The kernel cannot move a bound proc away from a CPU that another process keeps busy. Binding is faster where the job
+//! has the CPUs to itself, and costs half of the speed where it shares them (`docs/decisions/0012-default-binding.md`).
 
 use std::fmt;
 
@@ -11,24 +10,24 @@ use base::{NodeId, Topology};
 use super::{Request, Topologies};
 use crate::alloc::Allocation;
 
-/// Who may use the CPUs of the allocation's nodes.
+/// Set of jobs that may use the CPUs of the allocation's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tenancy {
-    /// This job alone, as far as one can know.
+    /// This job alone, as far as we can know.
     Ours,
     /// Other jobs of the same user.
     Neighbours,
-    /// Anybody: nobody has set them apart.
+    /// Jobs of any user: the CPUs are not reserved.
     Anybody,
 }
 
-/// The answer for the whole job: ranks of one job of which some are bound and some are not would surprise everybody.
+/// Returns the tenancy for the whole job. Binding only some ranks of one job would surprise users.
 pub(super) fn tenancy(
     request: &Request,
     allocation: &Allocation,
     topologies: &Topologies,
 ) -> Tenancy {
-    // Whoever names the CPUs has set them apart.
+    // A user who names the CPUs has reserved them.
     if request.cpus.is_some() {
         return Tenancy::Ours;
     }
@@ -52,7 +51,7 @@ pub(super) fn tenancy(
 }
 
 impl fmt::Display for Tenancy {
-    /// Why procs are bound, or are not.
+    /// Writes the reason why procs are bound or unbound.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ours => "the cores are for this job alone",

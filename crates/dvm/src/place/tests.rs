@@ -1,4 +1,4 @@
-//! What placement promises, on recorded topologies and against the maps of `prterun`.
+//! Guarantees of placement, checked on recorded topologies and against the maps of `prterun`.
 
 mod cases;
 mod goldens;
@@ -10,7 +10,7 @@ use base::{NodeId, Topology};
 use super::*;
 use crate::alloc::AllocatedNode;
 
-/// Nodes named `a`, `b`, … with these slots.
+/// Returns nodes named `a`, `b`, … with these slots.
 fn nodes(slots: &[Slots]) -> Allocation {
     let node = |(name, slots): (char, &Slots)| AllocatedNode {
         name: name.to_string(),
@@ -23,7 +23,7 @@ fn nodes(slots: &[Slots]) -> Allocation {
     }
 }
 
-/// A request for one app.
+/// Returns a request for one app.
 fn request(count: Option<u32>, map: &str, rank: &str, bind: &str) -> Request {
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     Request {
@@ -38,7 +38,7 @@ fn request(count: Option<u32>, map: &str, rank: &str, bind: &str) -> Request {
     }
 }
 
-/// `a 0:0-1 2:4 | b 1:-`: the ranks of each node and what they are bound to.
+/// Returns the ranks of each node with their bindings: `a 0:0-1 2:4 | b 1:-`.
 fn shown(map: &JobMap, allocation: &Allocation) -> String {
     let node = |node: NodeId| {
         let procs = map.on_node(node).into_iter().map(|proc| match proc.cpus {

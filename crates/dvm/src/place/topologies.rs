@@ -1,18 +1,18 @@
-//! The topologies of an allocation: many nodes, few kinds.
+//! Topologies of an allocation: many nodes, few kinds.
 
 use base::{NodeId, Topology};
 use serde::{Deserialize, Serialize};
 
-/// Which topology each node has. Equal topologies are kept once.
+/// Topology of each node. Equal topologies are stored once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topologies {
     kinds: Vec<Topology>,
-    /// Runs of nodes of one kind: first node of the run, kind. Ascending.
+    /// Runs of nodes of one kind, ascending: first node of the run, and kind.
     runs: Vec<(u32, u32)>,
 }
 
 impl Topologies {
-    /// Every node is like this one.
+    /// Returns topologies in which every node has this one.
     #[must_use]
     pub fn uniform(topology: Topology) -> Self {
         Self {
@@ -21,7 +21,7 @@ impl Topologies {
         }
     }
 
-    /// The topology of the next node, in the order of [`NodeId`]s.
+    /// Adds the topology of the next node, in the order of [`NodeId`]s.
     pub fn push(&mut self, node: NodeId, topology: &Topology) {
         let kind = self
             .kinds
@@ -38,7 +38,7 @@ impl Topologies {
         }
     }
 
-    /// The number of the node's kind; nodes of one kind have equal topologies.
+    /// Returns the number of the node's kind. Nodes of one kind have equal topologies.
     #[must_use]
     pub fn kind(&self, node: NodeId) -> u32 {
         let after = self.runs.partition_point(|(first, _)| *first <= node.0);
@@ -48,7 +48,7 @@ impl Topologies {
             .map_or(0, |(_, kind)| *kind)
     }
 
-    /// The topology of a node; a node that nobody described is like the last one before it.
+    /// Returns the topology of a node. A node without an entry has the topology of the last node before it.
     #[must_use]
     pub fn get(&self, node: NodeId) -> Option<&Topology> {
         self.kinds.get(self.kind(node) as usize)
@@ -61,7 +61,7 @@ impl Topologies {
 }
 
 impl FromIterator<Topology> for Topologies {
-    /// One topology per node, in the order of [`NodeId`]s.
+    /// Collects one topology per node, in the order of [`NodeId`]s.
     fn from_iter<I: IntoIterator<Item = Topology>>(iter: I) -> Self {
         let mut topologies = Self::default();
         for (node, topology) in (0..).zip(iter) {

@@ -1,8 +1,8 @@
-//! Jobs that cannot be placed, and what is said about those that can.
+//! Messages about jobs that cannot be placed, and notes about jobs that were placed.
 
 use super::*;
 
-/// One of each way in which a job cannot be placed.
+/// Returns one error of each kind.
 fn place_errors() -> Vec<place::Error> {
     use place::{CpuUnit, Error, SlotLimit};
     let nodes = || "n[1-2]".parse::<base::HostList>().unwrap();
@@ -102,7 +102,7 @@ fn place_errors() -> Vec<place::Error> {
     ]
 }
 
-/// The ids are read from the source, so that no new one is forgotten here.
+/// Reads the ids from the source, so that this test covers every new one.
 #[test]
 fn every_way_to_fail_is_explained() {
     let source = include_str!("../../place/error.rs");
@@ -114,7 +114,7 @@ fn every_way_to_fail_is_explained() {
     for id in &ids {
         assert!(explain(id).is_some(), "{id}");
     }
-    // Each is an error or a note, and no kind is left of one that is gone.
+    // Each id is an error or a note, and no kind has an id that was removed.
     for error in place_errors() {
         assert!(ids.contains(&error.id()), "{}", error.id());
     }

@@ -1,4 +1,4 @@
-//! What goes wrong around a job.
+//! Messages about problems around a job.
 
 use super::*;
 use crate::proto::{Missing, Refused, Rest};

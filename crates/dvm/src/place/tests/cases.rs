@@ -1,8 +1,8 @@
-//! Single decisions of placement, and the sentences that go with them.
+//! Single decisions of placement, and the messages about them.
 
 use super::*;
 
-/// Two packages of four cores with two threads each: core c is PUs c and c + 8.
+/// Returns two packages of four cores with two threads each. Core c consists of PUs c and c + 8.
 fn dual() -> Topology {
     let pu = |os_index: u32| base::Pu {
         os_index,
@@ -305,7 +305,7 @@ fn topologies_are_kept_once() {
     assert_eq!([0, 1, 2, 3, 4].map(cores), [8, 8, 1, 8, 8]);
 }
 
-/// What a job without any option is bound to, and why.
+/// Returns the default binding of a job, and the reason for it.
 fn bound_by_default(topology: Topology, granted: Option<u32>, map: &str, bind: &str) -> String {
     let mut allocation = nodes(&LOCAL);
     allocation.nodes[0].granted = granted;
@@ -407,11 +407,11 @@ fn bindings_by_list() {
         ..request(Some(count), "", "", "")
     };
     insta::assert_snapshot!(placed(&listed(3, "0+8,4"), &LOCAL), @"a 0:0,8 1:4 2:0,8");
-    // A small job has another default.
+    // A small job has a different default.
     insta::assert_snapshot!(placed(&listed(2, "3,3"), &LOCAL), @"a 0:3 1:3");
     insta::assert_snapshot!(placed(&listed(3, "each"), &LOCAL), @"a 0:0 1:1 2:2");
     insta::assert_snapshot!(placed(&listed(3, "numa:1,0"), &LOCAL), @"a 0:4-7,12-15 1:0-3,8-11 2:4-7,12-15");
-    // More procs than cores, and a list that says what each has.
+    // With more procs than cores, the list still determines each binding.
     insta::assert_snapshot!(placed(&listed(9, "1-3"), &[Slots::Explicit(9)]), @"a 0:1-3 1:1-3 2:1-3 3:1-3 4:1-3 5:1-3 6:1-3 7:1-3 8:1-3");
     insta::assert_snapshot!(refused(&listed(1, "0,99"), &LOCAL), @"
     none of `99` in the list of bindings may be used on `a`

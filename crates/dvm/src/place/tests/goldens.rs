@@ -1,4 +1,4 @@
-//! Our maps against those of `prterun`; `testdata/placement/README.md` says how they were recorded.
+//! Comparison of our maps with those of `prterun`. `testdata/placement/README.md` describes how they were recorded.
 
 use base::{CoreKind, CpuSet, Level, Pu};
 
@@ -6,7 +6,8 @@ use super::*;
 
 const GOLDENS: &str = include_str!("../../../../../testdata/placement/prterun.txt");
 
-/// The topology that hwloc makes of `pack:2 numa:1 l3:1 l2:4 l1:1 core:1 pu:2`: each level's arity, widest first.
+/// Returns the topology that hwloc creates from `pack:2 numa:1 l3:1 l2:4 l1:1 core:1 pu:2`: the arity of each level,
+/// widest first.
 fn synthetic(text: &str) -> Topology {
     let arity = |name: &str| {
         let mut levels = text.split(' ').filter_map(|level| level.split_once(':'));
@@ -36,7 +37,7 @@ fn synthetic(text: &str) -> Topology {
     Topology::from_pus((0..total).map(one).collect(), (0..total).collect())
 }
 
-/// The PUs of `core:0-3` or `hwt:0-7`, numbered in logical order; `-` is unbound.
+/// Returns the PUs of `core:0-3` or `hwt:0-7`, numbered in logical order; `None` for `-`, which is unbound.
 fn bound(text: &str, topology: &Topology) -> Option<CpuSet> {
     let (kind, list) = text.split_once(':')?;
     let units = topology.objects(if kind == "core" {

@@ -1,4 +1,4 @@
-//! What holds on every recorded topology, for every policy and every number of procs.
+//! Invariants that hold on every recorded topology, for every policy and every number of procs.
 
 use base::{CpuSet, Level, RankSet};
 
@@ -10,7 +10,7 @@ macro_rules! recorded {
             $(($name, include_str!(concat!("../../../../../testdata/topologies/", $name, ".json")))),*
         ];
 
-        /// A test for each node, so that several run at a time.
+        /// One test for each node, so that the tests run in parallel.
         mod every_policy_on {
             $(#[test]
             fn $test() {
@@ -76,7 +76,7 @@ const MAPS: [&str; 22] = [
 const RANKS: [&str; 4] = ["slot", "node", "fill", "span"];
 const BINDS: [&str; 7] = ["", "none", "core", "hwthread", "l3cache", "numa", "package"];
 
-/// One placed job with what it was made from.
+/// Placed job with the input of its placement.
 struct Case<'a> {
     name: String,
     request: &'a Request,
@@ -93,7 +93,7 @@ impl Case<'_> {
     }
 }
 
-/// Every mapping with every numbering, and with every binding.
+/// Returns every mapping with every ranking, and every mapping with every binding.
 fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let mut policies = Vec::new();
     for map in MAPS {
@@ -131,7 +131,7 @@ fn every_policy_on(machine: &str) {
             .enumerate()
             .flat_map(|site| policies().into_iter().map(move |policy| (site, policy)))
         {
-            // More procs than cores take long to check on the largest nodes, and show nothing new there.
+            // On the largest nodes, jobs with more procs than cores take long to check and show nothing new.
             let most = if cores <= 40 { 2 * cores + 1 } else { 3 };
             for count in [None, Some(2), Some(most)] {
                 let request = &request(count, map, rank, bind);
@@ -170,7 +170,7 @@ fn check(case: &Case<'_>) {
     } = case;
     let mut seen = RankSet::new();
     let mut counts = Vec::new();
-    // Equal nodes are looked at once.
+    // Check each group of equal nodes only once.
     let mut before = Vec::new();
     for node in map.nodes() {
         let procs = map.on_node(node);
@@ -304,7 +304,7 @@ fn check_bindings(case: &Case<'_>, procs: &[Placed]) {
     }
 }
 
-/// How many procs each node has to have.
+/// Checks the number of procs on each node.
 fn check_spread(case: &Case<'_>, counts: &[(NodeId, u32)]) {
     let Case {
         name,
@@ -344,7 +344,7 @@ fn check_spread(case: &Case<'_>, counts: &[(NodeId, u32)]) {
                 }
                 Per::Object(level) => case.objects(*level).to_vec(),
             };
-            // A low-power island without the cache stands in for itself.
+            // Cores of a low-power island without the cache count as an object of their own.
             let objects = u32::try_from(objects.len()).unwrap().max(1);
             for (node, procs) in counts {
                 let island = name.starts_with("hybrid-6p8e2lp") && *per == Per::Object(Level::L3);
@@ -370,7 +370,7 @@ fn check_spread(case: &Case<'_>, counts: &[(NodeId, u32)]) {
     }
 }
 
-/// A refusal must be for a reason that the user gave.
+/// Checks that a refusal has a reason in the user's request.
 fn check_refusal(
     name: &str,
     request: &Request,

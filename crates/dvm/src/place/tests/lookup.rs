@@ -1,4 +1,4 @@
-//! A map answers the same whichever way it is asked, on many irregular nodes.
+//! Consistency of all look-ups in a map, on many irregular nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Runs of nodes with equal slots, so that blocks are joined and are not.
+/// Generates runs of nodes with equal slots, so that some blocks are merged and some are not.
 fn irregular() -> impl Strategy<Value = Allocation> {
     let run = (1_u32..6, 1_usize..9);
     proptest::collection::vec(run, 1..8).prop_map(|runs| {
