@@ -1,7 +1,7 @@
-//! Allocations: the nodes and slots that we may use, read from what a user or a batch system wrote.
+//! Allocations: the nodes and slots that we may use, read from the text of a user or a batch system.
 //!
-//! Everything here is text in, values out. Texts come with the name of their source for messages. The names of this
-//! node (`localhost`, its host name) all mean one node, see [`LocalNames`].
+//! All functions here turn text into values. Each text comes with the name of its source, for messages. `localhost` and
+//! the host name of this node mean the same node, see [`LocalNames`].
 
 mod error;
 mod hostfile;
@@ -20,7 +20,7 @@ pub use self::{
     slurm::{SlurmTexts, Text, slurm},
 };
 
-/// The nodes and slots that a job may use. A node's place in the list is its `NodeId`.
+/// Nodes and slots that a job may use. The index of a node in the list is its `NodeId`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     pub nodes: Vec<AllocatedNode>,
@@ -28,55 +28,55 @@ pub struct Allocation {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocatedNode {
-    /// The host name as it is shown; for this node, the name that [`LocalNames`] was given.
+    /// Host name to display. For this node, it is the name given to [`LocalNames`].
     pub name: String,
     pub slots: Slots,
-    /// A number of procs that not even oversubscription passes.
+    /// Maximum number of procs, even with oversubscription; `None` for no maximum.
     pub max_slots: Option<u32>,
-    /// PUs of this node that a resource manager has given to us; absent where none says so.
+    /// Number of PUs of this node that a resource manager has granted to us; `None` if unknown.
     pub granted: Option<u32>,
 }
 
-/// How many procs a node takes before it is full.
+/// Number of procs that fill a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Slots {
-    /// Nobody said: as many as it has cores, and more without complaint.
+    /// No count was given. The node has as many slots as cores, and may get more procs.
     Implicit,
-    /// Somebody said.
+    /// Count given by the user or a resource manager.
     Explicit(u32),
 }
 
-/// The names that mean this node.
+/// Names of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalNames {
     host: String,
 }
 
 impl LocalNames {
-    /// `host` is the host name as the kernel knows it; its first label means this node too.
+    /// Creates the names from the host name that the kernel reports. Its first label is a name of this node too.
     #[must_use]
     pub fn new(host: impl Into<String>) -> Self {
         Self { host: host.into() }
     }
 
-    /// The name that this node is shown under.
+    /// Returns the name under which this node is displayed.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Whether a name means this node.
+    /// Returns true if `name` is a name of this node.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         let label = |name: &str| name.split('.').next().map(str::to_owned);
         matches!(name, "localhost" | "localhost.localdomain" | "127.0.0.1" | "::1")
             || name == self.host
-            // A short name is the long one's when there is nothing after its first label to contradict.
+            // A short name matches a long one with the same first label.
             || (!name.contains('.') && label(&self.host).as_deref() == Some(name))
             || (!self.host.contains('.') && label(name).as_deref() == Some(&self.host) && !name.starts_with(|c: char| c.is_ascii_digit()))
     }
 
-    /// The name that a node is known under.
+    /// Returns the name under which a node is known: our host name for this node, else the name itself.
     #[must_use]
     pub fn canonical<'a>(&'a self, name: &'a str) -> &'a str {
         if self.contains(name) {
@@ -88,7 +88,7 @@ impl LocalNames {
 }
 
 impl Allocation {
-    /// This node alone, with as many slots as it has cores.
+    /// Returns an allocation of this node alone, with as many slots as it has cores.
     #[must_use]
     pub fn local(names: &LocalNames) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Allocation {
         }
     }
 
-    /// The names of the nodes.
+    /// Returns the names of the nodes.
     #[must_use]
     pub fn names(&self) -> HostList {
         self.nodes.iter().map(|node| node.name.as_str()).collect()
@@ -111,7 +111,7 @@ impl Allocation {
     ///
     /// # Errors
     ///
-    /// [`RemoteNodes`] with all of them: daemons are not started on other nodes yet.
+    /// [`RemoteNodes`] with all the other nodes: daemons cannot be started on other nodes yet.
     pub fn refuse_remote(&self, names: &LocalNames) -> Result<(), RemoteNodes> {
         let remote = self
             .nodes
@@ -127,7 +127,7 @@ impl Allocation {
     }
 }
 
-/// Collects nodes in the order of first sight; what is said about one node again adds up.
+/// Collects nodes in the order of their first mention. Slots of repeated mentions add up.
 struct Collector<'a> {
     names: &'a LocalNames,
     nodes: Vec<AllocatedNode>,
@@ -143,10 +143,10 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A node is named, with or without a number of slots.
+    /// Adds a mention of a node, with or without a number of slots.
     ///
-    /// Numbers add up. A name alone is one slot if the node is named again, so that a file with one line per slot and a
-    /// file with numbers mean the same, and any mixture of them has a meaning.
+    /// Numbers add up. In repeated mentions, a name without a number counts as one slot. So a file with one line per
+    /// slot means the same as a file with numbers, and they can be mixed.
     fn add(&mut self, name: &str, slots: Slots, max_slots: Option<u32>) {
         let name = self.names.canonical(name);
         if let Some(node) = self

@@ -1,30 +1,30 @@
-//! Bugs that a test switches on, to show that the simulator finds them.
+//! Bugs that a test switches on to prove that the simulator finds them.
 //!
-//! Without the feature `planted`, which no release has, `is` is the constant `false` and nothing of this is compiled
-//! into anything.
+//! The feature `planted` is not part of any release. Without it, `is` is the constant `false`, and none of these bugs
+//! is compiled in.
 
-/// A mistake that somebody could make.
+/// Plausible bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
-    /// A proc is done when its stdout has ended, whatever its stderr does.
+    /// A proc is done when its stdout has ended, even if its stderr has not.
     DoneBeforeLastStream,
     LeakTimerNeverArmed,
     LeakTimerNotRestartedByResume,
-    /// What a descendant writes prolongs the wait for ever.
+    /// Output of a descendant extends the wait indefinitely.
     LeakTimerAlwaysRestarted,
-    /// The end of input is forgotten when nothing waits to be written.
+    /// The end of input is dropped if no input is queued.
     InputEndForgotten,
-    /// Credit for input counts from the start each time.
+    /// Each credit for input is computed from the start.
     InputCreditTwice,
-    /// The fastest reader sets the pace.
+    /// The fastest reader sets the pace of the input.
     InputAtFastestPace,
-    /// The full window is given before anybody has read.
+    /// The full input window is granted before any reader has read.
     InputReadAhead,
     PauseNotSent,
     ResumeForgotten,
     /// Procs that start while a window is shut are not paused.
     LateStartNotPaused,
-    /// Credit for output goes to all nodes in equal parts.
+    /// Credit for output is divided equally between all nodes.
     CreditSpreadEvenly,
     FrontLostForgetsCredit,
     /// The loss of a front ends the jobs of all fronts.
@@ -32,24 +32,24 @@ pub enum Bug {
     /// The input of a front goes to the jobs of all fronts.
     InputToEveryFront,
     PartialLineLostAtEnd,
-    /// The start of a line is dropped when the line becomes too long.
+    /// The start of a line is dropped if the line exceeds the maximum.
     LongLineDropped,
-    /// A line is cut wherever a read ends.
+    /// A line is cut at the end of every read.
     LinesCutByReads,
-    /// A partial line waits for its end for ever.
+    /// A partial line is never sent before its end arrives.
     PromptKeptBack,
     KillAfterGraceForgotten,
     GraceIgnored,
     ContAfterTermForgotten,
-    /// A proc that starts while the job ends is not told.
+    /// A proc that starts while the job ends gets no signal.
     LateStartNotEnded,
     StraysNotSwept,
     SweepGivesUpAtFirstCount,
     StuckNeverGivenUp,
     EndedTwice,
-    /// Of procs that have ended alike at once, the end of the first is told.
+    /// Among procs that end in the same way and in the same batch, only the first is reported.
     ClassForgetsRanks,
-    /// Procs that were not started when the job ends are forgotten.
+    /// Procs that were not started when the job ends are not settled.
     CancelledNotSettled,
     LaunchedTooEarly,
     FenceDoneToOneNode,
@@ -58,15 +58,15 @@ pub enum Bug {
     ReleaseForgetsLateTrap,
     ContinueIgnored,
     LastCauseWins,
-    /// PMIx is not told of the end of a proc.
+    /// PMIx gets no message about the end of a proc.
     EndNotToldToPmix,
-    /// The proc that asked first gets the answer to whatever was asked.
+    /// Any answer goes to the proc that asked first.
     AnswerToAnother,
-    /// What a job has spawned goes on when that is ended.
+    /// Spawned jobs continue when the job that spawned them is ended.
     ChildrenNotEnded,
-    /// Who spawns is told that the job runs when it was only asked for.
+    /// The spawning proc gets its answer when the launch is requested, and not when the job runs.
     SpawnToldTooEarly,
-    // Those of the front and of the ranks that debuggers have.
+    // Bugs of the front, and of ranks under a debugger.
     SecondRequestAsksAgain,
     StoppedControllerKept,
     WatchdogNotKilled,
@@ -75,11 +75,11 @@ pub enum Bug {
     SignalBeforeExecKept,
     /// A rank that another process stops before its exec counts as held.
     StopTakenForHold,
-    /// A peer may go on to ask, however much it has not read.
+    /// A peer may send requests regardless of how much it has not read.
     PauseForgotten,
-    /// A peer is closed before it has received everything.
+    /// The connection to a peer is closed before the peer has received everything.
     ClosedBeforeWritten,
-    // Those of the PMIx server, see `pmix::planted`.
+    // Bugs of the PMIx server, see `pmix::planted`.
     FenceOneEarly,
     GetOfAnother,
     EventTwice,
@@ -90,7 +90,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Self; 55] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
@@ -173,7 +173,7 @@ mod switched {
         result
     }
 
-    /// The bug of the server that a bug is, if it is one.
+    /// Returns the bug of the PMIx server that a bug stands for, if any.
     const fn of_server(bug: Bug) -> Option<server::Bug> {
         match bug {
             Bug::FenceOneEarly => Some(server::Bug::FenceOneEarly),
@@ -187,7 +187,7 @@ mod switched {
         }
     }
 
-    /// Whether a bug is switched on.
+    /// Returns true if a bug is switched on.
     pub(crate) fn is(bug: Bug) -> bool {
         ON.get() == Some(bug)
     }
@@ -198,7 +198,7 @@ pub(crate) use switched::is;
 #[cfg(feature = "planted")]
 pub use switched::with;
 
-/// Whether a bug is switched on: never.
+/// Returns `false`: no bug is switched on.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 pub(crate) const fn is(_: Bug) -> bool {

@@ -1,4 +1,4 @@
-//! What a user asks for, resolved: the world was consulted, nothing is left to look up.
+//! Job specification: the user's request with all defaults filled in and all lookups done.
 
 use std::{collections::BTreeSet, ffi::OsString, time::Duration};
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::place;
 
-/// One job as it is handed to the controller.
+/// Specification of a job, as the front sends it to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// The programs, in the order of the command line; `placement.apps[i]` says how many procs `apps[i]` has.
+    /// Programs in the order of the command line. `placement.apps[i]` has the number of procs of `apps[i]`.
     pub apps: Vec<App>,
-    /// How many ranks, where, bound to what.
+    /// Number of ranks, their nodes and their bindings.
     pub placement: place::Request,
-    /// Procs that programs may think could run; absent where the user has not said it.
+    /// Universe size reported to programs; `None` if the user has not set it.
     pub universe: Option<UniverseSize>,
     pub stdin: StdinTarget,
     pub stdio: StdioPlan,
@@ -24,43 +24,43 @@ pub struct JobSpec {
     pub gpus: Option<GpuPlan>,
 }
 
-/// How many procs a job may have together with those that it spawns.
+/// Maximum number of procs of a job together with the jobs that it spawns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UniverseSize {
-    /// As many as the allocation has slots.
+    /// The number of slots of the allocation.
     Slots,
-    /// Nobody counts.
+    /// Unknown.
     Unknown,
     Procs(u32),
 }
 
-/// Which GPUs procs find in their environment.
+/// Assignment of GPUs to procs, by an environment variable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuPlan {
     pub kind: GpuKind,
-    /// Those that may be given out, as their variable names them; the same on every node.
+    /// Identifiers of the GPUs that may be assigned, as in the variable. They are the same on every node.
     pub available: Vec<String>,
     pub share: GpuShare,
 }
 
-/// Whose GPUs they are, and with that how programs are told.
+/// Vendor of the GPUs, which determines the environment variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GpuKind {
     Nvidia,
     Amd,
 }
 
-/// Who gets which GPUs of a node.
+/// Distribution of a node's GPUs over its procs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GpuShare {
-    /// All procs find the first so many.
+    /// All procs get the first GPUs, this many.
     Together(u32),
-    /// Each proc has so many of its own.
+    /// Each proc gets this many GPUs for itself.
     Each(u32),
 }
 
 impl GpuKind {
-    /// The variable in which programs find the GPUs that they may use.
+    /// Returns the name of the variable that lists a program's GPUs.
     #[must_use]
     pub const fn variable(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl GpuKind {
 }
 
 impl GpuPlan {
-    /// What the proc with this local rank finds in its variable.
+    /// Returns the value of the variable for the proc with this local rank.
     #[must_use]
     pub fn of(&self, local_rank: u32) -> String {
         let (from, count) = match self.share {
@@ -83,7 +83,7 @@ impl GpuPlan {
         own.map(String::as_str).collect::<Vec<_>>().join(",")
     }
 
-    /// How many GPUs so many procs on one node need.
+    /// Returns the number of GPUs that `procs` procs on one node need.
     #[must_use]
     pub fn needed(&self, procs: u32) -> u64 {
         match self.share {
@@ -93,47 +93,47 @@ impl GpuPlan {
     }
 }
 
-/// The launcher whose variables tell a rank who it is, beside our own and those of PMI and PMIx: wrapper scripts and
-/// programs read them, for instance to choose a GPU.
+/// Launcher whose variables a rank gets in addition to ours and those of PMI and PMIx. Wrapper scripts and programs
+/// read them to identify the rank, for instance to choose a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Family {
     OpenMpi,
     Slurm,
-    /// What differs by rank for torch; where its first rank listens is in the environment of the apps.
+    /// The variables for torch that differ by rank. The address of its first rank is in the environment of the apps.
     Torch,
 }
 
-/// One executable of a job.
+/// Executable of a job, with its arguments and environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct App {
-    /// As typed: a path when it contains a slash, else a name looked for in `search`.
+    /// Program as typed: a path if it contains a slash, else a name to search for in `search`.
     pub program: OsString,
-    /// The arguments after the program's name.
+    /// Arguments after the program's name.
     pub args: Vec<OsString>,
-    /// The whole environment of its procs, before the variables that differ by rank.
+    /// Complete environment of the procs, before the variables that differ by rank are added.
     pub env: Vec<(OsString, OsString)>,
-    /// Absolute working directory.
+    /// Absolute path of the working directory.
     pub directory: OsString,
-    /// Directories to look for `program` in, separated by colons, in order.
+    /// Directories in which to search for `program`, in order, separated by colons.
     pub search: OsString,
     /// File mode creation mask; `None` inherits ours.
     pub umask: Option<u32>,
-    /// Who may look into its procs.
+    /// Processes that may trace the procs.
     pub tracers: Tracers,
 }
 
-/// Who may trace a proc where the kernel would leave that to its ancestors (Yama's `ptrace_scope` 1); elsewhere it makes no
-/// difference.
+/// Processes that may trace a proc where the kernel restricts that to its ancestors (`ptrace_scope` 1 of Yama).
+/// Elsewhere this setting has no effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tracers {
-    /// Its ancestors, as the kernel has it.
+    /// The ancestors of the proc, the kernel's default.
     #[default]
     Ancestors,
-    /// Any process of the same user: the watchdog is no ancestor of the procs.
+    /// Any process of the same user, because the watchdog is not an ancestor of the procs.
     SameUser,
 }
 
-/// Which ranks get what the front reads from its standard input. The others read end-of-file at once.
+/// Ranks that get the front's standard input. The other ranks read EOF immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StdinTarget {
     None,
@@ -141,38 +141,38 @@ pub enum StdinTarget {
     All,
 }
 
-/// Where the procs' output goes.
+/// Destinations of the procs' output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StdioPlan {
     pub stdout: Destination,
     pub stderr: Destination,
     pub open: OpenMode,
-    /// The rank that gets a terminal of its own for stdin, stdout and stderr, with this size at the start.
+    /// Rank whose stdin, stdout and stderr are a separate terminal, and the initial size of that terminal.
     pub pty: Option<Pty>,
-    /// The terminal that each proc gets for its stdout, where we read that; `None`: a pipe.
+    /// Terminal for the stdout of each proc whose stdout we read. `None` stands for a pipe.
     pub lines: Option<LineTerminal>,
     pub input: FrontInput,
 }
 
-/// Whether the front has an input to pass on.
+/// Whether the front's standard input is readable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FrontInput {
     #[default]
     Readable,
-    /// It was given a directory, or what is open for writing only: those who are to read find the same, and not the end of a
-    /// file.
+    /// The front's standard input is a directory, or is open for writing only. The ranks that read stdin then get the
+    /// same error, and not EOF.
     Unreadable,
 }
 
-/// A terminal for the stdout of a proc, and for nothing else of it. Libraries write out each line at once where stdout is
-/// a terminal, and when their buffer is full where it is not.
+/// Terminal for the stdout of a proc only. Libraries flush after every line if stdout is a terminal, and else when
+/// their buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineTerminal {
     pub size: WindowSize,
     pub without: WithoutTerminal,
 }
 
-/// What is done where there is no terminal to be had.
+/// Fallback if no terminal is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WithoutTerminal {
     /// The proc gets a pipe.
@@ -187,122 +187,122 @@ pub struct Pty {
     pub size: WindowSize,
 }
 
-/// Characters of a terminal.
+/// Size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSize {
     pub rows: u16,
     pub columns: u16,
 }
 
-/// What becomes of what is in a file of output before the job.
+/// Treatment of the existing content of an output file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpenMode {
     #[default]
     Append,
-    /// The first proc of a node that opens a file empties it.
+    /// The first proc on a node that opens a file truncates it.
     Truncate,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Destination {
-    /// To the front, which prints it.
+    /// To the front, which prints the output.
     #[default]
     Forward,
-    /// That of one rank to the front; that of the others is discarded.
+    /// To the front for one rank. The output of the other ranks is discarded.
     ForwardOnly(Rank),
-    /// To a file on the rank's own node; the pattern is expanded by [`Pattern::expand`].
+    /// To a file on the rank's own node. [`Pattern::expand`] computes its name.
     File(Pattern),
-    /// Where stdout of the same rank goes (meaningful for stderr only).
+    /// To the destination of the same rank's stdout. Meaningful for stderr only.
     WithStdout,
     Discard,
 }
 
-/// A file name with `%r` (rank), `%s` (job size), `%l` (local rank), `%h` (host name), `%j` (job), `%p` (the front's
-/// pid), `%a` (app) and `%%`; digits between `%` and the letter pad with zeros to that width (at most
-/// [`Pattern::WIDTH_MAX`]). Absolute, or relative to the rank's working directory.
+/// Pattern for a file name: `%r` (rank), `%s` (job size), `%l` (local rank), `%h` (host name), `%j` (job), `%p` (the
+/// front's pid), `%a` (app) and `%%`. Digits between `%` and the letter pad with zeros to that width (at most
+/// [`Pattern::WIDTH_MAX`]). The name is absolute, or relative to the rank's working directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern(pub OsString);
 
-/// When and how a job is ended before its procs have ended by themselves.
+/// Conditions under which a job is ended before all its procs have exited by themselves, and the way it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndPolicy {
     pub on_failure: OnFailure,
-    /// Between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// The whole job may take this long, measured from its submission.
+    /// Maximum run time of the whole job, measured from its submission; `None` for no limit.
     pub time_limit: Option<Duration>,
-    /// What the procs get before the time limit.
+    /// Signal that the procs get before the time limit.
     pub warning: Option<Warning>,
-    /// How long the others may go on when the first proc has ended.
+    /// Maximum time that other procs may run after the first one has exited; `None` for no limit.
     pub wait: Option<Duration>,
     pub on_debugger_loss: OnDebuggerLoss,
 }
 
-/// A signal before the time limit.
+/// Signal before the time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     pub signal: Signal,
-    /// So long before it.
+    /// Time between the signal and the time limit.
     pub before: Duration,
 }
 
-/// What the first proc that fails (code other than 0, or a signal) does to the others.
+/// Effect of the first proc that fails (a code other than 0, or a signal) on the other procs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFailure {
     EndJob,
     Continue,
 }
 
-/// What becomes of procs that were held for a debugger when it is gone without having let go of them.
+/// Treatment of procs that were held for a debugger which is gone and did not detach from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDebuggerLoss {
     /// The job ends.
     Kill,
-    /// They run on.
+    /// The procs continue to run.
     Release,
 }
 
-/// Where procs are held for a debugger until they are released.
+/// Point at which procs are held for a debugger until they are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HoldAt {
     Nowhere,
-    /// At their first instruction, before the program interpreter has run.
+    /// At the first instruction, before the program interpreter has run.
     Exec,
-    /// In PMIx_Init.
+    /// In `PMIx_Init`.
     Init,
-    /// Where the program or its MPI library looks for it: Open MPI at the end of MPI_Init.
+    /// At the point where the program or its MPI library supports it. For Open MPI, that is the end of `MPI_Init`.
     App,
 }
 
-/// Which procs are held, and where.
+/// Procs that are held, and their holding point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldPlan {
     pub at: HoldAt,
-    /// `None`: all of the job.
+    /// Ranks that are held; `None` stands for all ranks of the job.
     pub ranks: Option<RankSet>,
 }
 
 impl HoldPlan {
-    /// Nobody is held.
+    /// Plan that holds no proc.
     pub const NOWHERE: Self = Self {
         at: HoldAt::Nowhere,
         ranks: None,
     };
 
-    /// Every proc is held.
+    /// Returns a plan that holds every proc.
     #[must_use]
     pub const fn all(at: HoldAt) -> Self {
         Self { at, ranks: None }
     }
 
-    /// Where a proc is held.
+    /// Returns the holding point of a proc.
     #[must_use]
     pub fn of(&self, rank: Rank) -> HoldAt {
         let is_meant = self.ranks.as_ref().is_none_or(|ranks| ranks.contains(rank));
         if is_meant { self.at } else { HoldAt::Nowhere }
     }
 
-    /// The procs that are held in a job of so many.
+    /// Returns the procs that are held in a job of `size` ranks.
     #[must_use]
     pub fn among(&self, size: u32) -> RankSet {
         let all = RankSet::range(0..size);
@@ -331,7 +331,7 @@ impl Default for EndPolicy {
     }
 }
 
-/// Facts that a [`Pattern`] may name.
+/// Values for the letters of a [`Pattern`].
 #[derive(Clone, Copy, Debug)]
 pub struct PatternFacts<'a> {
     pub rank: u32,
@@ -343,7 +343,7 @@ pub struct PatternFacts<'a> {
     pub host: &'a str,
 }
 
-/// What is wrong with a [`Pattern`].
+/// Error in a [`Pattern`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error(
@@ -357,10 +357,10 @@ pub enum PatternError {
 }
 
 impl Pattern {
-    /// The widest zero padding.
+    /// Maximum width of zero padding.
     pub const WIDTH_MAX: u32 = 16;
 
-    /// The file name for one rank.
+    /// Returns the file name for one rank.
     pub fn expand(&self, facts: &PatternFacts<'_>) -> Result<OsString, PatternError> {
         use std::os::unix::ffi::{OsStrExt, OsStringExt};
         let text = self.0.as_bytes();

@@ -1,12 +1,12 @@
-//! Output and input of procs: lines, windows of credit, end of file.
+//! Output and input of procs: lines, windows of credit, EOF.
 //!
-//! Hides how bytes read from pipes become chunks that end at line ends, how much may be under way at once, and how one
-//! stream of input reaches several procs that read at different speeds.
+//! Hides how bytes read from pipes become chunks that end at line ends, and how the amount of data in flight is limited.
+//! It also hides how one stream of input reaches several procs that read at different speeds.
 //!
-//! Bounds: a line of up to [`LINE_MAX`] bytes stays whole; the start of a line is passed on after [`PARTIAL_DELAY`], or
-//! after [`CUT_DELAY`] where the kernel or a buffer cut it and its rest is sure to come; at most [`OUTPUT_WINDOW`] bytes
-//! of each job, node and stream are in transit, and [`STDIN_WINDOW`] bytes of input, or [`STDIN_FIRST`] until a rank has read
-//! some.
+//! Bounds: a line of up to [`LINE_MAX`] bytes stays whole. The start of a line is sent after [`PARTIAL_DELAY`], or
+//! after [`CUT_DELAY`] where the kernel or a buffer cut it and the rest is sure to come. At most [`OUTPUT_WINDOW`]
+//! bytes of each job, node and stream are in flight. At most [`STDIN_WINDOW`] bytes of input are in flight, or
+//! [`STDIN_FIRST`] until every reader has read some.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,22 +21,22 @@ use crate::{
     proto::ChunkEnd,
 };
 
-/// A longer line is passed on in parts.
+/// Maximum size of a line in bytes. A longer line is sent in parts.
 pub const LINE_MAX: usize = 64 * 1024;
 
-/// How long the start of a line waits for its end. Long enough for a line written in several calls, short enough that a
-/// prompt seems to appear at once.
+/// Maximum wait for the end of a line whose writer has paused. Long enough for a line written in several calls, short
+/// enough that a prompt seems to appear immediately.
 pub const PARTIAL_DELAY: Duration = Duration::from_millis(25);
 
-/// How long the start of a line waits that was cut by a full buffer and not by its writer, which has to be given the
-/// processor before it can write the rest: on a node with many ranks per core this takes longer than a prompt may.
+/// Maximum wait for the end of a line that a full buffer cut off, and not its writer. The writer must be scheduled
+/// again before it can write the rest. On a node with many ranks per core, that takes longer than a prompt may wait.
 pub const CUT_DELAY: Duration = Duration::from_secs(1);
 
-/// The kernel may cut a longer write into pieces (`PIPE_BUF` of pipe(7)), and the C library writes out a full buffer of
-/// this size whatever stands at its end.
+/// Unit in bytes of full buffers. The kernel may split a longer write (`PIPE_BUF` of pipe(7)). The C library writes out
+/// a full buffer of this size regardless of line ends.
 pub const BLOCK: usize = 4096;
 
-/// What a proc's stream comes through, which decides how large the pieces are that its lines are cut into.
+/// Channel of a proc's stream. It determines the sizes of the pieces into which full buffers cut lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conduit {
     #[default]
@@ -45,11 +45,12 @@ pub enum Conduit {
 }
 
 impl Conduit {
-    /// Whether a read of so many bytes ends where a buffer was full, and not where the writer wanted it to end.
+    /// Returns true if a read of `read` bytes ended because a buffer was full, and not because the writer ended its
+    /// write there.
     ///
-    /// The C library has a buffer of 1,024 bytes for a terminal. Who writes more than there is room for sleeps in the midst
-    /// of a line: the pages of a pipe need not be full then, and a terminal hands over less than a page at once, in two
-    /// parts where its ring ends.
+    /// The C library has a buffer of 1,024 bytes for a terminal. A writer blocks in the middle of a line if it writes
+    /// more than there is room for. The pages of a pipe need not be full then. A terminal delivers less than a page per
+    /// read, in two parts where its ring buffer wraps around.
     #[must_use]
     pub const fn is_full(self, read: usize) -> bool {
         let (block, half) = match self {
@@ -60,37 +61,39 @@ impl Conduit {
     }
 }
 
-/// What one stream may have between a daemon and the front's descriptor, counted by [`cost`]. Above it the daemon stops
-/// reading.
+/// Maximum amount of one stream between a daemon and the front's descriptor, counted by [`cost`]. When it is reached,
+/// the daemon stops reading.
 pub const OUTPUT_WINDOW: u64 = 8 * 1024 * 1024;
 
-/// What a chunk costs beside its bytes: messages and queues around it. It bounds the memory that many small chunks take.
+/// Cost of a chunk in addition to its bytes, for the messages and queues around it. It bounds the memory for many small
+/// chunks.
 const CHUNK_COST: u64 = 256;
 
-/// What a chunk of so many bytes counts in an [`OUTPUT_WINDOW`].
+/// Returns how much of an [`OUTPUT_WINDOW`] a chunk of `bytes` bytes uses.
 #[must_use]
 pub const fn cost(bytes: usize) -> u64 {
     bytes as u64 + CHUNK_COST
 }
 
-/// Bytes of input that may be between the front's descriptor and the procs' pipes.
+/// Maximum number of input bytes between the front's descriptor and the procs' pipes.
 pub const STDIN_WINDOW: u64 = 2 * 1024 * 1024;
 
-/// The same while it is not known that every reader reads: what a pipe holds (pipe(7)). A proc whose pipe has taken more
-/// has read some of it; of one that never reads we collect this much for its pipe and as much again, and no more.
+/// Input window in bytes until every reader has shown that it reads: the capacity of a pipe (pipe(7)). A proc whose
+/// pipe has taken more than that has read some of it. For a proc that never reads, we buffer at most this much in its
+/// pipe and as much again outside.
 pub const STDIN_FIRST: u64 = 64 * 1024;
 
-/// Makes chunks of whole lines from what is read of one stream of one proc.
+/// Assembles chunks of whole lines from the reads of one stream of one proc.
 #[derive(Debug, Default)]
 pub struct Assembler {
     conduit: Conduit,
-    /// The start of a line whose end has not come; at most [`LINE_MAX`] bytes.
+    /// Start of a line whose end has not arrived; at most [`LINE_MAX`] bytes.
     pending: Vec<u8>,
-    /// Since when the first byte of `pending` waits for the end of its line, and how long it may.
+    /// Time since which the first byte of `pending` has waited for the end of its line, and the maximum wait.
     waits: Option<(Time, Duration)>,
 }
 
-/// A piece of output that may be passed on.
+/// Piece of output that can be sent.
 pub type Piece = (Bytes, ChunkEnd);
 
 impl Assembler {
@@ -102,8 +105,8 @@ impl Assembler {
         }
     }
 
-    /// Takes what was read and appends what may be passed on now to `out`, in order. Whole lines inside `bytes` are
-    /// passed on without a copy.
+    /// Takes the bytes of one read, and appends the pieces that can be sent now to `out`, in order. Whole lines inside
+    /// `bytes` are not copied.
     pub fn push(&mut self, now: Time, mut bytes: Bytes, out: &mut Vec<Piece>) {
         let read = bytes.len();
         if !self.pending.is_empty() {
@@ -133,19 +136,19 @@ impl Assembler {
         }
     }
 
-    /// Decides how long the start of a line waits whose last part came in a read of so many bytes.
+    /// Sets the maximum wait for the end of the pending line, whose last part came in a read of `read` bytes.
     fn keep(&mut self, now: Time, read: usize) {
         let cut = self.pending.len() >= BLOCK || self.conduit.is_full(read);
         let delay = if cut { CUT_DELAY } else { PARTIAL_DELAY };
         self.waits = Some((self.waits.map_or(now, |(since, _)| since), delay));
     }
 
-    /// Nothing was read for a while because nobody had room for it: the rest of a line gets its time again.
+    /// Restarts the wait for the end of a line. Reading had been paused because the output window was full.
     pub fn on_reading_resumed(&mut self, now: Time) {
         self.waits = self.waits.map(|(_, delay)| (now, delay));
     }
 
-    /// When [`Self::flush_due`] has something to pass on.
+    /// Returns the time from which [`Self::flush_due`] has something to send.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if planted::is(Bug::PromptKeptBack) {
@@ -154,7 +157,7 @@ impl Assembler {
         self.waits.map(|(since, delay)| since + delay)
     }
 
-    /// Passes a partial line on that has waited long enough.
+    /// Sends a partial line that has waited long enough.
     pub fn flush_due(&mut self, now: Time, out: &mut Vec<Piece>) {
         if self.deadline().is_some_and(|deadline| deadline <= now)
             && !planted::is(Bug::PromptKeptBack)
@@ -163,7 +166,7 @@ impl Assembler {
         }
     }
 
-    /// The stream has ended: passes the rest on.
+    /// Sends the rest after the stream has ended.
     pub fn finish(&mut self, out: &mut Vec<Piece>) {
         if !self.pending.is_empty() && !planted::is(Bug::PartialLineLostAtEnd) {
             self.flush(ChunkEnd::Partial, out);
@@ -183,7 +186,7 @@ pub enum Flow {
     Shut,
 }
 
-/// The bytes of one stream that are under way to the front.
+/// Credit window for the output of one stream.
 #[derive(Debug)]
 pub struct Window {
     under_way: u64,
@@ -200,7 +203,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Counts a chunk sent; `Some(Shut)` when reading has to stop now.
+    /// Counts a sent chunk of `bytes` bytes. Returns `Some(Shut)` if reading must stop now.
     pub fn sent(&mut self, bytes: usize) -> Option<Flow> {
         self.under_way += cost(bytes);
         (self.flow == Flow::Open && self.under_way >= OUTPUT_WINDOW).then(|| {
@@ -209,7 +212,7 @@ impl Window {
         })
     }
 
-    /// Counts what arrived, by [`cost`]; `Some(Open)` when reading may go on.
+    /// Counts credit, in units of [`cost`]. Returns `Some(Open)` if reading may continue.
     pub fn credited(&mut self, bytes: u64) -> Option<Flow> {
         self.under_way = self.under_way.saturating_sub(bytes);
         (self.flow == Flow::Shut && self.under_way <= OUTPUT_WINDOW / 2).then(|| {
@@ -224,21 +227,21 @@ impl Window {
     }
 }
 
-/// What a proc's end of its input pipe should be told next.
+/// Next operation on a proc's input pipe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feed {
     Write(Bytes),
-    /// Everything was written and no more will come.
+    /// Close the pipe: everything was written, and no more input will come.
     Close,
 }
 
-/// Input on its way into one proc's pipe.
+/// Input queue for the pipe of one proc.
 #[derive(Debug, Default)]
 pub struct Feeder {
     queue: VecDeque<Bytes>,
-    /// A write was handed out and has not been answered.
+    /// Size in bytes of the write in progress; `None` if there is none.
     writing: Option<u64>,
-    /// All bytes that were written so far.
+    /// Number of bytes written so far.
     consumed: u64,
     ended: bool,
     closed: bool,
@@ -251,32 +254,32 @@ impl Feeder {
         }
     }
 
-    /// No more input will come.
+    /// Marks the end of the input.
     pub fn end(&mut self) {
         self.ended = !(planted::is(Bug::InputEndForgotten) && self.queue.is_empty());
     }
 
-    /// The last write is done.
+    /// Records that the write in progress has completed.
     pub const fn written(&mut self) {
         if let Some(bytes) = self.writing.take() {
             self.consumed += bytes;
         }
     }
 
-    /// Bytes that the proc's pipe has taken since the start.
+    /// Returns the number of bytes that the proc's pipe has taken since the start.
     #[must_use]
     pub const fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// Bytes that the proc's pipe has not taken yet.
+    /// Returns the number of bytes that the proc's pipe has not taken yet.
     #[must_use]
     pub fn backlog(&self) -> u64 {
         let queued = self.queue.iter().map(|bytes| bytes.len() as u64);
         queued.chain(self.writing).sum()
     }
 
-    /// The next thing to do, once for each.
+    /// Returns the next operation. Each one is returned once.
     pub fn poll(&mut self) -> Option<Feed> {
         if self.closed || self.writing.is_some() {
             return None;
@@ -292,18 +295,18 @@ impl Feeder {
     }
 }
 
-/// How far each reader of the input has come, and what the front may send: the slowest sets the pace.
+/// Progress of all readers of the input, and the credit for the front. The slowest reader sets the pace.
 #[derive(Debug)]
 pub struct InputCredit {
-    /// How many readers have consumed so many bytes. Counted, because to ask all of them at each write would cost the
-    /// square of their number.
+    /// Number of readers for each count of consumed bytes. Without this table, every write would have to check all
+    /// readers, at a cost quadratic in their number.
     paces: BTreeMap<u64, usize>,
-    /// All that the front was given so far.
+    /// Total credit given to the front so far.
     granted: u64,
 }
 
 impl InputCredit {
-    /// So many readers, none of which has consumed anything.
+    /// Creates the credit state for a number of readers that have not consumed anything yet.
     #[must_use]
     pub fn new(readers: usize) -> Self {
         Self {
@@ -315,19 +318,19 @@ impl InputCredit {
         }
     }
 
-    /// Nobody reads any more.
+    /// Returns true if no reader is left.
     #[must_use]
     pub fn is_unread(&self) -> bool {
         self.paces.is_empty()
     }
 
-    /// A reader that had consumed `from` bytes has now consumed `to`.
+    /// Records that a reader that had consumed `from` bytes has now consumed `to`.
     pub fn advance(&mut self, from: u64, to: u64) {
         self.leave(from);
         *self.paces.entry(to).or_default() += 1;
     }
 
-    /// A reader that had consumed `at` bytes is no obstacle any more.
+    /// Removes a reader that had consumed `at` bytes. It does not limit the credit any more.
     pub fn leave(&mut self, at: u64) {
         if let Some(count) = self.paces.get_mut(&at) {
             *count -= 1;
@@ -337,7 +340,8 @@ impl InputCredit {
         }
     }
 
-    /// Credit for the front, if there is enough for a message: in quarters of the window.
+    /// Returns the credit to send to the front; `None` if it is less than a quarter of the window, or if no reader is
+    /// left.
     pub fn due(&mut self) -> Option<u64> {
         let slowest = if planted::is(Bug::InputAtFastestPace) {
             self.paces.last_key_value()
@@ -484,7 +488,7 @@ mod tests {
 
     #[test]
     fn what_nobody_reads_is_not_collected() {
-        // Two readers; the second never reads, and its pipe takes what a pipe holds.
+        // Two readers. The second one never reads, and its pipe takes as much as fits.
         let mut credit = InputCredit::new(2);
         assert_eq!(credit.due(), Some(STDIN_FIRST));
         credit.advance(0, STDIN_FIRST);
@@ -493,7 +497,7 @@ mod tests {
         assert_eq!(credit.due(), Some(STDIN_FIRST));
         credit.advance(STDIN_FIRST, 2 * STDIN_FIRST);
         assert_eq!(credit.due(), None, "the other pipe is full");
-        // It leaves: the one that is left has shown that it reads.
+        // The second reader is removed, and the first one has shown that it reads.
         credit.leave(STDIN_FIRST);
         assert_eq!(credit.due(), Some(STDIN_WINDOW));
         assert!(!credit.is_unread());
@@ -525,8 +529,8 @@ mod tests {
     }
 
     proptest! {
-        /// Readers that take what they are given at random: nothing is under way beyond the window, and none of them
-        /// waits for credit that it has earned.
+        /// Lets readers consume their input at random. The data in flight never exceeds the window, and no reader waits
+        /// for credit that is due.
         #[test]
         fn the_slowest_reader_sets_the_pace(
             readers in 1usize..5,

@@ -23,7 +23,7 @@ pub use words::duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// The message is informative; nothing is wrong.
     Note,
     /// Something is wrong, but the program continues or has ended with success.
     Warning,

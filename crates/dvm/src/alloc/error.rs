@@ -1,4 +1,4 @@
-//! What is wrong with a text that should name nodes.
+//! Errors in a text that names nodes.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use base::{HostList, ParseHostListError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A text cannot be read. `Display` is the whole message.
+/// Error in a text that names nodes. `Display` is the whole message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct AllocError {
-    /// The file, or the option, that the text is from.
+    /// File or option that the text is from.
     pub origin: String,
-    /// 1-based, absent where the text is a command line option.
+    /// Line number, from 1. `None` if the text is a command line option.
     pub line: Option<u32>,
     pub problem: Problem,
 }
 
-/// What is wrong.
+/// Problem in a text that names nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     #[error("it is too long, with {length} bytes")]
@@ -68,7 +68,7 @@ impl Problem {
 }
 
 impl AllocError {
-    /// Stable name of the message.
+    /// Returns the stable name of the message.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         "alloc/bad-text"
@@ -89,7 +89,7 @@ impl fmt::Display for AllocError {
     }
 }
 
-/// The allocation has nodes other than this node.
+/// Error for an allocation that has nodes other than this node.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error(
     "cannot use `{nodes}`: starting daemons on other nodes is not implemented yet\n  help:   leave these nodes out, or use `localhost`"
@@ -99,7 +99,7 @@ pub struct RemoteNodes {
 }
 
 impl RemoteNodes {
-    /// Stable name of the message.
+    /// Returns the stable name of the message.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         "alloc/remote-nodes"

@@ -1,4 +1,4 @@
-//! Host files, in all the syntaxes that people bring along.
+//! Host files, in the syntaxes of other launchers.
 //!
 //! ```text
 //! n01 slots=4 max_slots=8      Open MPI
@@ -16,10 +16,10 @@ use super::{
     hosts::{count, host_and_slots},
 };
 
-/// Bytes of a host file.
+/// Maximum size of a host file, in bytes.
 pub const MAX_HOSTFILE: usize = 64 << 20;
 
-/// What one line says.
+/// Content of one line.
 struct Line {
     names: HostList,
     slots: Slots,
@@ -30,7 +30,7 @@ struct Line {
 ///
 /// # Errors
 ///
-/// [`AllocError`] with the line.
+/// [`AllocError`] with the number of the line.
 pub fn hostfile(text: &str, origin: &str, names: &LocalNames) -> Result<Allocation, AllocError> {
     let mut collector = Collector::new(names);
     each_line(text, origin, |line| {
@@ -46,12 +46,12 @@ pub fn hostfile(text: &str, origin: &str, names: &LocalNames) -> Result<Allocati
     Ok(collector.finish())
 }
 
-/// Reads a host file as a sequence: one name per proc, in the order of the lines, as `--map-by seq` wants it. A number
-/// of slots repeats the name.
+/// Reads a host file as a sequence for `--map-by seq`: one name per proc, in the order of the lines. A number of slots
+/// repeats the name that many times.
 ///
 /// # Errors
 ///
-/// [`AllocError`] with the line.
+/// [`AllocError`] with the number of the line.
 pub fn sequence(text: &str, origin: &str, names: &LocalNames) -> Result<HostList, AllocError> {
     let mut list = HostList::new();
     each_line(text, origin, |line| {
@@ -115,7 +115,7 @@ fn read(line: &str) -> Result<Line, Problem> {
         slots,
         max_slots: None,
     };
-    // `slots = 4` is written too.
+    // Files with spaces around the sign occur too: `slots = 4`.
     let rest = words
         .collect::<Vec<_>>()
         .join(" ")
@@ -136,7 +136,7 @@ fn read(line: &str) -> Result<Line, Problem> {
                 return Err(Problem::Twice { key: "max_slots" });
             }
             "max_slots" | "max-slots" => line.max_slots = Some(count(value)?),
-            // Others' options for this node; they change nothing for us.
+            // Options of other launchers for this node. They have no effect here.
             "binding" | "user" | "ifname" => {}
             _ => {
                 return Err(Problem::UnknownKey {

@@ -1,17 +1,17 @@
-//! `--host a:2,b` and `-hosts a,b:2`.
+//! Host lists of options: `--host a:2,b` and `-hosts a,b:2`.
 
 use base::HostList;
 
 use super::{Allocation, Collector, LocalNames, Problem, Slots, error::AllocError};
 
-/// Reads a list of names, each with or without a number of slots after a colon. `origin` is the option's name.
+/// Reads a list of names, each optionally followed by a colon and a number of slots. `origin` is the option's name.
 ///
-/// A name without a number is a node whose slots nobody counted: unlike in Open MPI it does not mean one slot. A name
-/// given twice does count (`a,a` is two slots).
+/// A name without a number is a node with an implicit slot count; unlike in Open MPI, it does not mean one slot. A name
+/// given several times is a count: `a,a` means two slots.
 ///
 /// # Errors
 ///
-/// [`AllocError`] says what is wrong; positions are those of the text.
+/// [`AllocError`] with the problem. Positions are those in the text.
 pub fn hosts(text: &str, origin: &str, names: &LocalNames) -> Result<Allocation, AllocError> {
     let mut collector = Collector::new(names);
     for item in split(text) {
@@ -42,10 +42,10 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `n[1-4]:2`: names and the slots of each.
+/// Reads names with the number of slots of each: `n[1-4]:2`.
 pub(super) fn host_and_slots(item: &str) -> Result<(HostList, Slots), Problem> {
     let item = item.trim();
-    // The only name with colons that means something here.
+    // This is the only supported name with colons.
     if item == "::1" {
         return Ok((["localhost"].into_iter().collect(), Slots::Implicit));
     }
@@ -61,7 +61,7 @@ pub(super) fn host_and_slots(item: &str) -> Result<(HostList, Slots), Problem> {
     }
 }
 
-/// A number of slots, at least one.
+/// Reads a number of slots, which is at least one.
 pub(super) fn count(word: &str) -> Result<u32, Problem> {
     match word.parse::<u32>() {
         Ok(0) => Err(Problem::ZeroSlots {

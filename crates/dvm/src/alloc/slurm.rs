@@ -1,32 +1,33 @@
-//! What Slurm tells a batch script about its allocation: `SLURM_JOB_NODELIST` and, for each node, a count.
+//! Allocation of a Slurm batch script, from the environment: `SLURM_JOB_NODELIST`, and a count for each node.
 
 use base::HostList;
 
 use super::{AllocatedNode, Allocation, LocalNames, Problem, Slots, error::AllocError};
 
-/// What Slurm has given to a job.
+/// Variables that describe the allocation of a Slurm job.
 #[derive(Clone, Copy, Debug)]
 pub struct SlurmTexts<'a> {
-    /// `n[0-2],m1`.
+    /// Host list, such as `n[0-2],m1`.
     pub nodes: &'a str,
-    /// Tasks or CPUs of each node: `4,1(x2)`. Absent where Slurm does not say.
+    /// Number of tasks or CPUs on each node, such as `4,1(x2)`; `None` if Slurm does not set it.
     pub counts: Option<Text<'a>>,
-    /// The name that Slurm has for the node on which this process runs, where it says one.
+    /// Slurm's name for the node on which this process runs; `None` if Slurm does not set it.
     pub here: Option<&'a str>,
 }
 
-/// A text and the variable that it is from, for messages.
+/// Text with the name of its variable, for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
     pub text: &'a str,
     pub origin: &'a str,
 }
 
-/// Reads the nodes of an allocation with their slots. The node on which this process runs gets this node's name.
+/// Reads the nodes of an allocation with their slots. The node on which this process runs is listed by our own host
+/// name.
 ///
 /// # Errors
 ///
-/// [`AllocError`] in the name of the variable that cannot be read.
+/// [`AllocError`] with the name of the invalid variable.
 pub fn slurm(texts: &SlurmTexts<'_>, names: &LocalNames) -> Result<Allocation, AllocError> {
     let at_nodes = |problem: Problem| problem.at("`SLURM_JOB_NODELIST`", None);
     let nodes: HostList = texts
@@ -43,7 +44,7 @@ pub fn slurm(texts: &SlurmTexts<'_>, names: &LocalNames) -> Result<Allocation, A
                 let word = item.to_owned();
                 Problem::BadCount { word }.at(origin, None)
             })?;
-            // A list that is longer than that of the nodes says nothing more.
+            // Ignore counts beyond the number of nodes.
             let times = usize::try_from(times).unwrap_or(usize::MAX);
             let room = nodes.len().saturating_sub(counts.len());
             counts.extend(std::iter::repeat_n(slots, times.min(room)));
@@ -68,7 +69,7 @@ pub fn slurm(texts: &SlurmTexts<'_>, names: &LocalNames) -> Result<Allocation, A
     })
 }
 
-/// `4` or `1(x2)`: a count, and how many nodes have it.
+/// Reads `4` or `1(x2)`: a count, and the number of nodes that have it.
 fn repeated(item: &str) -> Option<(u32, u32)> {
     let (count, times) = match item.split_once("(x") {
         Some((count, rest)) => (count, rest.strip_suffix(')')?.parse().ok()?),

@@ -1,4 +1,4 @@
-//! Host lists and host files as people write them.
+//! Host lists and host files as users write them.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn names() -> LocalNames {
     LocalNames::new("login1.site")
 }
 
-/// `a:4/8 b:?`: slots and the most, `?` where nobody counted.
+/// Returns, for example, `a:4/8 b:?`: the slots and the maximum of each node, with `?` for implicit slots.
 fn shown(allocation: &Allocation) -> String {
     let node = |node: &AllocatedNode| {
         let slots = match node.slots {
