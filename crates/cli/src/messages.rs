@@ -204,13 +204,13 @@ pub(crate) fn internal(what: &str) -> Message {
 
 /// Prints on stderr what the controller could not report to the front. If stderr has no room, the message is dropped: the
 /// job must not wait for it.
-pub(crate) fn admit_as_text(what: &str) {
+pub(crate) fn print_internal_as_text(what: &str) {
     let text = message::text(&internal(what), Format::Text);
     let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
 }
 
-/// Prints like [`admit_as_text`], but as a line of JSON.
-pub(crate) fn admit_as_json(what: &str) {
+/// Prints like [`print_internal_as_text`], but as a line of JSON.
+pub(crate) fn print_internal_as_json(what: &str) {
     let text = message::text(&internal(what), Format::Json);
     let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
 }

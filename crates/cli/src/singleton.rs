@@ -79,8 +79,8 @@ enum SingletonError {
 }
 
 /// Serves the program that listens at this port, until it has ended. Returns the exit code.
-pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<String>) -> u8 {
-    let stand = || {
+pub(crate) fn serve_singleton(port: Option<u16>, variable: &dyn Fn(&str) -> Option<String>) -> u8 {
+    let serve = || {
         let port = port.ok_or(SingletonError::NoPort)?;
         // The name of the job in PMI is its PMIx namespace.
         let job = variable("PMIX_NAMESPACE").ok_or(SingletonError::NotARank("PMIX_NAMESPACE"))?;
@@ -93,7 +93,7 @@ pub(crate) fn stand_for(port: Option<u16>, variable: &dyn Fn(&str) -> Option<Str
         greet(&program, &job)?;
         carry(&program, &server)
     };
-    match stand() {
+    match serve() {
         Ok(()) => crate::exit::SUCCESS,
         Err(error) => {
             let message = Message::new(
@@ -124,7 +124,7 @@ impl Caller {
     }
 
     /// Ends the program if the processes that it spawned have failed: it would wait for them for ever. Hydra does the same.
-    pub(crate) fn share(&self, code: u8) {
+    pub(crate) fn end_if_failed(&self, code: u8) {
         let Some(pid) = self.0.filter(|pid| pid.as_raw() > 1) else {
             return;
         };

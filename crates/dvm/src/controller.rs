@@ -215,7 +215,7 @@ impl Controller {
                 JobOutput::Ready => self.tell_ready(id),
                 JobOutput::Gone(ranks) => {
                     self.published_owners_ended(id, &ranks);
-                    self.let_go_of_orphans(id, &ranks);
+                    self.release_spawned_by(id, &ranks);
                 }
                 JobOutput::Failed(cause) => self.end(id, cause),
                 JobOutput::Expired(reason) => self.end_all_of(front, reason),
@@ -257,7 +257,7 @@ impl Controller {
             ToController::StdinClosed { job } => {
                 self.with(job, |job| job.on_input_credit(node, None));
             }
-            ToController::Left { job, ranks } => self.with(job, |job| job.on_left(ranks)),
+            ToController::Left { job, ranks } => self.with(job, |job| job.on_abandoned(ranks)),
             ToController::Ended { job, classes } => {
                 self.copy_output_ends(job, node, &classes);
                 self.with(job, |job| job.on_ended(now, classes));
@@ -334,7 +334,7 @@ impl Controller {
 
     /// Begins to end a job and its descendants.
     fn end(&mut self, id: JobId, cause: Cause) {
-        let (id, cause) = self.taken_along(id, cause);
+        let (id, cause) = self.job_to_end(id, cause);
         for spawned in self.descendants(id) {
             // A spawned job ends together with the job that it serves.
             if !planted::is(Bug::ChildrenNotEnded) {
@@ -399,7 +399,7 @@ impl Controller {
             return;
         };
         self.offset = self.offset.max(job.offset.saturating_add(job.size));
-        self.forget_unpaid(id);
+        self.forget_uncredited(id);
         self.subscribers.forget_job(id);
         self.announce_end(id, &outcome);
         match job.origin {

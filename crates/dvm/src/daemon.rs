@@ -22,8 +22,8 @@
 //! | `Killing` | → `Sweeping` | ignored | ignored | report the remaining procs as *stuck* and abandon them | ignored |
 //! | `Sweeping` | – | ignored | SIGKILL to the processes left | stronger signal, finally *stuck* | none are left → `Clean` |
 
-mod classes;
 mod job;
+mod merger;
 mod service;
 mod sweep;
 #[cfg(test)]
@@ -42,8 +42,8 @@ use pmix::server::{Conn, PeerOwner};
 
 pub use self::service::ServiceConfig;
 use self::{
-    classes::{Classes, Passed},
     job::LocalJob,
+    merger::{MessageMerger, Passed},
     service::{Demand, PushId, Pushed, Service, What},
 };
 use crate::{
@@ -297,7 +297,7 @@ pub struct Daemon {
     jobs: BTreeMap<JobId, LocalJob>,
     service: Option<Service>,
     outputs: VecDeque<Output>,
-    classes: Classes,
+    merger: MessageMerger,
 }
 
 impl Daemon {
@@ -318,7 +318,7 @@ impl Daemon {
             config,
             jobs: BTreeMap::new(),
             outputs: VecDeque::from([Output::Send(hello)]),
-            classes: Classes::default(),
+            merger: MessageMerger::default(),
         }
     }
 
@@ -447,7 +447,7 @@ impl Daemon {
     pub fn poll(&mut self) -> Option<Output> {
         loop {
             while let Some(output) = self.outputs.pop_front() {
-                match self.classes.pass(output) {
+                match self.merger.pass(output) {
                     Passed::On(output) => return Some(output),
                     Passed::Kept => {}
                     Passed::After(first, output) => {
@@ -456,7 +456,7 @@ impl Daemon {
                     }
                 }
             }
-            if let Some(collected) = self.classes.take() {
+            if let Some(collected) = self.merger.take() {
                 return Some(collected);
             }
             for job in self.jobs.values_mut() {
@@ -664,13 +664,13 @@ impl Daemon {
         for (number, (id, mut job)) in clean.into_iter().enumerate() {
             let left = self.jobs.len() + count - 1 - number;
             let service = self.service.as_mut();
-            let closed = service.map(|service| service.last_words(id, left));
+            let refused = service.map(|service| service.last_words(id, left));
             job.leave_fences(&mut self.outputs);
             if let Some(ranks) = job.unfinished() {
                 let left = ToController::LeftEarly { job: id, ranks };
                 self.outputs.push_back(Output::Send(left));
             }
-            for note in closed.into_iter().flatten() {
+            for note in refused.into_iter().flatten() {
                 let note = ToController::Note { job: id, note };
                 self.outputs.push_back(Output::Send(note));
             }

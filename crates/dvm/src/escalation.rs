@@ -32,7 +32,7 @@ pub enum Input {
     Asked(Signal),
     /// The terminal of the front is gone, and the job is to end because of that.
     TerminalLost,
-    /// Answers [`Output::LookAtController`]: the controller's pid if it is stopped, otherwise `None`.
+    /// Answers [`Output::CheckController`]: the controller's pid if it is stopped, otherwise `None`.
     Controller { stopped: Option<i32> },
     /// The time that [`Escalation::deadline`] returned has passed.
     Tick,
@@ -52,7 +52,7 @@ pub enum Output {
     /// Drop the output that has been unread for [`UNREAD_MAX`].
     DropUnread,
     /// Check whether the controller is stopped, and answer with [`Input::Controller`].
-    LookAtController,
+    CheckController,
     /// Treat the controller as lost: two consecutive checks found it stopped, so this is no coincidence. No other
     /// process will end the job.
     ControllerStopped,
@@ -109,8 +109,8 @@ impl Escalation {
             Input::Tick => {
                 if self.due.is_some_and(|due| due <= now) {
                     self.due = Some(now + UNREAD_MAX);
-                    let looks = [Output::DropUnread, Output::LookAtController];
-                    self.outputs.extend(looks);
+                    let outputs = [Output::DropUnread, Output::CheckController];
+                    self.outputs.extend(outputs);
                 }
             }
         }
@@ -258,9 +258,9 @@ mod tests {
         ];
         insta::assert_snapshot!(story(escalation(limit), &inputs), @"
         15 s Tick: ; 16 s
-        16 s Tick: DropUnread, LookAtController; 17 s
+        16 s Tick: DropUnread, CheckController; 17 s
         16 s Controller { stopped: Some(7) }: ; 17 s
-        17 s Tick: DropUnread, LookAtController; 18 s
+        17 s Tick: DropUnread, CheckController; 18 s
         17 s Controller { stopped: None }: ; 18 s
         18 s Controller { stopped: Some(7) }: ; 18 s
         19 s Controller { stopped: Some(8) }: ; 18 s

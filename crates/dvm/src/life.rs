@@ -8,9 +8,9 @@
 //! | `Running` | bug | bug | bug | – | → `Exited` | recorded | – |
 //! | `Exited` | bug | bug | bug | – | bug | recorded; the last one → `Done`, whole | → `Done`, leaky |
 //! | `Done`, `Failed` | bug | bug | bug | – | bug | ignored | – |
-//! | `Left` | bug | bug | bug | – | ignored | ignored | – |
+//! | `Abandoned` | bug | bug | bug | – | ignored | ignored | – |
 //!
-//! A proc that we cannot end becomes `Left`: it changed its user and does not exit by itself, or it is blocked in the
+//! A proc that we cannot end becomes `Abandoned`: it changed its user and does not exit by itself, or it is blocked in the
 //! kernel. We report it and do not wait for it.
 //!
 //! A proc is `Done` when it has exited *and* its output was read to EOF. If another process still holds the output open
@@ -55,7 +55,7 @@ pub enum State {
     },
     Failed,
     /// Possibly still alive, but we cannot end it.
-    Left,
+    Abandoned,
 }
 
 /// The state of one proc and of its output streams.
@@ -97,7 +97,10 @@ impl Life {
 
     #[must_use]
     pub const fn is_final(&self) -> bool {
-        matches!(self.state, State::Done { .. } | State::Failed | State::Left)
+        matches!(
+            self.state,
+            State::Done { .. } | State::Failed | State::Abandoned
+        )
     }
 
     #[must_use]
@@ -172,7 +175,7 @@ impl Life {
                 self.settle();
                 Ok(())
             }
-            State::Left => Ok(()),
+            State::Abandoned => Ok(()),
             state => Err(Unexpected {
                 state,
                 event: "exited",
@@ -184,7 +187,7 @@ impl Life {
     pub const fn on_given_up(&mut self) -> bool {
         let alive = self.is_alive();
         if alive {
-            self.state = State::Left;
+            self.state = State::Abandoned;
         }
         alive
     }

@@ -56,8 +56,8 @@ pub enum Input {
     /// A rank was released while a debugger was, or may have been, attached to it. `None` if the kernel did not say;
     /// then polling finds the debugger.
     LetGo(ProcId, Option<Debugger>),
-    /// Answers [`Output::Look`] with the result.
-    Looked(ProcId, Seen),
+    /// Answers [`Output::FindTracer`] with the result.
+    FoundTracer(ProcId, Seen),
     Ended(ProcId),
     /// The time that [`Traced::deadline`] returned has passed.
     Tick,
@@ -67,7 +67,7 @@ pub enum Input {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Check which process traces the rank, and if none does, whether its former debugger still lives.
-    Look(ProcId, Option<Debugger>),
+    FindTracer(ProcId, Option<Debugger>),
     /// These ranks have no tracer any more. The debuggers of those in `lost` have died; those in `left` were detached.
     Untraced {
         job: JobId,
@@ -81,7 +81,7 @@ pub enum Output {
 pub struct Traced {
     watched: BTreeMap<ProcId, Option<Debugger>>,
     look_at: Option<Time>,
-    /// Number of outstanding answers to [`Output::Look`].
+    /// Number of outstanding answers to [`Output::FindTracer`].
     asked: usize,
     found: BTreeMap<JobId, (RankSet, RankSet)>,
     outputs: VecDeque<Output>,
@@ -96,13 +96,14 @@ impl Traced {
                 self.look_at.get_or_insert(now + LOOK_EVERY);
             }
             Input::Ended(proc) => drop(self.watched.remove(&proc)),
-            Input::Looked(proc, seen) => self.on_looked(now, proc, seen),
+            Input::FoundTracer(proc, seen) => self.on_found_tracer(now, proc, seen),
             Input::Tick => {
                 if self.look_at.is_some_and(|at| at <= now) {
                     // The next poll is scheduled when all answers have arrived.
                     self.look_at = None;
                     let watched = self.watched.iter();
-                    let looks = watched.map(|(proc, debugger)| Output::Look(*proc, *debugger));
+                    let looks =
+                        watched.map(|(proc, debugger)| Output::FindTracer(*proc, *debugger));
                     self.outputs.extend(looks);
                     self.asked = self.watched.len();
                 }
@@ -121,7 +122,7 @@ impl Traced {
         self.look_at
     }
 
-    fn on_looked(&mut self, now: Time, proc: ProcId, seen: Seen) {
+    fn on_found_tracer(&mut self, now: Time, proc: ProcId, seen: Seen) {
         self.asked = self.asked.saturating_sub(1);
         match (self.watched.get_mut(&proc), seen) {
             (Some(debugger), Seen::TracedBy(by)) => *debugger = Some(by),
@@ -174,8 +175,8 @@ mod tests {
         let mut found = Vec::new();
         while let Some(output) = traced.poll() {
             match output {
-                Output::Look(proc, _) => {
-                    traced.handle(at(millis), Input::Looked(proc, seen(proc)));
+                Output::FindTracer(proc, _) => {
+                    traced.handle(at(millis), Input::FoundTracer(proc, seen(proc)));
                 }
                 untraced @ Output::Untraced { .. } => found.push(untraced),
             }
@@ -224,10 +225,10 @@ mod tests {
         traced.handle(at(0), Input::LetGo(rank(0), None));
         assert_eq!(look(&mut traced, 500, |_| Seen::TracedBy(GDB)), []);
         traced.handle(at(1_000), Input::Tick);
-        assert_eq!(traced.poll(), Some(Output::Look(rank(0), Some(GDB))));
+        assert_eq!(traced.poll(), Some(Output::FindTracer(rank(0), Some(GDB))));
         // The rank exits before the answer arrives: there is nothing to report, and nothing to poll.
         traced.handle(at(1_000), Input::Ended(rank(0)));
-        traced.handle(at(1_000), Input::Looked(rank(0), Seen::Unknown));
+        traced.handle(at(1_000), Input::FoundTracer(rank(0), Seen::Unknown));
         assert_eq!((traced.poll(), traced.deadline()), (None, None));
     }
 }

@@ -16,7 +16,7 @@ use os::{AcceptOutcome, Interest, PeerIdentity, SocketOwners, Token, WriteOutcom
 use pmix::server::{Conn, PeerOwner};
 
 use super::{
-    complaints::Complaints,
+    missing::MissingReports,
     reactor::{Channel, Reactor, Read, Source},
 };
 
@@ -80,7 +80,7 @@ impl Clients {
         &mut self,
         now: Time,
         reactor: &mut Reactor,
-        complaints: &mut Complaints,
+        missing_reports: &mut MissingReports,
         daemon: &mut Daemon,
     ) {
         for _ in 0..ACCEPTS_PER_TURN {
@@ -91,12 +91,12 @@ impl Clients {
                 Ok(AcceptOutcome::Connection(accepted)) => accepted,
                 Ok(AcceptOutcome::WouldBlock) => return,
                 Ok(AcceptOutcome::Exhausted(error)) => {
-                    complaints.add(Missing::Room, &error);
+                    missing_reports.add(Missing::Room, &error);
                     self.paused = true;
                     let _ = reactor.set_interest(self.listener, Interest::None);
                     return;
                 }
-                Err(error) => return complaints.add(Missing::Client, &error),
+                Err(error) => return missing_reports.add(Missing::Client, &error),
             };
             let owner = match accepted.peer {
                 PeerIdentity::User(uid) => PeerOwner::Uid(uid),
@@ -118,7 +118,7 @@ impl Clients {
                     );
                     daemon.handle(now, Input::ClientAccepted { conn, owner });
                 }
-                Err(error) => complaints.add(Missing::Client, &error),
+                Err(error) => missing_reports.add(Missing::Client, &error),
             }
         }
     }

@@ -7,7 +7,7 @@ use dvm::proto::Missing;
 use os::{Interest, Peer, Token};
 
 use crate::{
-    complaints::Complaints,
+    missing::MissingReports,
     reactor::{Reactor, Source},
 };
 
@@ -27,7 +27,7 @@ impl Control {
         session: Option<&Path>,
         front: os::Pid,
         reactor: &mut Reactor,
-        complaints: &mut Complaints,
+        missing_reports: &mut MissingReports,
     ) {
         let (None, Some(session)) = (&self.listener, session) else {
             return;
@@ -38,7 +38,7 @@ impl Control {
             .and_then(|listener| reactor.add(listener, Interest::Read, Source::Control));
         match opened {
             Ok(token) => self.listener = Some(token),
-            Err(error) => complaints.add(Missing::Control, &error),
+            Err(error) => missing_reports.add(Missing::Control, &error),
         }
     }
 
@@ -46,13 +46,13 @@ impl Control {
     pub(crate) fn accept(
         &self,
         reactor: &mut Reactor,
-        complaints: &mut Complaints,
+        missing_reports: &mut MissingReports,
     ) -> Option<Peer> {
         let fd = reactor.fd(self.listener?)?;
         match os::accept_at(fd.as_fd()) {
             Ok(accepted) => accepted,
             Err(error) => {
-                complaints.add(Missing::Control, &error);
+                missing_reports.add(Missing::Control, &error);
                 self.pause(reactor);
                 None
             }

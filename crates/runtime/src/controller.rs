@@ -1,6 +1,6 @@
 //! The host of a controller: the links to its fronts, and the socket to which other fronts connect.
 //!
-//! The caller sends the controller's messages to the daemons ([`Step::Say`]); this module does not know how.
+//! The caller sends the controller's messages to the daemons ([`Step::Send`]); this module does not know how.
 
 use std::{os::fd::OwnedFd, path::PathBuf};
 
@@ -13,10 +13,10 @@ use dvm::{
 use os::Pid;
 
 use crate::{
-    complaints::Complaints,
     control::Control,
     fronts::{Fronts, Outcome, STARTER},
     link::{ControllerLink, LinkError},
+    missing::MissingReports,
     reactor::Reactor,
 };
 
@@ -26,7 +26,7 @@ pub(crate) enum Step {
     /// The controller has no output.
     Idle,
     Done,
-    Say(NodeId, ToDaemon),
+    Send(NodeId, ToDaemon),
 }
 
 /// Result of writing to the fronts and serving them.
@@ -45,9 +45,9 @@ pub(crate) struct ControllerSetup {
     /// Directory for the socket of other fronts; without it there is no socket.
     pub(crate) session: Option<PathBuf>,
     /// Prints a report that cannot be sent to the front.
-    pub(crate) admit: fn(&str),
+    pub(crate) report_bug: fn(&str),
     /// What the system has refused so far.
-    pub(crate) complaints: Complaints,
+    pub(crate) missing_reports: MissingReports,
 }
 
 /// A controller's state machine and its kernel objects.
@@ -143,7 +143,7 @@ impl ControllerHost {
             Outcome::Broken(error) => {
                 // Errors of fronts that have connected are not reported: those processes are not ours.
                 if front == STARTER {
-                    (self.setup.admit)(&broken_link(&error));
+                    (self.setup.report_bug)(&broken_link(&error));
                 }
                 self.lose_front(now, front, reactor);
             }
@@ -159,8 +159,8 @@ impl ControllerHost {
 
     pub(crate) fn on_control_readable(&mut self, now: Time, reactor: &mut Reactor) {
         while self.fronts.has_room() {
-            let complaints = &mut self.setup.complaints;
-            let Some(peer) = self.control.accept(reactor, complaints) else {
+            let missing_reports = &mut self.setup.missing_reports;
+            let Some(peer) = self.control.accept(reactor, missing_reports) else {
                 return;
             };
             // The directory of the socket already excludes other users; this is a second check.
@@ -173,7 +173,7 @@ impl ControllerHost {
                     let connected = ControllerInput::FrontConnected { front, pid };
                     self.controller.handle(now, connected);
                 }
-                Err(error) => self.setup.complaints.add(Missing::Control, &error),
+                Err(error) => self.setup.missing_reports.add(Missing::Control, &error),
             }
         }
         self.control.pause(reactor);
@@ -195,10 +195,10 @@ impl ControllerHost {
             ControllerOutput::Front(front, message) => self.fronts.send(front, message),
             ControllerOutput::Daemon(node, message) => {
                 self.open_control(&message, reactor);
-                return Step::Say(node, message);
+                return Step::Send(node, message);
             }
             ControllerOutput::Finished(front) => self.fronts.finish(now, front),
-            ControllerOutput::Log(what) => self.admit(&what),
+            ControllerOutput::Log(what) => self.report_bug(&what),
         }
         Step::Done
     }
@@ -212,30 +212,30 @@ impl ControllerHost {
                 self.setup.session.as_deref(),
                 self.setup.front_pid,
                 reactor,
-                &mut self.setup.complaints,
+                &mut self.setup.missing_reports,
             );
         }
     }
 
     /// Reports to the front what the system has refused on a node.
-    pub(crate) fn miss(&mut self, node: NodeId, missing: Vec<(Missing, String)>) {
+    pub(crate) fn report_missing(&mut self, node: NodeId, missing: Vec<(Missing, String)>) {
         for (what, why) in missing {
             self.tell(ToFront::Note(Note::Missing { node, what, why }));
         }
     }
 
     /// Reports to the front what the system has refused to this host. `node` is the controller's own node.
-    pub(crate) fn complain(&mut self, node: NodeId) {
-        let missing = self.setup.complaints.take();
-        self.miss(node, missing);
+    pub(crate) fn report_own_missing(&mut self, node: NodeId) {
+        let missing = self.setup.missing_reports.take();
+        self.report_missing(node, missing);
     }
 
     /// Reports a bug of ours.
-    pub(crate) fn admit(&mut self, what: &str) {
+    pub(crate) fn report_bug(&mut self, what: &str) {
         if self.fronts.is_there(STARTER) {
             self.tell(ToFront::Internal(what.to_owned()));
         } else {
-            (self.setup.admit)(what);
+            (self.setup.report_bug)(what);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The host of a daemon: the ranks of its node, their descriptors, and the port of its PMIx server.
 //!
-//! The caller sends the daemon's messages to the controller ([`Step::Say`]); this module does not know how.
+//! The caller sends the daemon's messages to the controller ([`Step::Send`]); this module does not know how.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use os::{Interest, Pid, ReadOutcome, Token};
 
 use crate::{
     clients::{self, Clients},
-    complaints::Complaints,
+    missing::MissingReports,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
 };
@@ -34,9 +34,9 @@ pub(crate) enum Step {
     Done,
     /// A rank was started, or could not be. The caller limits these per turn.
     Started,
-    Say(ToController),
+    Send(ToController),
     /// Report of a bug of ours.
-    Admit(String),
+    Bug(String),
 }
 
 /// Parameters of a new daemon's host.
@@ -64,7 +64,7 @@ pub(crate) struct DaemonHost {
     ranks: Ranks,
     clients: Clients,
     region: Option<os::SlotWriter>,
-    complaints: Complaints,
+    missing_reports: MissingReports,
 }
 
 impl DaemonHost {
@@ -91,7 +91,7 @@ impl DaemonHost {
             ranks,
             clients,
             region: setup.region,
-            complaints: Complaints::default(),
+            missing_reports: MissingReports::default(),
         })
     }
 
@@ -106,10 +106,10 @@ impl DaemonHost {
         self.traced.handle(now, traced::Input::Tick);
         while let Some(output) = self.traced.poll() {
             match output {
-                traced::Output::Look(proc, known) => {
-                    let seen = self.ranks.look(proc, known);
-                    let looked = traced::Input::Looked(proc, seen);
-                    self.traced.handle(now, looked);
+                traced::Output::FindTracer(proc, known) => {
+                    let seen = self.ranks.find_tracer(proc, known);
+                    let found = traced::Input::FoundTracer(proc, seen);
+                    self.traced.handle(now, found);
                 }
                 traced::Output::Untraced { job, left, lost } => {
                     self.daemon.handle(now, Input::Untraced { job, left, lost });
@@ -124,7 +124,7 @@ impl DaemonHost {
 
     /// Returns what the system has refused since the last call, with the reasons.
     pub(crate) fn take_missing(&mut self) -> Vec<(Missing, String)> {
-        self.complaints.take()
+        self.missing_reports.take()
     }
 
     /// Accepts clients again: a descriptor may be free.
@@ -145,9 +145,9 @@ impl DaemonHost {
             // Readable means an error or a hang-up here; the write finds out which.
             Channel::Stdin(proc) => self.write_stdin(now, token, proc, reactor),
             Channel::Port => {
-                let complaints = &mut self.complaints;
+                let missing_reports = &mut self.missing_reports;
                 self.clients
-                    .accept(now, reactor, complaints, &mut self.daemon);
+                    .accept(now, reactor, missing_reports, &mut self.daemon);
             }
             Channel::Client(conn) => self.clients.read(now, conn, reactor, &mut self.daemon),
         }
@@ -208,8 +208,8 @@ impl DaemonHost {
 
     fn carry_out(&mut self, now: Time, output: Output, reactor: &mut Reactor) -> Step {
         match output {
-            Output::Send(message) => return Step::Say(message),
-            Output::Log(what) => return Step::Admit(what),
+            Output::Send(message) => return Step::Send(message),
+            Output::Log(what) => return Step::Bug(what),
             Output::Spawn(order) => {
                 self.spawn(now, &order, reactor);
                 return Step::Started;
@@ -262,7 +262,7 @@ impl DaemonHost {
             Output::ClientClose { conn } => self.clients.close(conn, reactor),
             Output::MakeDirectory { path } => {
                 if let Err(error) = os::make_private_dirs(Path::new(&path)) {
-                    self.complaints.add(Missing::Directory, &error);
+                    self.missing_reports.add(Missing::Directory, &error);
                 }
             }
             Output::RemoveFiles { paths } => os::remove_files(&paths),
@@ -302,7 +302,7 @@ impl DaemonHost {
         reactor: &mut Reactor,
     ) {
         self.ranks
-            .set_reading(reactor, &mut self.complaints, proc, stream, interest);
+            .set_reading(reactor, &mut self.missing_reports, proc, stream, interest);
     }
 
     fn read_output(
@@ -353,7 +353,7 @@ impl DaemonHost {
             }
             Ok(None) => self.end_output(now, proc, stream, reactor),
             Err(error) => {
-                self.complaints.add(Missing::Output(proc.rank), &error);
+                self.missing_reports.add(Missing::Output(proc.rank), &error);
                 self.end_output(now, proc, stream, reactor);
             }
         }

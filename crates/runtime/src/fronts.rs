@@ -52,7 +52,7 @@ struct Connection {
     interest: Interest,
     state: State,
     /// Whether the read buffer may hold another message.
-    behind: bool,
+    may_have_more: bool,
     /// Answers queued since the outgoing queue was last empty.
     answers: u32,
 }
@@ -121,7 +121,7 @@ impl Fronts {
             token,
             interest,
             state,
-            behind: false,
+            may_have_more: false,
             answers: 0,
         };
         self.connections.insert(front, connection);
@@ -198,7 +198,7 @@ impl Fronts {
             return Ok(None);
         }
         let message = connection.link.next_message()?;
-        connection.behind = message.is_some();
+        connection.may_have_more = message.is_some();
         match message {
             Some(FromFront::Submit(_)) if is_asking => connection.state = State::Submitted,
             Some(_) if is_asking => {
@@ -214,7 +214,7 @@ impl Fronts {
     pub(crate) fn is_due(&self, front: FrontId) -> bool {
         let connection = self.connections.get(&front);
         self.is_asking(front)
-            && connection.is_some_and(|it| it.behind && !it.link.link.has_outgoing())
+            && connection.is_some_and(|it| it.may_have_more && !it.link.link.has_outgoing())
     }
 
     /// Returns true if a front has no job. Such a front gets the answer to one message before the next is handled.
@@ -231,7 +231,7 @@ impl Fronts {
         let Some(fd) = reactor.fd(connection.token) else {
             return Outcome::Open;
         };
-        if connection.behind && matches!(connection.state, State::Asking { .. }) {
+        if connection.may_have_more && matches!(connection.state, State::Asking { .. }) {
             return Outcome::Open;
         }
         match connection.link.link.receive(fd) {
@@ -270,7 +270,7 @@ impl Fronts {
         }
         let wanted = match (connection.state, waits) {
             (State::Asking { .. }, true) => Interest::Write,
-            (State::Asking { .. }, false) if connection.behind => Interest::None,
+            (State::Asking { .. }, false) if connection.may_have_more => Interest::None,
             (_, false) => Interest::Read,
             (State::Submitted | State::Closing { .. }, true) => Interest::ReadWrite,
         };

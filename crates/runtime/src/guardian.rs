@@ -22,7 +22,7 @@ use os::{ChildEvent, Clock, Forked, Loop};
 
 use crate::{
     Birth, IGNORED, Surroundings,
-    process::{self, Ended},
+    process::{self, Exit},
 };
 
 /// How long the guardian waits for processes that it has sent SIGKILL before it exits itself.
@@ -41,8 +41,8 @@ pub fn guard(mut birth: Birth) -> Result<u8, Failed> {
     let forked = prepare().and_then(|()| os::fork());
     let ended = match forked {
         Ok(Forked::Child) => match process::run(&mut birth) {
-            Ok(Ended::Well) => Ok(SUCCESS),
-            Ok(Ended::Badly) => return Err(Failed),
+            Ok(Exit::Clean) => Ok(SUCCESS),
+            Ok(Exit::Failed) => return Err(Failed),
             Err(error) => Err(error),
         },
         Ok(Forked::Parent(controller)) => match Loop::new(&IGNORED) {

@@ -11,13 +11,13 @@
 
 pub mod ask;
 mod clients;
-mod complaints;
 mod control;
 mod controller;
 mod daemon;
 mod fronts;
 mod guardian;
 pub mod link;
+mod missing;
 mod place;
 mod process;
 mod ranks;
@@ -59,7 +59,7 @@ pub struct Birth {
     /// The socket of the link to the front. `None` once the controller's event loop owns it.
     pub link: Option<OwnedFd>,
     /// Prints a report of a bug of ours that cannot be sent to the front. It must not block on the reader of that output.
-    pub admit: fn(&str),
+    pub report_bug: fn(&str),
     /// The environment's directories in which the record of this process may be.
     pub surroundings: Surroundings,
     /// Shared memory: ranks' output is read into `output`; `input` holds the input that the front has read.

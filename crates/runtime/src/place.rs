@@ -42,7 +42,7 @@ enum Candidate<'a> {
     Own(&'a Path),
     Shared(&'a Path),
     /// A directory with a random name in a shared parent.
-    Unguessed(&'a Path),
+    Random(&'a Path),
 }
 
 /// Why a directory was skipped.
@@ -135,7 +135,7 @@ impl Places {
         let shared = self
             .shared
             .iter()
-            .flat_map(|parent| [Candidate::Shared(parent), Candidate::Unguessed(parent)]);
+            .flat_map(|parent| [Candidate::Shared(parent), Candidate::Random(parent)]);
         let mut passed = Vec::new();
         for candidate in own.chain(shared) {
             match use_it(&|| self.make(candidate)) {
@@ -151,8 +151,8 @@ impl Places {
         let path = match candidate {
             Candidate::Own(parent) => parent.join("rally"),
             Candidate::Shared(parent) => parent.join(self.name()),
-            Candidate::Unguessed(parent) => {
-                return match self.unguessed(parent).next() {
+            Candidate::Random(parent) => {
+                return match self.random_named(parent).next() {
                     Some(path) => Ok(path),
                     None => os::make_private_dir(parent, &format!("{}.", self.name())).map_err(
                         |error| Unusable::System {
@@ -198,7 +198,7 @@ impl Places {
     }
 
     /// Returns our directories with random names in a shared parent.
-    fn unguessed(&self, parent: &Path) -> impl Iterator<Item = PathBuf> {
+    fn random_named(&self, parent: &Path) -> impl Iterator<Item = PathBuf> {
         let prefix = format!("{}.", self.name());
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         entries
@@ -213,7 +213,7 @@ impl Places {
     pub(super) fn all(&self) -> Vec<PathBuf> {
         let mut found = self.known();
         for parent in &self.shared {
-            found.extend(self.unguessed(parent));
+            found.extend(self.random_named(parent));
         }
         found
     }
@@ -229,7 +229,7 @@ impl Places {
             // The first shared parent is in memory and has few entries. Its well-known name may have been taken earlier and
             // be free again.
             if number == 0 || is_taken {
-                found.extend(self.unguessed(parent));
+                found.extend(self.random_named(parent));
             }
         }
         found

@@ -18,11 +18,11 @@ use overlay::{Full, InProcess};
 
 use crate::{
     Birth, IGNORED,
-    complaints::Complaints,
     controller::{self, ControllerHost, ControllerSetup, Flushed, broken_link},
     daemon::{self, DaemonHost, DaemonSetup},
     fronts::STARTER,
     link::{self, ControllerLink},
+    missing::MissingReports,
     reactor::{Channel, Child, Reactor, Source},
     record::{Record, topology},
 };
@@ -37,11 +37,11 @@ const LOCAL: NodeId = NodeId(0);
 
 /// How the process that holds the controller ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum Exit {
     /// The front has got all messages, or there was no job.
-    Well,
+    Clean,
     /// The front was lost, or the controller had to give up; the reason was reported.
-    Badly,
+    Failed,
 }
 
 /// Whether the state machines have more output.
@@ -78,7 +78,7 @@ pub(crate) struct Process {
 }
 
 /// Runs the job of the front at the other end of `birth.link`, and returns when the job and its processes are gone.
-pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
+pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     os::become_subreaper()?;
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
     // `record` is dropped last: its file is removed when all hosts are gone.
@@ -103,14 +103,14 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
     let (allocation, link) = match opening {
         Ok(Some(opening)) => opening,
         // The front closed the link: there is no job.
-        Ok(None) => return Ok(Ended::Well),
+        Ok(None) => return Ok(Exit::Clean),
         Err(error) => {
-            (birth.admit)(&broken_link(&error));
-            return Ok(Ended::Badly);
+            (birth.report_bug)(&broken_link(&error));
+            return Ok(Exit::Failed);
         }
     };
     let Some(socket) = birth.link.take() else {
-        return Ok(Ended::Well);
+        return Ok(Exit::Clean);
     };
     os::set_nonblocking(socket.as_fd())?;
     let now = Clock::now();
@@ -122,8 +122,8 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Ended, os::Error> {
         ControllerSetup {
             front_pid: birth.front_pid,
             session: record.session(),
-            admit: birth.admit,
-            complaints: Complaints::of(missing),
+            report_bug: birth.report_bug,
+            missing_reports: MissingReports::of(missing),
         },
         &mut reactor,
     )?;
@@ -156,15 +156,15 @@ impl Process {
         }
     }
 
-    fn run(&mut self) -> Ended {
+    fn run(&mut self) -> Exit {
         loop {
             match self.turn(None) {
                 Ok(Turn::Next) => {}
-                Ok(Turn::Over) => return Ended::Well,
+                Ok(Turn::Over) => return Exit::Clean,
                 Err(error) => {
                     self.controller
                         .fail(Clock::now(), &error, &mut self.reactor);
-                    return Ended::Badly;
+                    return Exit::Failed;
                 }
             }
         }
@@ -173,7 +173,7 @@ impl Process {
     /// Carries out all that the state machines ask for, waits for events, at most until `limit`, and handles them.
     pub(crate) fn turn(&mut self, limit: Option<Time>) -> Result<Turn, os::Error> {
         let progress = self.pump();
-        self.complain();
+        self.report_missing();
         let flushed = match self.controller.flush(Clock::now(), &mut self.reactor) {
             Flushed::Well => Progress::Done,
             Flushed::More => Progress::More,
@@ -290,15 +290,15 @@ impl Process {
                     started += 1;
                     continue;
                 }
-                daemon::Step::Admit(what) => {
-                    self.controller.admit(&what);
+                daemon::Step::Bug(what) => {
+                    self.controller.report_bug(&what);
                     continue;
                 }
-                daemon::Step::Done | daemon::Step::Say(_) => continue,
+                daemon::Step::Done | daemon::Step::Send(_) => continue,
             }
             match self.step_controller(now) {
                 controller::Step::Idle => return Progress::Done,
-                controller::Step::Done | controller::Step::Say(..) => {}
+                controller::Step::Done | controller::Step::Send(..) => {}
             }
         }
         Progress::More
@@ -323,12 +323,12 @@ impl Process {
     fn step_daemons(&mut self, now: Time) -> daemon::Step {
         for local in self.daemons.values_mut() {
             let step = match local.unsent.take() {
-                Some(message) => daemon::Step::Say(message),
+                Some(message) => daemon::Step::Send(message),
                 None => local.host.step(now, &mut self.reactor),
             };
             match step {
                 daemon::Step::Idle => {}
-                daemon::Step::Say(message) => match local.link.up.send(message) {
+                daemon::Step::Send(message) => match local.link.up.send(message) {
                     Ok(()) => return daemon::Step::Done,
                     Err(Full(message)) => local.unsent = Some(message),
                 },
@@ -340,15 +340,15 @@ impl Process {
 
     fn step_controller(&mut self, now: Time) -> controller::Step {
         let step = match self.unsent.take() {
-            Some((node, message)) => controller::Step::Say(node, message),
+            Some((node, message)) => controller::Step::Send(node, message),
             None => self.controller.step(now, &mut self.reactor),
         };
-        let controller::Step::Say(node, message) = step else {
+        let controller::Step::Send(node, message) = step else {
             return step;
         };
         let Some(local) = self.daemons.get_mut(&node) else {
             self.controller
-                .admit(&format!("a message for node {node}, which has no daemon"));
+                .report_bug(&format!("a message for node {node}, which has no daemon"));
             return controller::Step::Done;
         };
         match local.link.down.send(message) {
@@ -361,11 +361,11 @@ impl Process {
     }
 
     /// Reports to the front what the job has to do without.
-    fn complain(&mut self) {
-        self.controller.complain(LOCAL);
+    fn report_missing(&mut self) {
+        self.controller.report_own_missing(LOCAL);
         for (node, local) in &mut self.daemons {
             let missing = local.host.take_missing();
-            self.controller.miss(*node, missing);
+            self.controller.report_missing(*node, missing);
         }
     }
 }

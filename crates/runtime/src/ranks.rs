@@ -37,7 +37,7 @@ use self::{
 };
 use super::{
     clients::interest,
-    complaints::Complaints,
+    missing::MissingReports,
     reactor::{Channel, Child, Reactor, Source},
     record::OWNER_VARIABLE,
 };
@@ -321,7 +321,7 @@ impl Ranks {
     }
 
     /// Returns who traces a rank now and, if nobody does, whether the debugger that was last known is still alive.
-    pub(super) fn look(&self, proc: ProcId, known: Option<Debugger>) -> Seen {
+    pub(super) fn find_tracer(&self, proc: ProcId, known: Option<Debugger>) -> Seen {
         let Some(pid) = self.pid(proc) else {
             return Seen::Unknown;
         };
@@ -354,7 +354,7 @@ impl Ranks {
     pub(super) fn set_reading(
         &self,
         reactor: &mut Reactor,
-        complaints: &mut Complaints,
+        missing_reports: &mut MissingReports,
         proc: ProcId,
         stream: Stream,
         interest: Interest,
@@ -362,7 +362,7 @@ impl Ranks {
         if let Some(token) = self.output(proc, stream)
             && let Err(error) = reactor.set_interest(token, interest)
         {
-            complaints.add(Missing::Output(proc.rank), &error);
+            missing_reports.add(Missing::Output(proc.rank), &error);
         }
     }
 

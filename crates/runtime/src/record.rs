@@ -53,7 +53,7 @@ const ENDING_PAUSE: Duration = Duration::from_millis(5);
 
 /// Whether processes or shared memory of a job remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum Remaining {
     Nothing,
     /// Some process or memory is still disappearing, or cannot be removed.
     Something,
@@ -112,9 +112,9 @@ impl Drop for Record {
     fn drop(&mut self) {
         // All ranks are gone by now. The lock is held until the file is removed.
         if let Some((path, file)) = &self.file {
-            let left = wait_until(Clock::now() + ENDING_MAX, || remove_leftovers(file));
+            let remaining = retry_until(Clock::now() + ENDING_MAX, || remove_leftovers(file));
             os::remove_files(&[session(path)]);
-            if left == Left::Nothing {
+            if remaining == Remaining::Nothing {
                 remove(path);
             }
         }
@@ -177,11 +177,11 @@ pub fn sweep_stale(surroundings: &Surroundings) {
             let Some(lock) = os::take_lock(&path) else {
                 continue;
             };
-            let left = wait_until(until, || match end_descendants(owner) {
-                Left::Nothing => remove_leftovers(&lock),
-                Left::Something => Left::Something,
+            let remaining = retry_until(until, || match end_descendants(owner) {
+                Remaining::Nothing => remove_leftovers(&lock),
+                Remaining::Something => Remaining::Something,
             });
-            if left == Left::Nothing {
+            if remaining == Remaining::Nothing {
                 os::remove_files(&[session(&path)]);
                 remove(&path);
             }
@@ -244,35 +244,35 @@ pub fn controls(surroundings: &Surroundings) -> Vec<(i32, i32, PathBuf)> {
     found
 }
 
-/// Calls `remove` until nothing is left or `until` has passed, but at least once.
-fn wait_until(until: Time, remove: impl Fn() -> Left) -> Left {
+/// Calls `remove` until nothing remains or `until` has passed, but at least once.
+fn retry_until(until: Time, remove: impl Fn() -> Remaining) -> Remaining {
     loop {
-        let left = remove();
-        if left == Left::Nothing || Clock::now() >= until {
-            return left;
+        let remaining = remove();
+        if remaining == Remaining::Nothing || Clock::now() >= until {
+            return remaining;
         }
         os::sleep(ENDING_PAUSE);
     }
 }
 
 /// Removes shared memory that was made after the record and that no process has open or mapped.
-fn remove_leftovers(record: &File) -> Left {
+fn remove_leftovers(record: &File) -> Remaining {
     let made = record.metadata().and_then(|record| record.modified());
     match made {
         Ok(made) => remove_abandoned(made, |_| true),
-        Err(_) => Left::Nothing,
+        Err(_) => Remaining::Nothing,
     }
 }
 
 /// Removes shared memory that no process has open or mapped, was made at `since` or later, and satisfies `is_meant`.
-fn remove_abandoned(since: SystemTime, is_meant: impl Fn(&Path) -> bool) -> Left {
+fn remove_abandoned(since: SystemTime, is_meant: impl Fn(&Path) -> bool) -> Remaining {
     match os::abandoned_files(Path::new(SHARED_MEMORY), LIBRARIES, since) {
         Abandoned::Files(mut left) => {
             left.retain(|path| is_meant(path));
             os::remove_files(&left);
-            Left::Nothing
+            Remaining::Nothing
         }
-        Abandoned::NotYet => Left::Something,
+        Abandoned::NotYet => Remaining::Something,
     }
 }
 
@@ -296,7 +296,7 @@ impl SharedMemory {
             return;
         }
         let is_its = |path: &Path| self.0.iter().any(|one| one == path);
-        wait_until(Clock::now() + ENDING_MAX, || {
+        retry_until(Clock::now() + ENDING_MAX, || {
             remove_abandoned(SystemTime::UNIX_EPOCH, is_its)
         });
     }
@@ -309,9 +309,9 @@ fn is_owner(name: &str) -> bool {
 }
 
 /// Kills every process that has `owner` in its environment. A zombie has no environment any more, so it does not count.
-fn end_descendants(owner: &str) -> Left {
+fn end_descendants(owner: &str) -> Remaining {
     let mark = format!("{OWNER_VARIABLE}={owner}");
-    let mut left = Left::Nothing;
+    let mut remaining = Remaining::Nothing;
     for pid in os::all_processes() {
         let marked = os::environment_of(pid).is_some_and(|environment| {
             environment
@@ -319,10 +319,10 @@ fn end_descendants(owner: &str) -> Left {
                 .any(|entry| entry == mark.as_bytes())
         });
         if marked {
-            left = Left::Something;
+            remaining = Remaining::Something;
             // An error means that the process has ended meanwhile.
             let _ = os::kill(pid, Signal::KILL);
         }
     }
-    left
+    remaining
 }

@@ -28,10 +28,10 @@ const CASES: [(usize, usize, u32); 2] = [(64, 100, 30), (1_000, 100, 300)];
 const DEBUGGED: usize = 20;
 /// Number of ranks of a job under gdb.
 const DEBUGGED_RANKS: usize = 64;
-/// What `srun` took on this computer: from gdb's `run` to `MPIR_Breakpoint`, with 4 ranks on 2 nodes. `OF_SRUN` is the
+/// What `srun` took on this computer: from gdb's `run` to `MPIR_Breakpoint`, with 4 ranks on 2 nodes. `SRUN_RATIO_MAX` is the
 /// factor by which we may be slower.
 const SRUN: Duration = Duration::from_millis(310);
-const OF_SRUN: f64 = 1.3;
+const SRUN_RATIO_MAX: f64 = 1.3;
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {
     let mut text = String::from(
@@ -59,7 +59,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
             whole.add(debugged.whole, all);
         }
     }
-    let most = SRUN.as_secs_f64() * OF_SRUN * 1e3;
+    let most = SRUN.as_secs_f64() * SRUN_RATIO_MAX * 1e3;
     writeln!(
         text,
         "{}\n{}",
@@ -73,7 +73,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
         text,
         "\nFrom before the start of `rally` to the message that all ranks are held, on a pipe; then every rank is looked at in \
          `/proc`: one that is not stopped (state T), or is traced, makes its run short. gdb measures itself, and looks at the ranks at \
-         the breakpoint. The target for it is {OF_SRUN} times what `srun` of Slurm 22.05 took for 4 ranks, {} ms.",
+         the breakpoint. The target for it is {SRUN_RATIO_MAX} times what `srun` of Slurm 22.05 took for 4 ranks, {} ms.",
         SRUN.as_millis()
     )?;
     Ok(text)

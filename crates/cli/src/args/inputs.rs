@@ -13,7 +13,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use self::Stands::{Flag, InAllocation, Needless, SameAs, Unheard};
+use self::Meaning::{Flag, InAllocation, NoEffect, SameAs, Unsupported};
 use super::{
     Error, Personality, RunLine, World,
     compat::{Canonical, Native, Segment, Variable, translate_variable},
@@ -24,7 +24,7 @@ use crate::values;
 
 /// The meaning of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stands {
+enum Meaning {
     /// This option, with the variable's value.
     SameAs(&'static str),
     /// This option, which has no value. It is set if the variable is empty, `yes` or a number other than 0.
@@ -32,17 +32,17 @@ enum Stands {
     /// This option, but only outside of an allocation. Within one the variable describes what was already granted.
     InAllocation(&'static str),
     /// No effect: it requests our only behaviour, or is read elsewhere.
-    Needless,
+    NoEffect,
     /// Has a meaning only for the other launcher, and stands for no option: it is named in the note.
-    Unheard,
+    Unsupported,
 }
 
 /// The variables that `srun` of Slurm 22.05 reads, in the order of its manual page. If several stand for one option, the
 /// last one counts.
-const SRUN: &[(&str, Stands)] = &[
-    ("PMI_FANOUT", Needless),
-    ("PMI_FANOUT_OFF_HOST", Needless),
-    ("PMI_TIME", Needless),
+const SRUN: &[(&str, Meaning)] = &[
+    ("PMI_FANOUT", NoEffect),
+    ("PMI_FANOUT_OFF_HOST", NoEffect),
+    ("PMI_TIME", NoEffect),
     ("SLURM_ACCOUNT", InAllocation("account")),
     ("SLURM_ACCTG_FREQ", InAllocation("acctg-freq")),
     ("SLURM_BCAST", SameAs("bcast")),
@@ -51,7 +51,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_CLUSTERS", InAllocation("clusters")),
     ("SLURM_COMPRESS", SameAs("compress")),
     // Slurm's own configuration file, which has nothing for us.
-    ("SLURM_CONF", Needless),
+    ("SLURM_CONF", NoEffect),
     ("SLURM_CONSTRAINT", InAllocation("constraint")),
     ("SLURM_CORE_SPEC", InAllocation("core-spec")),
     ("SLURM_CPU_BIND", SameAs("cpu-bind")),
@@ -59,20 +59,20 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_CPUS_PER_GPU", SameAs("cpus-per-gpu")),
     ("SRUN_CPUS_PER_TASK", SameAs("cpus-per-task")),
     ("SLURM_DEBUG", Flag("verbose")),
-    ("SLURM_DEBUG_FLAGS", Unheard),
+    ("SLURM_DEBUG_FLAGS", Unsupported),
     ("SLURM_DELAY_BOOT", InAllocation("delay-boot")),
     ("SLURM_DEPENDENCY", InAllocation("dependency")),
     ("SLURM_DISABLE_STATUS", Flag("disable-status")),
     // All procs are on one node, so the size of blocks has no effect.
-    ("SLURM_DIST_PLANESIZE", Needless),
+    ("SLURM_DIST_PLANESIZE", NoEffect),
     ("SLURM_DISTRIBUTION", SameAs("distribution")),
     ("SLURM_EPILOG", SameAs("epilog")),
     ("SLURM_EXACT", Flag("exact")),
     ("SLURM_EXCLUSIVE", InAllocation("exclusive")),
     // Read by `exit_error`.
-    ("SLURM_EXIT_ERROR", Needless),
+    ("SLURM_EXIT_ERROR", NoEffect),
     // Jobs never wait for resources.
-    ("SLURM_EXIT_IMMEDIATE", Needless),
+    ("SLURM_EXIT_IMMEDIATE", NoEffect),
     ("SLURM_EXPORT_ENV", SameAs("export")),
     ("SRUN_EXPORT_ENV", SameAs("export")),
     ("SLURM_GPU_BIND", SameAs("gpu-bind")),
@@ -85,7 +85,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_GRES_FLAGS", InAllocation("gres-flags")),
     ("SLURM_HINT", SameAs("hint")),
     ("SLURM_IMMEDIATE", InAllocation("immediate")),
-    ("SLURM_JOB_ID", Needless),
+    ("SLURM_JOB_ID", NoEffect),
     ("SLURM_JOB_NAME", InAllocation("job-name")),
     // Slurm sets these in every allocation. The nodes that stay idle are reported when the allocation is read.
     ("SLURM_JOB_NUM_NODES", InAllocation("nodes")),
@@ -109,7 +109,7 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_OVERCOMMIT", Flag("overcommit")),
     ("SLURM_OVERLAP", Flag("overlap")),
     ("SLURM_PARTITION", InAllocation("partition")),
-    ("SLURM_PMI_KVS_NO_DUP_KEYS", Needless),
+    ("SLURM_PMI_KVS_NO_DUP_KEYS", NoEffect),
     ("SLURM_POWER", InAllocation("power")),
     ("SLURM_PROFILE", InAllocation("profile")),
     ("SLURM_PROLOG", SameAs("prolog")),
@@ -123,15 +123,15 @@ const SRUN: &[(&str, Stands)] = &[
     ("SLURM_SIGNAL", SameAs("signal")),
     ("SLURM_SPREAD_JOB", InAllocation("spread-job")),
     // Our messages always merge ranks that ended alike.
-    ("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", Needless),
+    ("SLURM_SRUN_REDUCE_TASK_EXIT_MSG", NoEffect),
     ("SLURM_STDERRMODE", SameAs("error")),
     ("SLURM_STDINMODE", SameAs("input")),
     ("SLURM_STDOUTMODE", SameAs("output")),
-    ("SLURM_STEP_KILLED_MSG_NODE_ID", Needless),
+    ("SLURM_STEP_KILLED_MSG_NODE_ID", NoEffect),
     ("SLURM_TASK_EPILOG", SameAs("task-epilog")),
     ("SLURM_TASK_PROLOG", SameAs("task-prolog")),
     // All programs are always searched for before the first one is started.
-    ("SLURM_TEST_EXEC", Needless),
+    ("SLURM_TEST_EXEC", NoEffect),
     ("SLURM_THREAD_SPEC", InAllocation("thread-spec")),
     ("SLURM_THREADS", SameAs("threads")),
     ("SLURM_THREADS_PER_CORE", SameAs("threads-per-core")),
@@ -139,7 +139,7 @@ const SRUN: &[(&str, Stands)] = &[
     // A list of nodes, accepted like a host file: it may name only this node.
     ("SLURM_HOSTFILE", SameAs("nodefile")),
     // Set in batch scripts together with the umask itself, which ranks inherit anyway.
-    ("SLURM_UMASK", Needless),
+    ("SLURM_UMASK", NoEffect),
     ("SLURM_UNBUFFEREDIO", Flag("unbuffered")),
     ("SLURM_USE_MIN_NODES", InAllocation("use-min-nodes")),
     ("SLURM_WAIT", SameAs("wait")),
@@ -150,37 +150,37 @@ const SRUN: &[(&str, Stands)] = &[
 ];
 
 /// The variables of Hydra, its helper programs, and the other process managers of MPICH.
-const HYDRA: &[(&str, Stands)] = &[
+const HYDRA: &[(&str, Meaning)] = &[
     ("HYDRA_HOST_FILE", SameAs("f")),
     ("HYDRA_BINDING", SameAs("bind-to")),
     ("HYDRA_MAPPING", SameAs("map-by")),
     ("HYDRA_MEMBIND", SameAs("membind")),
     // The whole environment is inherited anyway.
-    ("HYDRA_ENV", Needless),
+    ("HYDRA_ENV", NoEffect),
     ("HYDRA_DEBUG", Flag("verbose")),
     ("HYDRA_TOPO_DEBUG", Flag("report-bindings")),
-    ("HYDRA_CONFIG_FILE", Unheard),
+    ("HYDRA_CONFIG_FILE", Unsupported),
     ("HYDRA_LAUNCHER", SameAs("launcher")),
     ("HYDRA_BOOTSTRAP", SameAs("launcher")),
-    ("HYDRA_LAUNCHER_EXEC", Unheard),
-    ("HYDRA_BOOTSTRAP_EXEC", Unheard),
-    ("HYDRA_LAUNCHER_EXTRA_ARGS", Unheard),
-    ("HYDRA_LAUNCHER_AUTOFORK", Unheard),
-    ("HYDRA_LAUNCHER_SSH_ENABLE_WARNINGS", Unheard),
-    ("HYDRA_LAUNCHER_SSH_LIMIT", Unheard),
-    ("HYDRA_LAUNCHER_SSH_LIMIT_TIME", Unheard),
-    ("HYDRA_PROXY_RETRY_COUNT", Unheard),
-    ("HYDRA_HOSTNAME_PROPAGATION", Unheard),
-    ("HYDRA_IFACE", Unheard),
-    ("HYDRA_RMK", Unheard),
-    ("HYDRA_TOPOLIB", Unheard),
-    ("HYDRA_USE_LOCALHOST", Unheard),
-    ("HYDRA_DEMUX", Unheard),
+    ("HYDRA_LAUNCHER_EXEC", Unsupported),
+    ("HYDRA_BOOTSTRAP_EXEC", Unsupported),
+    ("HYDRA_LAUNCHER_EXTRA_ARGS", Unsupported),
+    ("HYDRA_LAUNCHER_AUTOFORK", Unsupported),
+    ("HYDRA_LAUNCHER_SSH_ENABLE_WARNINGS", Unsupported),
+    ("HYDRA_LAUNCHER_SSH_LIMIT", Unsupported),
+    ("HYDRA_LAUNCHER_SSH_LIMIT_TIME", Unsupported),
+    ("HYDRA_PROXY_RETRY_COUNT", Unsupported),
+    ("HYDRA_HOSTNAME_PROPAGATION", Unsupported),
+    ("HYDRA_IFACE", Unsupported),
+    ("HYDRA_RMK", Unsupported),
+    ("HYDRA_TOPOLIB", Unsupported),
+    ("HYDRA_USE_LOCALHOST", Unsupported),
+    ("HYDRA_DEMUX", Unsupported),
     // Variables by which the programs of Hydra communicate.
-    ("HYDRA_USER_PROVIDED_BINDING", Needless),
-    ("MPIEXEC_PORTRANGE", Unheard),
-    ("MPIEXEC_PORT_RANGE", Unheard),
-    ("MPIEXEC_TIMEOUT", Needless),
+    ("HYDRA_USER_PROVIDED_BINDING", NoEffect),
+    ("MPIEXEC_PORTRANGE", Unsupported),
+    ("MPIEXEC_PORT_RANGE", Unsupported),
+    ("MPIEXEC_TIMEOUT", NoEffect),
     ("MPIEXEC_UNIVERSE_SIZE", SameAs("usize")),
     ("MPIEXEC_PREFIX_DEFAULT", Flag("label")),
 ];
@@ -299,21 +299,21 @@ pub(super) fn with_options(
 
 /// Returns the options that the variables of a table stand for.
 fn of_table(
-    table: &[(&str, Stands)],
+    table: &[(&str, Meaning)],
     personality: Personality,
     world: &World,
 ) -> Result<Said, Error> {
     let native = Native::of_run();
     let mut said = Said::default();
     let is_in_allocation = world.variable("SLURM_JOB_ID").is_some();
-    for (name, stands) in table {
+    for (name, meaning) in table {
         let Some(value) = world.variables.get(OsString::from(*name).as_os_str()) else {
             continue;
         };
-        let (option, values) = match stands {
-            Needless => continue,
+        let (option, values) = match meaning {
+            NoEffect => continue,
             InAllocation(_) if is_in_allocation => continue,
-            Unheard => {
+            Unsupported => {
                 said.ignored.push((*name).to_owned());
                 continue;
             }
@@ -401,10 +401,10 @@ pub(super) fn check_tables() {
     let native = Native::of_run();
     let tables = [(SRUN, Personality::Srun), (HYDRA, Personality::Mpiexec)];
     for (table, personality) in tables {
-        for (name, stands) in table {
-            let option = match stands {
+        for (name, meaning) in table {
+            let option = match meaning {
                 SameAs(option) | Flag(option) | InAllocation(option) => option,
-                Needless | Unheard => continue,
+                NoEffect | Unsupported => continue,
             };
             assert!(
                 native.knows(option, personality),

@@ -111,7 +111,7 @@ pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
     }
     layers.environment(|name| world.variable(name));
     layers
-        .settle()
+        .parse()
         .map_err(|bad| Error::Config(Box::new(bad.into())))?;
     Ok((layers, files))
 }
@@ -120,7 +120,7 @@ pub(crate) fn settings(world: &World) -> Done<(Layers, Vec<ConfigFile>)> {
 fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
     let (layers, files) = settings(world)?;
     let mut settings = layers
-        .settle()
+        .parse()
         .map_err(|bad| Error::Config(Box::new(bad.into())))?;
     let args = &job.args;
     let say = |flag: &str| Source::CommandLine(job.typed(flag));

@@ -104,7 +104,7 @@ pub(crate) fn apply_file(
     let text = str::from_utf8(&bytes).map_err(|_| fail(ReadProblem::NotText))?;
     apply(layers, path, text)?;
     // An error counts even if a source with higher precedence overrides the setting.
-    layers.settle().map_err(|bad| Box::new(bad.into()))?;
+    layers.parse().map_err(|bad| Box::new(bad.into()))?;
     Ok(Found::Yes)
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn apply(layers: &mut Layers, path: &Path, text: &str) -> Result<(), 
             path: path.to_owned(),
             line: line_of(text, offset),
         };
-        layers.say(setting, value, source);
+        layers.set(setting, value, source);
     }
     Ok(())
 }

@@ -171,7 +171,7 @@ pub(crate) struct Settings {
 /// The value of each setting as text, from the source with the highest precedence so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layers {
-    said: BTreeMap<Key, (String, Source)>,
+    values: BTreeMap<Key, (String, Source)>,
 }
 
 /// A value that its setting does not accept.
@@ -187,15 +187,15 @@ impl Layers {
     /// Returns the built-in values.
     pub(crate) fn built_in() -> Self {
         Self {
-            said: Key::ALL
+            values: Key::ALL
                 .map(|key| (key, (key.built_in().to_owned(), Source::BuiltIn)))
                 .into(),
         }
     }
 
     /// Overrides the value of one setting.
-    pub(crate) fn say(&mut self, key: Key, value: impl Into<String>, source: Source) {
-        self.said.insert(key, (value.into(), source));
+    pub(crate) fn set(&mut self, key: Key, value: impl Into<String>, source: Source) {
+        self.values.insert(key, (value.into(), source));
     }
 
     /// Overrides settings by the variables of an environment. An empty variable has no effect.
@@ -203,7 +203,7 @@ impl Layers {
         for key in Key::ALL {
             for name in key.variables() {
                 if let Some(value) = lookup(name).filter(|value| !value.is_empty()) {
-                    self.say(key, value, Source::Environment(name));
+                    self.set(key, value, Source::Environment(name));
                 }
             }
         }
@@ -211,13 +211,13 @@ impl Layers {
 
     /// Returns the value of each key, as text, and its source, in the order of the keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &str, &Source)> {
-        self.said
+        self.values
             .iter()
             .map(|(key, (value, source))| (*key, value.as_str(), source))
     }
 
     /// Parses all values.
-    pub(crate) fn settle(&self) -> Result<Settings, BadSetting> {
+    pub(crate) fn parse(&self) -> Result<Settings, BadSetting> {
         Ok(Settings {
             bind_to: self.read(Key::BindTo, word)?,
             grace: self.read(Key::Grace, values::time)?,
@@ -245,7 +245,7 @@ impl Layers {
         key: Key,
         parse: impl FnOnce(&str) -> Result<T, ValueError>,
     ) -> Result<Setting<T>, BadSetting> {
-        let (text, source) = match self.said.get(&key) {
+        let (text, source) = match self.values.get(&key) {
             Some((text, source)) => (text.as_str(), source.clone()),
             None => (key.built_in(), Source::BuiltIn),
         };

@@ -86,7 +86,7 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
     let mut recording = Recording::default();
     let mut looking = Duration::ZERO;
     // Before the first sample is complete there is nothing to print, so an interrupt ends the program.
-    let mut breaks = Breaks::None;
+    let mut waits = SampleWaits::None;
     let extent = if plan.is_single() {
         Extent::Children
     } else {
@@ -105,12 +105,12 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
         let Some(next) = schedule.next(frames, samples, ended) else {
             break;
         };
-        if breaks.wait(next) == Ended::Interrupted {
-            let _ = breaks.end();
+        if waits.wait(next) == Ended::Interrupted {
+            let _ = waits.end();
             return (recording, Ended::Interrupted, looking);
         }
     }
-    let ended = breaks.end();
+    let ended = waits.end();
     (recording, ended, looking)
 }
 
@@ -137,19 +137,19 @@ impl Ended {
 const INTERRUPTED: u8 = 130;
 
 /// The waits between samples, which Ctrl-C ends.
-enum Breaks {
+enum SampleWaits {
     /// There was no wait yet.
     None,
     Some(Loop),
     /// The program cannot wait for the signal, which ends it as usual.
-    Deaf,
+    CannotListen,
 }
 
-impl Breaks {
+impl SampleWaits {
     /// Waits until this time or Ctrl-C, and releases threads that were late to stop.
     fn wait(&mut self, until: Time) -> Ended {
         if let Self::None = self {
-            *self = Loop::new(&[Signal::INT]).map_or(Self::Deaf, Self::Some);
+            *self = Loop::new(&[Signal::INT]).map_or(Self::CannotListen, Self::Some);
         }
         let left = || until.since(Clock::now());
         let Self::Some(events) = self else {
@@ -240,13 +240,13 @@ mod tests {
     #[test]
     fn an_interrupt_during_the_last_look_ends_nobody() {
         for (signals, expected) in [(0, Ended::AsPlanned), (1, Ended::Interrupted)] {
-            let mut breaks = Breaks::None;
-            assert_eq!(breaks.wait(Clock::now()), Ended::AsPlanned);
+            let mut waits = SampleWaits::None;
+            assert_eq!(waits.wait(Clock::now()), Ended::AsPlanned);
             for _ in 0..signals {
                 // Sent to this thread only, not to the process.
                 nix::sys::signal::raise(nix::sys::signal::Signal::SIGINT).unwrap();
             }
-            assert_eq!(breaks.end(), expected, "{signals} signals");
+            assert_eq!(waits.end(), expected, "{signals} signals");
         }
     }
 }

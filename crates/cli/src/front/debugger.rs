@@ -28,14 +28,14 @@ use crate::messages;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Debugger {
     tracer: Option<Pid>,
-    pub(super) has_asked: bool,
+    pub(super) was_being_debugged: bool,
 }
 
 impl Debugger {
     pub(super) fn at_start() -> Self {
         Self {
             tracer: tracer(),
-            has_asked: mpir::being_debugged(),
+            was_being_debugged: mpir::being_debugged(),
         }
     }
 }
@@ -47,13 +47,13 @@ fn tracer() -> Option<Pid> {
 
 impl Front {
     pub(super) fn on_all_held(&mut self, held: &RankSet) {
-        self.held = true;
+        self.holds_ranks = true;
         self.check_symbols(mpir::set_state(mpir::State::Spawned));
         let before = self.debugger.tracer.or_else(tracer);
         // A debugger stops the front here for as long as it wants.
         mpir::breakpoint();
         let stays = mpir::being_debugged();
-        if !stays && !self.debugger.has_asked {
+        if !stays && !self.debugger.was_being_debugged {
             let front = os::current_pid().as_raw();
             return self.note(&messages::held(held, self.hold, front));
         }

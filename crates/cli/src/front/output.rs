@@ -40,7 +40,7 @@ const PIPE_SIZE: usize = 1024 * 1024;
 
 /// How bytes are written.
 #[derive(Debug)]
-enum Way {
+enum Sink {
     /// Non-blocking, in the event loop. `grown`: its pipe was already enlarged.
     Direct { token: Token, grown: bool },
     /// A regular file or /dev/null: a write never waits for a reader.
@@ -51,7 +51,7 @@ enum Way {
     },
     /// In the event loop although it blocks: each write is preceded by a check for room. Another writer may fill that room
     /// in between, so this is used only if no thread can be created.
-    Asked(Token),
+    Polled(Token),
     /// The descriptor was closed when we started, or writing has failed for good.
     Lost,
 }
@@ -79,7 +79,7 @@ struct Debt {
 /// One destination of output.
 #[derive(Debug)]
 struct Printer {
-    way: Way,
+    sink: Sink,
     terminal: bool,
     waiting: VecDeque<Bytes>,
     /// When the printer last changed from idle to busy.
@@ -178,7 +178,12 @@ impl Printers {
     }
 
     /// Queues a message of our own behind the output that waits on stderr.
-    pub(super) fn say(&mut self, events: &mut Loop, message: &Message, format: MessageFormat) {
+    pub(super) fn queue_message(
+        &mut self,
+        events: &mut Loop,
+        message: &Message,
+        format: MessageFormat,
+    ) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
         text.extend_from_slice(message::text(message, format).as_bytes());
         self.push_own(events, text);
@@ -196,14 +201,14 @@ impl Printers {
     }
 
     /// Queues complete lines of a helper process for stderr.
-    pub(super) fn pass_on(&mut self, events: &mut Loop, said: &[u8]) {
+    pub(super) fn queue_lines(&mut self, events: &mut Loop, lines: &[u8]) {
         let mut text = self.renderer.close_line(Stream::Stderr).to_vec();
-        text.extend_from_slice(said);
+        text.extend_from_slice(lines);
         self.push_own(events, text);
     }
 
     /// Prints a last message, but only if stderr is idle: a busy stderr may be blocked for ever.
-    pub(super) fn say_at_once(&mut self, message: &Message, format: MessageFormat) {
+    pub(super) fn print_if_idle(&mut self, message: &Message, format: MessageFormat) {
         if self.printer(Stream::Stderr).idle() {
             use std::io::Write;
             let _ = std::io::stderr().write_all(message::text(message, format).as_bytes());
@@ -286,7 +291,7 @@ fn with_returns(text: &[u8]) -> Bytes {
     returned.freeze()
 }
 
-impl Way {
+impl Sink {
     fn of(events: &mut Loop, fd: Option<OwnedFd>) -> Result<Self, os::Error> {
         let Some(fd) = fd else { return Ok(Self::Lost) };
         if os::is_regular_or_null(fd.as_fd()) {
@@ -310,9 +315,9 @@ impl Way {
 impl Printer {
     fn new(events: &mut Loop, fd: Option<OwnedFd>) -> Result<Self, os::Error> {
         let terminal = fd.as_ref().is_some_and(|fd| os::is_terminal(fd.as_fd()));
-        let way = Way::of(events, fd)?;
+        let sink = Sink::of(events, fd)?;
         Ok(Self {
-            way,
+            sink,
             terminal,
             waiting: VecDeque::new(),
             busy_since: Clock::now(),
@@ -324,11 +329,11 @@ impl Printer {
     }
 
     fn is(&self, token: Token) -> bool {
-        match &self.way {
-            Way::Direct { token: ours, .. }
-            | Way::Thread { token: ours, .. }
-            | Way::Asked(ours) => *ours == token,
-            Way::File(_) | Way::Lost => false,
+        match &self.sink {
+            Sink::Direct { token: ours, .. }
+            | Sink::Thread { token: ours, .. }
+            | Sink::Polled(ours) => *ours == token,
+            Sink::File(_) | Sink::Lost => false,
         }
     }
 
@@ -363,12 +368,12 @@ impl Printer {
 
     /// Writes as much as there is room for.
     fn feed(&mut self, events: &mut Loop) {
-        let written = match &mut self.way {
-            Way::Lost => Err(EPIPE),
-            Way::File(fd) => write_all_there_is_room_for(&mut self.waiting, |slices| {
+        let written = match &mut self.sink {
+            Sink::Lost => Err(EPIPE),
+            Sink::File(fd) => write_all_there_is_room_for(&mut self.waiting, |slices| {
                 os::write_vectored(fd.as_fd(), slices)
             }),
-            Way::Direct { token, grown } => {
+            Sink::Direct { token, grown } => {
                 let token = *token;
                 let written = write_all_there_is_room_for(&mut self.waiting, |slices| match events
                     .fd(token)
@@ -386,7 +391,7 @@ impl Printer {
                 let wanted = wanted_for(&self.waiting);
                 written.and_then(|written| watch(events, token, wanted, written))
             }
-            Way::Asked(token) => {
+            Sink::Polled(token) => {
                 let token = *token;
                 let written = write_all_there_is_room_for(&mut self.waiting, |slices| match events
                     .fd(token)
@@ -397,7 +402,7 @@ impl Printer {
                 let wanted = wanted_for(&self.waiting);
                 written.and_then(|written| watch(events, token, wanted, written))
             }
-            Way::Thread { writer, .. } => {
+            Sink::Thread { writer, .. } => {
                 while let Some(bytes) = self.waiting.pop_front() {
                     if let Err(os::Full(bytes)) = writer.push(bytes) {
                         self.waiting.push_front(bytes);
@@ -417,12 +422,12 @@ impl Printer {
     }
 
     fn go_on_without_thread(&mut self, events: &mut Loop, fd: OwnedFd) {
-        if let Way::Thread { token, .. } = &self.way {
+        if let Sink::Thread { token, .. } = &self.sink {
             drop(events.remove(*token));
         }
         match events.add(fd, Interest::None) {
             Ok(token) => {
-                self.way = Way::Asked(token);
+                self.sink = Sink::Polled(token);
                 self.feed(events);
             }
             Err(error) => self.lose(events, error.errno()),
@@ -435,13 +440,14 @@ impl Printer {
 
     /// Gives up on a destination whose reader is gone or that fails: from now on everything counts as printed.
     fn lose(&mut self, events: &mut Loop, errno: i32) {
-        if let Way::Direct { token, .. } | Way::Thread { token, .. } | Way::Asked(token) = self.way
+        if let Sink::Direct { token, .. } | Sink::Thread { token, .. } | Sink::Polled(token) =
+            self.sink
         {
             drop(events.remove(token));
         }
-        if !matches!(self.way, Way::Lost) {
+        if !matches!(self.sink, Sink::Lost) {
             self.loss = Some(errno);
-            self.way = Way::Lost;
+            self.sink = Sink::Lost;
         }
         self.waiting.clear();
         for debt in std::mem::take(&mut self.debts) {
@@ -481,10 +487,10 @@ impl Printer {
 
     fn idle(&self) -> bool {
         self.waiting.is_empty()
-            && match &self.way {
+            && match &self.sink {
                 // An error that was not reported yet still counts as work.
-                Way::Thread { writer, .. } => writer.idle() && writer.error().is_none(),
-                Way::Direct { .. } | Way::Asked(_) | Way::File(_) | Way::Lost => true,
+                Sink::Thread { writer, .. } => writer.idle() && writer.error().is_none(),
+                Sink::Direct { .. } | Sink::Polled(_) | Sink::File(_) | Sink::Lost => true,
             }
     }
 }

@@ -81,7 +81,7 @@ impl Front {
                 self.take_terminal();
                 if std::mem::take(&mut self.suspended) {
                     // `fg` and `bg` concern only the front: the ranks were never stopped, or are held for a debugger.
-                } else if self.held {
+                } else if self.holds_ranks {
                     self.release();
                 } else {
                     self.link.send(FromFront::Signal(signal));
@@ -113,7 +113,7 @@ impl Front {
                         self.say(&messages::output_dropped(dropped));
                     }
                 }
-                Output::LookAtController => {
+                Output::CheckController => {
                     let stopped = self.stopped_controller().map(os::Pid::as_raw);
                     self.escalation.handle(now, Input::Controller { stopped });
                 }
@@ -131,7 +131,7 @@ impl Front {
             .filter(|pid| os::start_time(os::Pid::from_raw(*pid)).is_some())
             .collect();
         self.printers
-            .say_at_once(&messages::gave_up(&alive), self.options.message_format);
+            .print_if_idle(&messages::gave_up(&alive), self.options.message_format);
         self.give_up = Some(exit::signal(signal));
     }
 

@@ -173,15 +173,15 @@ fn mpi_hangs(name: &str) {
 /// The number of samples of a healthy program, and the time between them in milliseconds. `OFTEN` suits rules that need a
 /// few seconds, `LONG` those that need ten.
 #[derive(Clone, Copy, Debug)]
-struct Looks(&'static str, &'static str);
+struct SamplingPlan(&'static str, &'static str);
 
-const OFTEN: Looks = Looks("11", "420");
-const LONG: Looks = Looks("3", "5100");
+const OFTEN: SamplingPlan = SamplingPlan("11", "420");
+const LONG: SamplingPlan = SamplingPlan("3", "5100");
 
 /// Checks that a healthy program gets no verdict. `command` is its command line; `file` is the word of it that finds its
 /// processes.
 #[track_caller]
-fn nothing_is_said(command: &[&str], file: &str, Looks(samples, every): Looks) {
+fn nothing_is_said(command: &[&str], file: &str, SamplingPlan(samples, every): SamplingPlan) {
     let sandbox = Sandbox::new();
     let run = started(&sandbox, "4", command);
     let said = verdict(&sandbox, samples, every, &ranks(&sandbox, file));
@@ -195,18 +195,18 @@ fn programs(compiler: &Path) -> PathBuf {
 }
 
 #[track_caller]
-fn is_well(name: &str, looks: Looks) {
+fn is_well(name: &str, plan: SamplingPlan) {
     let program = programs(&mpi_compiler());
     let program = program.to_str().unwrap();
-    nothing_is_said(&[program, name], program, looks);
+    nothing_is_said(&[program, name], program, plan);
 }
 
 #[track_caller]
-fn python_is_well(name: &str, looks: Looks) {
+fn python_is_well(name: &str, plan: SamplingPlan) {
     let python = venv("mpi4py").join("bin/python3");
     let script = testdata("healthy/programs.py");
     let script = script.to_str().unwrap();
-    nothing_is_said(&[python.to_str().unwrap(), script, name], script, looks);
+    nothing_is_said(&[python.to_str().unwrap(), script, name], script, plan);
 }
 
 macro_rules! zoo {

@@ -39,7 +39,7 @@ pub(super) struct Front {
     job: Option<JobId>,
     /// Output that was sent to this front and not yet credited, by stream, in units of [`stdio::cost`]. It is bounded,
     /// because every node has a window per job and stream.
-    unpaid: BTreeMap<(JobId, NodeId), [u64; 2]>,
+    uncredited: BTreeMap<(JobId, NodeId), [u64; 2]>,
 }
 
 impl Controller {
@@ -48,7 +48,7 @@ impl Controller {
             pid,
             state: State::Connected,
             job: None,
-            unpaid: BTreeMap::new(),
+            uncredited: BTreeMap::new(),
         };
         if self.fronts.insert(id, front).is_some() {
             self.log(format!("front {id} has connected twice"));
@@ -197,7 +197,7 @@ impl Controller {
         let (front, stream, bytes) = (job.front, chunk.stream, stdio::cost(chunk.bytes.len()));
         match self.fronts.get_mut(&front) {
             Some(front) if front.state == State::Connected => {
-                front.unpaid.entry((id, node)).or_default()[stream as usize] += bytes;
+                front.uncredited.entry((id, node)).or_default()[stream as usize] += bytes;
             }
             // Credit the output immediately: no front reads it, and the procs must not block on full pipes while they
             // are being ended.
@@ -219,12 +219,12 @@ impl Controller {
         let Some(front) = self.fronts.get_mut(&id) else {
             return;
         };
-        let Some(unpaid) = front.unpaid.get_mut(&(job, node)) else {
+        let Some(uncredited) = front.uncredited.get_mut(&(job, node)) else {
             return;
         };
-        let unpaid = &mut unpaid[stream as usize];
-        let bytes = bytes.min(*unpaid);
-        *unpaid -= bytes;
+        let uncredited = &mut uncredited[stream as usize];
+        let bytes = bytes.min(*uncredited);
+        *uncredited -= bytes;
         if planted::is(Bug::CreditSpreadEvenly) {
             let nodes = self.jobs.get(&job).into_iter();
             let nodes: Vec<_> = nodes.flat_map(|job| job.shares.keys().copied()).collect();
@@ -255,10 +255,10 @@ impl Controller {
             return;
         };
         front.state = State::Lost;
-        let unpaid = std::mem::take(&mut front.unpaid);
+        let uncredited = std::mem::take(&mut front.uncredited);
         // The lost front will never credit this output, so credit it here.
         if !planted::is(Bug::FrontLostForgetsCredit) {
-            for ((job, node), bytes) in unpaid {
+            for ((job, node), bytes) in uncredited {
                 for stream in Stream::BOTH {
                     self.credit_node(job, node, stream, bytes[stream as usize]);
                 }
@@ -300,9 +300,9 @@ impl Controller {
     }
 
     /// Forgets uncredited output of a job that is over, because its nodes need no more credit.
-    pub(super) fn forget_unpaid(&mut self, job: JobId) {
+    pub(super) fn forget_uncredited(&mut self, job: JobId) {
         for front in self.fronts.values_mut() {
-            front.unpaid.retain(|(of, _), _| *of != job);
+            front.uncredited.retain(|(of, _), _| *of != job);
         }
     }
 

@@ -446,7 +446,7 @@ impl Job {
     }
 
     /// Records that these ranks keep running because we cannot end them.
-    pub(super) fn on_left(&mut self, ranks: RankSet) {
+    pub(super) fn on_abandoned(&mut self, ranks: RankSet) {
         self.settled.append(&ranks);
         self.left.append(&ranks);
         self.on_gone(ranks);

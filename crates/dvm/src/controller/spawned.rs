@@ -1,7 +1,7 @@
 //! Jobs that procs spawn: notification of their spawners about start and end, and which jobs end together. Their
 //! specification is built in `spec`.
 
-mod beside;
+mod colocation;
 mod spec;
 #[cfg(test)]
 pub(super) mod tests;
@@ -47,8 +47,8 @@ impl Controller {
         let (front, root) = (spawner.front, spawner.root);
         let here = LocalNames::new(here.map_or("", |node| node.name.as_str()));
         let spec = self
-            .beside(infos, &apps)
-            .and_then(|beside| spec(&here, &spawner.spec, beside, infos, apps));
+            .colocation(infos, &apps)
+            .and_then(|colocation| spec(&here, &spawner.spec, colocation, infos, apps));
         match spec {
             Ok(spec) => {
                 let asker = Some(asker);
@@ -101,7 +101,7 @@ impl Controller {
     /// Handles the end of procs that may have spawned jobs. Held ranks of the jobs that they spawned are released,
     /// because only the spawner was notified of the hold. If they were the last of their job, the jobs spawned by it get
     /// EOF, because no process can push input any more.
-    pub(super) fn let_go_of_orphans(&mut self, id: JobId, ranks: &RankSet) {
+    pub(super) fn release_spawned_by(&mut self, id: JobId, ranks: &RankSet) {
         let by_it = |job: &&Job, whole: bool| match &job.origin {
             Origin::Spawned { by, .. } => by.job == id && (whole || ranks.contains(by.rank)),
             Origin::Front => false,
@@ -142,7 +142,7 @@ impl Controller {
 
     /// Returns the job to end, and the cause, when this job ends. A job that fails also ends the MPI program to which
     /// it belongs.
-    pub(super) fn taken_along(&mut self, id: JobId, cause: Cause) -> (JobId, Cause) {
+    pub(super) fn job_to_end(&mut self, id: JobId, cause: Cause) -> (JobId, Cause) {
         let program = self.program_of(id);
         let failed = matches!(
             cause,

@@ -1,12 +1,12 @@
 //! One job's procs on one node: phases and timers. Of its submodules, `start` starts procs, `end` ends them, and
 //! `environment` sets their variables. `streams` forwards their output and input, and `fence` serves PMI.
 
-mod attendance;
+mod abandoned;
 mod end;
 mod environment;
+mod exits_before_finalize;
 mod fence;
-mod left;
-mod partings;
+mod participation;
 mod pushed;
 mod start;
 mod streams;
@@ -21,10 +21,10 @@ use base::{ExitStatus, Rank, RankSet, Signal, Time};
 use pmix::pmi;
 
 use self::{
-    attendance::Attendance,
+    abandoned::{PROC_KILL_MAX, Why},
+    exits_before_finalize::ExitsBeforeFinalize,
     fence::Gathers,
-    left::{PROC_KILL_MAX, Why},
-    partings::Partings,
+    participation::PmiParticipation,
     start::Plan,
 };
 use super::{
@@ -50,9 +50,9 @@ enum Phase {
     Ending {
         kill_at: Time,
     },
-    /// SIGKILL was sent. Procs that are still alive at `leave_at` are abandoned; it is `None` after that.
+    /// SIGKILL was sent. Procs that are still alive at `abandon_at` are abandoned; it is `None` after that.
     Killing {
-        leave_at: Option<Time>,
+        abandon_at: Option<Time>,
     },
 }
 
@@ -118,8 +118,8 @@ pub(super) struct LocalJob {
     asked: BTreeMap<pmi::Ticket, pmi::Kind>,
     /// Ranks that will never join the fence in which others wait, and the latest time to fail it.
     fence_broken: Option<(Vec<Rank>, Time)>,
-    attendance: Attendance,
-    partings: Partings,
+    participation: PmiParticipation,
+    exits_before_finalize: ExitsBeforeFinalize,
     /// Environment variables for PMIx; `None` if the daemon serves no PMIx.
     environment: Option<Environment>,
     phase: Phase,
@@ -242,8 +242,8 @@ impl LocalJob {
             gathers: Gathers::default(),
             asked: BTreeMap::new(),
             fence_broken: None,
-            attendance: Attendance::default(),
-            partings: Partings::default(),
+            participation: PmiParticipation::default(),
+            exits_before_finalize: ExitsBeforeFinalize::default(),
             environment,
             phase: Phase::Running,
             not_permitted: None,
@@ -261,7 +261,7 @@ impl LocalJob {
     /// Returns, once, the ranks that exited with code 0 before `MPI_Finalize`, unless they were already reported as the
     /// cause of the job's end.
     pub(super) fn unfinished(&mut self) -> Option<RankSet> {
-        self.partings.take()
+        self.exits_before_finalize.take()
     }
 
     pub(super) const fn is_clean(&self) -> bool {
@@ -272,11 +272,11 @@ impl LocalJob {
         let due = match self.phase {
             Phase::Ending { .. } if planted::is(Bug::KillAfterGraceForgotten) => None,
             Phase::Ending { kill_at } => Some(kill_at),
-            Phase::Killing { leave_at } => leave_at,
+            Phase::Killing { abandon_at } => abandon_at,
             Phase::Running => None,
         };
-        let leave_at = self.not_permitted.as_ref().map(|(until, _)| *until);
-        [due, leave_at, self.sweep.deadline(), self.check_at]
+        let abandon_at = self.not_permitted.as_ref().map(|(until, _)| *until);
+        [due, abandon_at, self.sweep.deadline(), self.check_at]
             .into_iter()
             .flatten()
             .min()
@@ -298,11 +298,11 @@ impl LocalJob {
         self.stop_feeding(rank, out);
         self.tell_pmi(now, pmi::Input::Closed { client: rank }, out);
         if status.is_success() {
-            self.attendance.on_ended_well(now, rank);
-            self.wake_at(self.attendance.deadline());
+            self.participation.on_ended_well(now, rank);
+            self.wake_at(self.participation.deadline());
         }
-        self.partings.on_ended(now, rank, status);
-        self.wake_at(self.partings.deadline());
+        self.exits_before_finalize.on_ended(now, rank, status);
+        self.wake_at(self.exits_before_finalize.deadline());
         self.fail_broken_fence(now, out);
         self.report_if_done(now, rank, out);
         Ok(())
@@ -344,12 +344,12 @@ impl LocalJob {
             self.check_procs(now, out);
         }
         if let Some((_, ranks)) = self.not_permitted.take_if(|(until, _)| *until <= now) {
-            self.leave(now, &ranks, Why::NotPermitted, out);
+            self.abandon(now, &ranks, Why::NotPermitted, out);
         }
-        if let Phase::Killing { leave_at } = &mut self.phase
-            && leave_at.take_if(|at| *at <= now).is_some()
+        if let Phase::Killing { abandon_at } = &mut self.phase
+            && abandon_at.take_if(|at| *at <= now).is_some()
         {
-            self.leave(now, &self.alive(), Why::Stuck, out);
+            self.abandon(now, &self.alive(), Why::Stuck, out);
         }
         let action = self.sweep.on_tick(now);
         self.carry_out(action, out);
@@ -379,9 +379,9 @@ impl LocalJob {
         let until = self.fence_broken.as_ref().map(|(_, until)| *until);
         self.wake_at(until);
         self.tell_absent(now, out);
-        self.wake_at(self.attendance.deadline());
+        self.wake_at(self.participation.deadline());
         self.tell_unfinished(now, out);
-        self.wake_at(self.partings.deadline());
+        self.wake_at(self.exits_before_finalize.deadline());
     }
 
     fn check_leak(&mut self, now: Time, rank: Rank, out: &mut Out) {

@@ -25,7 +25,7 @@ use pmix::{
     value::{Info, IofChannels, Nspace, PmixRank, Proc, Range, Status},
 };
 
-use self::refused::Closed;
+use self::refused::RefusedConnections;
 use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{AskId, FromServer as FromOurs, Launch, Note, PushResult, Stream, ToController};
@@ -66,7 +66,7 @@ pub(super) struct Service {
     wanted: BTreeMap<JobId, IofChannels>,
     /// Paths to remove when the proc exits.
     cleanups: BTreeMap<ProcId, Vec<OsString>>,
-    closed: Closed,
+    refused: RefusedConnections,
     demands: VecDeque<Demand>,
     /// Outputs of the daemon that concern no job on this node.
     effects: VecDeque<Output>,
@@ -175,7 +175,7 @@ impl Service {
             asked: BTreeMap::new(),
             wanted: BTreeMap::new(),
             cleanups: BTreeMap::new(),
-            closed: Closed::default(),
+            refused: RefusedConnections::default(),
             demands: VecDeque::new(),
             effects: VecDeque::new(),
             is_alone: true,
@@ -296,13 +296,13 @@ impl Service {
 
     pub(super) fn on_tick(&mut self, now: Time) {
         self.server.handle(now, Input::Tick);
-        for (job, note) in self.closed.due(now, self.node) {
+        for (job, note) in self.refused.due(now, self.node) {
             self.tell(job, note);
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.server.deadline(), self.closed.deadline()];
+        let deadlines = [self.server.deadline(), self.refused.deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -310,11 +310,11 @@ impl Service {
     /// belong to no job.
     pub(super) fn last_words(&mut self, job: JobId, left: usize) -> Vec<Note> {
         let strangers = if left == 0 {
-            self.closed.of_strangers(self.node)
+            self.refused.of_strangers(self.node)
         } else {
             None
         };
-        let ranks = self.closed.of_job(job, self.node);
+        let ranks = self.refused.of_job(job, self.node);
         ranks.into_iter().chain(strangers).collect()
     }
 
@@ -393,8 +393,8 @@ impl Service {
                 // client.
                 FromServer::Refused { proc, error } => {
                     match proc.and_then(|proc| self.proc_id(&proc)) {
-                        Some(ProcId { job, rank }) => self.closed.rank(now, job, rank, &error),
-                        None => self.closed.stranger(&error),
+                        Some(ProcId { job, rank }) => self.refused.rank(now, job, rank, &error),
+                        None => self.refused.stranger(&error),
                     }
                 }
                 FromServer::Connected { proc } => {

@@ -15,8 +15,8 @@ use dvm::{
 
 use super::*;
 use crate::{
-    complaints::Complaints,
     link::{FrontLink, Received},
+    missing::MissingReports,
 };
 
 /// How long a job may take before the test fails.
@@ -163,8 +163,8 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
         ControllerSetup {
             front_pid: os::current_pid(),
             session,
-            admit: |what| panic!("{what}"),
-            complaints: Complaints::default(),
+            report_bug: |what| panic!("{what}"),
+            missing_reports: MissingReports::default(),
         },
         &mut reactor,
     )

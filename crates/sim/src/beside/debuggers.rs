@@ -197,9 +197,9 @@ pub(super) fn play(rng: &mut Rng, record: &mut Record) -> Result<Time, Wrong> {
         while let Some(output) = world.traced.poll() {
             record.note(now, || format!("traced -> {output:?}"));
             match output {
-                Output::Look(proc, known) => {
+                Output::FindTracer(proc, known) => {
                     let seen = world.look(rng, proc, known);
-                    world.traced.handle(now, Input::Looked(proc, seen));
+                    world.traced.handle(now, Input::FoundTracer(proc, seen));
                 }
                 Output::Untraced { job, left, lost } => {
                     for (ranks, is_lost) in [(left, false), (lost, true)] {

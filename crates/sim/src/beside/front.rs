@@ -125,7 +125,7 @@ impl World {
                 return Ok(true);
             }
             Output::DropUnread => {}
-            Output::LookAtController => {
+            Output::CheckController => {
                 let stopped = self.stopped_since.map(|_| CONTROLLER);
                 self.escalation.handle(now, Input::Controller { stopped });
             }

@@ -26,12 +26,12 @@ use crate::dbgr::{
 };
 
 /// Takes samples of one process after another.
-pub(super) struct Looker {
+pub(super) struct Sampler {
     pub(super) local: Local,
     pub(super) frames: Frames,
 }
 
-impl Looker {
+impl Sampler {
     pub(super) fn new(detail: report::Detail) -> Self {
         Self {
             local: Local::new(detail),
@@ -39,7 +39,7 @@ impl Looker {
         }
     }
 
-    pub(super) fn look(&mut self, pid: Pid, started: u64) -> Seen {
+    pub(super) fn sample(&mut self, pid: Pid, started: u64) -> Seen {
         let pid = pid.as_raw();
         let place = Place::At(HERE, Proc { pid, started });
         self.local.follow_places([(Rank(0), place)].into());
@@ -78,13 +78,13 @@ impl Running {
 #[test]
 fn who_has_the_number_of_a_process_now_is_not_looked_at() {
     let running = Running::start("sleep", &["1000"]);
-    let mut looker = Looker::new(report::Detail::Folded);
+    let mut sampler = Sampler::new(report::Detail::Folded);
     let (pid, started) = (running.pid(), running.started());
-    assert!(matches!(looker.look(pid, started), Seen::Threads(_)));
+    assert!(matches!(sampler.sample(pid, started), Seen::Threads(_)));
     // As if the process had exited, and this one had reused its pid.
-    let seen = looker.look(pid, started - 1);
+    let seen = sampler.sample(pid, started - 1);
     assert!(matches!(seen, Seen::Missing(Missing::Gone)), "{seen:?}");
-    assert!(looker.local.describe().builds.is_empty());
+    assert!(sampler.local.describe().builds.is_empty());
 }
 
 /// A directory that is removed on drop.
@@ -125,13 +125,13 @@ fn until(what: impl Fn() -> bool) {
 }
 
 /// Returns the functions of the first thread, outermost first.
-fn functions(looker: &mut Looker, running: &Running) -> Vec<String> {
-    let seen = looker.look(running.pid(), running.started());
+fn functions(sampler: &mut Sampler, running: &Running) -> Vec<String> {
+    let seen = sampler.sample(running.pid(), running.started());
     let Seen::Threads(threads) = seen else {
         panic!("{seen:?}")
     };
     let frames = threads[0].stack.frames.iter();
-    let names = frames.map(|&id| looker.frames.get(id).function.clone());
+    let names = frames.map(|&id| sampler.frames.get(id).function.clone());
     names
         .map(|name| name.as_deref().unwrap_or("??").to_owned())
         .collect()
@@ -154,18 +154,18 @@ fn a_program_in_the_place_of_another_is_not_taken_for_it() {
     let first = directory.compile("first", &source("before", then), &flags);
     let second = directory.compile("second", &source("afterwards", then), &flags);
     let running = Running::start(&first, &[&second]);
-    let mut looker = Looker::new(report::Detail::Folded);
+    let mut sampler = Sampler::new(report::Detail::Folded);
     let pauses = || {
         let call = os::in_kernel(running.pid(), running.pid());
         matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
     };
     until(pauses);
-    let names = functions(&mut looker, &running);
+    let names = functions(&mut sampler, &running);
     assert!(names.contains(&"before".to_owned()), "{names:?}");
     os::kill(running.pid(), base::Signal(10)).unwrap();
     let program = || os::program_of(running.pid()).is_some_and(|it| it.ends_with("second"));
     until(|| program() && pauses());
-    let names = functions(&mut looker, &running);
+    let names = functions(&mut sampler, &running);
     assert!(names.contains(&"afterwards".to_owned()), "{names:?}");
 }
 
@@ -182,13 +182,13 @@ fn a_library_that_came_between_two_looks_is_known() {
          deep(); return 0; }\n";
     let program = directory.compile("program", source, &["-fno-omit-frame-pointer", "-ldl"]);
     let running = Running::start(&program, &[&library]);
-    let mut looker = Looker::new(report::Detail::Folded);
+    let mut sampler = Sampler::new(report::Detail::Folded);
     let pauses = || {
         let call = os::in_kernel(running.pid(), running.pid());
         matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
     };
     until(pauses);
-    let names = functions(&mut looker, &running);
+    let names = functions(&mut sampler, &running);
     assert!(names.contains(&"main".to_owned()), "{names:?}");
     os::kill(running.pid(), base::Signal(10)).unwrap();
     let loaded = || {
@@ -196,7 +196,7 @@ fn a_library_that_came_between_two_looks_is_known() {
         String::from_utf8_lossy(&maps).contains("library.so")
     };
     until(|| loaded() && pauses());
-    let names = functions(&mut looker, &running);
+    let names = functions(&mut sampler, &running);
     assert!(names.contains(&"deep".to_owned()), "{names:?}");
 }
 
@@ -214,13 +214,13 @@ fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
     for (most, looked_at) in [(5, 5), (3, 3)] {
         let own = os::current_pid().as_raw();
         let agent = Agent::new(HERE, own, report::Detail::Folded).with_max_threads(most);
-        let mut looker = Looker {
+        let mut sampler = Sampler {
             local: Local::with_agent(agent),
             frames: Frames::new(),
         };
-        let seen = looker.look(running.pid(), running.started());
+        let seen = sampler.sample(running.pid(), running.started());
         assert!(matches!(seen, Seen::Threads(threads) if threads.len() == looked_at));
-        doubts = looker.local.describe().doubts().collect();
+        doubts = sampler.local.describe().doubts().collect();
         assert_eq!(doubts.len(), usize::from(most == 3));
     }
     let pid = running.pid();
@@ -250,11 +250,11 @@ fn a_process_lives_on_when_its_first_thread_has_ended() {
     let target = target::find(&machine, &Wish::Process(pid.as_raw())).unwrap();
     let proc = &target.procs[&Rank(0)];
     assert_eq!((proc.pid, &*proc.program), (pid.as_raw(), &*program));
-    let mut looker = Looker::new(report::Detail::Folded);
-    let seen = looker.look(pid, running.started());
+    let mut sampler = Sampler::new(report::Detail::Folded);
+    let seen = sampler.sample(pid, running.started());
     let procs = [(Rank(0), seen)].into_iter().collect();
     let recording = samples::Recording {
-        frames: looker.frames,
+        frames: sampler.frames,
         samples: vec![samples::Sample {
             at: Duration::ZERO,
             snapshot: Snapshot {
@@ -298,9 +298,9 @@ fn programs_and_mpi_are_named_with_their_builds() {
         let call = os::in_kernel(running.pid(), running.pid());
         matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
     });
-    let mut looker = Looker::new(report::Detail::Folded);
-    let _ = looker.look(running.pid(), running.started());
-    let builds = looker.local.describe().builds.into_iter();
+    let mut sampler = Sampler::new(report::Detail::Folded);
+    let _ = sampler.sample(running.pid(), running.started());
+    let builds = sampler.local.describe().builds.into_iter();
     let versions: Vec<_> = builds
         .map(|it| (it.file.to_string(), it.to_string()))
         .collect();

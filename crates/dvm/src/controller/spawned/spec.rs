@@ -12,7 +12,7 @@ use pmix::{
     value::{App as SpawnedApp, Envar, Info, PmixRank, Status, Value},
 };
 
-use super::beside::Beside;
+use super::colocation::Colocation;
 use crate::{
     alloc::LocalNames,
     place::{self, AppRequest, BindTarget, Oversubscribe},
@@ -24,7 +24,7 @@ use crate::{
 pub(super) fn spec(
     here: &LocalNames,
     spawner: &JobSpec,
-    beside: Option<Beside>,
+    colocation: Option<Colocation>,
     infos: &[Info],
     apps: Vec<SpawnedApp>,
 ) -> Result<JobSpec, Status> {
@@ -54,14 +54,14 @@ pub(super) fn spec(
     for app in apps {
         let most = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
         // Colocation determines the number of procs; `maxprocs` can only lower it.
-        let count = match beside.as_ref().and_then(|beside| beside.count) {
+        let count = match colocation.as_ref().and_then(|colocation| colocation.count) {
             Some(count) if most == 0 => count,
             Some(count) => count.min(most),
             None => most,
         };
-        let nodes = match (&beside, hosts(here, infos, &app)?) {
+        let nodes = match (&colocation, hosts(here, infos, &app)?) {
             (None, said) => said,
-            (Some(beside), None) => Some(beside.hosts.clone()),
+            (Some(colocation), None) => Some(colocation.hosts.clone()),
             // Colocation and a host list contradict each other.
             (Some(_), Some(_)) => return Err(Status::BAD_PARAM),
         };

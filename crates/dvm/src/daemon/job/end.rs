@@ -21,7 +21,7 @@ impl LocalJob {
         if self.phase != Phase::Running {
             return;
         }
-        self.partings.on_ending();
+        self.exits_before_finalize.on_ending();
         let ignored = planted::is(Bug::GraceIgnored);
         let grace = if ignored { Duration::ZERO } else { grace };
         self.phase = Phase::Ending {
@@ -51,7 +51,7 @@ impl LocalJob {
         self.cancel_starts(now, out);
         if !matches!(self.phase, Phase::Killing { .. }) {
             self.phase = Phase::Killing {
-                leave_at: Some(now + PROC_KILL_MAX),
+                abandon_at: Some(now + PROC_KILL_MAX),
             };
             self.signal(Signal::KILL, out);
         }

@@ -178,12 +178,12 @@ impl LocalJob {
             // `Daemon::serve` handles this, because it also needs the service.
             What::Ready => {}
             What::Begun => {
-                self.partings.on_begun(now, rank);
-                self.wake_at(self.partings.deadline());
+                self.exits_before_finalize.on_begun(now, rank);
+                self.wake_at(self.exits_before_finalize.deadline());
             }
             What::Finished => {
-                self.partings.on_finished(now, rank);
-                self.wake_at(self.partings.deadline());
+                self.exits_before_finalize.on_finished(now, rank);
+                self.wake_at(self.exits_before_finalize.deadline());
             }
             What::Feed(pushed) => self.on_pushed(pushed, out),
             What::Say(stream, bytes) => self.on_output(now, rank, stream, bytes, out),
@@ -247,7 +247,7 @@ impl LocalJob {
     /// Reports ranks for which others have waited too long as the cause of the job's end, unless the policy is to
     /// continue.
     pub(super) fn tell_absent(&mut self, now: Time, out: &mut Out) {
-        let Some(ranks) = self.attendance.overdue(now) else {
+        let Some(ranks) = self.participation.overdue(now) else {
             return;
         };
         if self.launch.end.on_failure == OnFailure::EndJob {
@@ -261,9 +261,9 @@ impl LocalJob {
     /// Reports ranks that exited without `MPI_Finalize` as the cause of the job's end, unless the policy is to
     /// continue.
     pub(super) fn tell_unfinished(&mut self, now: Time, out: &mut Out) {
-        if self.partings.overdue(now)
+        if self.exits_before_finalize.overdue(now)
             && self.launch.end.on_failure == OnFailure::EndJob
-            && let Some(ranks) = self.partings.take()
+            && let Some(ranks) = self.exits_before_finalize.take()
         {
             let job = self.launch.job;
             out.push_back(Output::Send(ToController::Unfinished { job, ranks }));
@@ -355,16 +355,16 @@ impl LocalJob {
                     }));
                 }
                 pmi::Output::Event(pmi::Event::Initialized { client }) => {
-                    self.attendance.on_begun(now, client);
-                    self.partings.on_begun(now, client);
+                    self.participation.on_begun(now, client);
+                    self.exits_before_finalize.on_begun(now, client);
                 }
                 pmi::Output::Event(pmi::Event::Finalized { client }) => {
-                    self.attendance.on_left(now, client);
-                    self.partings.on_finished(now, client);
+                    self.participation.on_left(now, client);
+                    self.exits_before_finalize.on_finished(now, client);
                 }
                 // The loss of the connection decides nothing; the exit of the proc does.
                 pmi::Output::Event(pmi::Event::Lost { client }) => {
-                    self.attendance.on_left(now, client);
+                    self.participation.on_left(now, client);
                 }
             }
         }
@@ -373,8 +373,8 @@ impl LocalJob {
             self.fail_fences(now, out);
         }
         self.wake_at(check);
-        self.wake_at(self.attendance.deadline());
-        self.wake_at(self.partings.deadline());
+        self.wake_at(self.participation.deadline());
+        self.wake_at(self.exits_before_finalize.deadline());
     }
 }
 

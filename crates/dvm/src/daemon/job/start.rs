@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 use base::{Rank, RankSet, Signal, Time};
 
-use super::{LocalJob, Out, Phase, Proc, left::PROC_KILL_MAX, slot};
+use super::{LocalJob, Out, Phase, Proc, abandoned::PROC_KILL_MAX, slot};
 use crate::{
     daemon::{Output, SpawnOrder, StreamPlan, proc_id},
     life::Unexpected,
@@ -198,7 +198,7 @@ impl LocalJob {
                 }),
                 Phase::Killing { .. } => {
                     self.phase = Phase::Killing {
-                        leave_at: Some(now + PROC_KILL_MAX),
+                        abandon_at: Some(now + PROC_KILL_MAX),
                     };
                     out.push_back(Output::Signal {
                         proc: id,

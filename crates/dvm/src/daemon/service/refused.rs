@@ -31,7 +31,7 @@ struct Tally {
 
 /// All refused connections of a node.
 #[derive(Debug, Default)]
-pub(super) struct Closed {
+pub(super) struct RefusedConnections {
     strangers: Tally,
     by_job: BTreeMap<JobId, Tally>,
     /// When to report the job's entry in `by_job`; no entry if there is no refusal or it was already reported.
@@ -63,7 +63,7 @@ impl Tally {
     }
 }
 
-impl Closed {
+impl RefusedConnections {
     pub(super) fn stranger(&mut self, why: &Refusal) {
         self.strangers.add(None, why);
     }
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    fn refused(note: Option<Note>) -> Refused {
+    fn report(note: Option<Note>) -> Refused {
         match note {
             Some(Note::Refused(refused)) => refused,
             other => panic!("{other:?}"),
@@ -128,36 +128,36 @@ mod tests {
 
     #[test]
     fn strangers_are_counted_and_told_once() {
-        let mut closed = Closed::default();
-        assert_eq!(closed.of_strangers(NODE), None);
+        let mut refused = RefusedConnections::default();
+        assert_eq!(refused.of_strangers(NODE), None);
         for user in 0..100_000 {
-            closed.stranger(&foreign(user % 10));
+            refused.stranger(&foreign(user % 10));
         }
-        assert_eq!(closed.deadline(), None);
-        let told = refused(closed.of_strangers(NODE));
+        assert_eq!(refused.deadline(), None);
+        let told = report(refused.of_strangers(NODE));
         assert_eq!((told.count, told.ranks), (100_000, None));
         assert_eq!(told.reasons.len(), REASONS_MAX);
         assert!(told.reasons.iter().all(|(_, count)| *count == 10_000));
-        assert_eq!(closed.of_strangers(NODE), None);
+        assert_eq!(refused.of_strangers(NODE), None);
     }
 
     #[test]
     fn ranks_that_fail_alike_are_told_together_and_later_ones_at_the_end() {
-        let mut closed = Closed::default();
+        let mut refused = RefusedConnections::default();
         let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
         for rank in 0..3 {
-            closed.rank(at(5), JOB, Rank(rank), &Refusal::Tool);
+            refused.rank(at(5), JOB, Rank(rank), &Refusal::Tool);
         }
-        assert_eq!(closed.deadline(), Some(at(6)));
-        assert_eq!(closed.due(at(5), NODE), []);
-        let mut due = closed.due(at(6), NODE);
-        let told = refused(due.pop().map(|(_, note)| note));
+        assert_eq!(refused.deadline(), Some(at(6)));
+        assert_eq!(refused.due(at(5), NODE), []);
+        let mut due = refused.due(at(6), NODE);
+        let told = report(due.pop().map(|(_, note)| note));
         assert_eq!((told.count, told.ranks), (3, Some(RankSet::range(0..3))));
         for _ in 0..50 {
-            closed.rank(at(7), JOB, Rank(1), &Refusal::Tool);
+            refused.rank(at(7), JOB, Rank(1), &Refusal::Tool);
         }
-        assert_eq!(closed.deadline(), None);
-        assert_eq!(refused(closed.of_job(JOB, NODE)).count, 50);
-        assert_eq!(closed.of_job(JOB, NODE), None);
+        assert_eq!(refused.deadline(), None);
+        assert_eq!(report(refused.of_job(JOB, NODE)).count, 50);
+        assert_eq!(refused.of_job(JOB, NODE), None);
     }
 }

@@ -16,7 +16,7 @@ use debug::{
     unwind::Images,
 };
 
-use super::Looker;
+use super::Sampler;
 use crate::dbgr::live::*;
 
 /// How long a Python may take to print where its threads are.
@@ -95,10 +95,10 @@ fn start(mut python: Command) -> Running {
     }
 }
 
-fn shown(looker: &Looker, thread: &Thread, kind: FrameKind) -> Vec<String> {
+fn shown(sampler: &Sampler, thread: &Thread, kind: FrameKind) -> Vec<String> {
     let frames = thread.stack.frames.iter().rev();
     frames
-        .map(|frame| looker.frames.get(*frame))
+        .map(|frame| sampler.frames.get(*frame))
         .filter(|frame| frame.kind == kind)
         .map(|frame| {
             let source = frame.source.as_ref();
@@ -112,8 +112,8 @@ fn shown(looker: &Looker, thread: &Thread, kind: FrameKind) -> Vec<String> {
         .collect()
 }
 
-fn look(looker: &mut Looker, running: &Running) -> Seen {
-    looker.look(running.pid(), os::start_time(running.pid()).unwrap())
+fn sample(sampler: &mut Sampler, running: &Running) -> Seen {
+    sampler.sample(running.pid(), os::start_time(running.pid()).unwrap())
 }
 
 fn threads_of(seen: Seen) -> Vec<Thread> {
@@ -126,13 +126,13 @@ fn threads_of(seen: Seen) -> Vec<Thread> {
 #[test]
 fn every_thread_is_where_python_says_that_it_is() {
     let running = run(&["0.5"]);
-    let mut looker = Looker::new(report::Detail::Folded);
+    let mut sampler = Sampler::new(report::Detail::Folded);
     let expected = running.threads();
     for _ in 0..2 {
-        let threads = threads_of(look(&mut looker, &running));
+        let threads = threads_of(sample(&mut sampler, &running));
         let found: BTreeMap<i32, Vec<String>> = threads
             .iter()
-            .map(|thread| (thread.tid, shown(&looker, thread, FrameKind::Python)))
+            .map(|thread| (thread.tid, shown(&sampler, thread, FrameKind::Python)))
             .filter(|(tid, _)| expected.contains_key(tid))
             .collect();
         assert_eq!(found, expected);
@@ -143,11 +143,11 @@ fn every_thread_is_where_python_says_that_it_is() {
 #[test]
 fn python_stands_where_the_loop_of_the_interpreter_did() {
     let running = run(&["0.5", "sleeping"]);
-    let names = |looker: &Looker, thread: &Thread| -> Vec<String> {
+    let names = |sampler: &Sampler, thread: &Thread| -> Vec<String> {
         let frames = thread.stack.frames.iter();
         frames
             .map(|frame| {
-                looker
+                sampler
                     .frames
                     .get(*frame)
                     .function
@@ -157,17 +157,17 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
             })
             .collect()
     };
-    let sleeps = |threads: &[Thread], looker: &Looker| {
-        let all = threads.iter().map(|thread| names(looker, thread));
+    let sleeps = |threads: &[Thread], sampler: &Sampler| {
+        let all = threads.iter().map(|thread| names(sampler, thread));
         all.into_iter()
             .find(|names| names.iter().any(|name| name == "sleeping"))
             .unwrap()
     };
     // Before 3.11 Python sleeps in `select`.
     let is_wait = |name: &String| name.contains("nanosleep") || name.contains("select");
-    let mut looker = Looker::new(report::Detail::Folded);
-    let threads = threads_of(look(&mut looker, &running));
-    let short = sleeps(&threads, &looker);
+    let mut sampler = Sampler::new(report::Detail::Folded);
+    let threads = threads_of(sample(&mut sampler, &running));
+    let short = sleeps(&threads, &sampler);
     // Before 3.11 the name of a method has no class in front.
     let plain = |name: &String| name.trim_start_matches("Thread.").to_owned();
     let outer: Vec<String> = short.iter().take(4).map(plain).collect();
@@ -180,9 +180,9 @@ fn python_stands_where_the_loop_of_the_interpreter_did() {
     );
     assert!(threads.iter().all(|thread| thread.stack.end == End::Start));
 
-    let mut looker = Looker::new(report::Detail::Full);
-    let threads = threads_of(look(&mut looker, &running));
-    let full = sleeps(&threads, &looker);
+    let mut sampler = Sampler::new(report::Detail::Full);
+    let threads = threads_of(sample(&mut sampler, &running));
+    let full = sleeps(&threads, &sampler);
     let at = |word: &str| full.iter().position(|name| name.contains(word)).unwrap();
     assert!(at("clone") < at("_PyEval_EvalFrameDefault"), "{full:?}");
     assert!(

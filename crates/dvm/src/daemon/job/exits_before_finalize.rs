@@ -5,7 +5,7 @@
 //!
 //! | other ranks that have initialized and not finalized | response |
 //! |---|---|
-//! | some, and still some after [`PARTING_DELAY`] | the job ends, with these ranks as the cause |
+//! | some, and still some after [`NO_FINALIZE_DELAY`] | the job ends, with these ranks as the cause |
 //! | none, or the user's policy is to continue | a warning when the job is over |
 
 use std::{collections::BTreeSet, time::Duration};
@@ -14,10 +14,10 @@ use base::{ExitStatus, Rank, RankSet, Time};
 
 /// How long other ranks may remain inside. A program in which all ranks exit this way should not be ended before its
 /// last rank has exited.
-pub(super) const PARTING_DELAY: Duration = Duration::from_secs(3);
+pub(super) const NO_FINALIZE_DELAY: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
-pub(super) struct Partings {
+pub(super) struct ExitsBeforeFinalize {
     /// Ranks that have initialized, and have neither finalized nor exited.
     inside: BTreeSet<Rank>,
     /// Ranks that have exited from inside with code 0 and were not yet reported.
@@ -25,7 +25,7 @@ pub(super) struct Partings {
     until: Option<Time>,
 }
 
-impl Partings {
+impl ExitsBeforeFinalize {
     pub(super) fn on_begun(&mut self, now: Time, rank: Rank) {
         self.inside.insert(rank);
         self.reconsider(now);
@@ -53,7 +53,7 @@ impl Partings {
         if self.inside.is_empty() || self.left.is_empty() {
             self.until = None;
         } else if self.until.is_none() {
-            self.until = Some(now + PARTING_DELAY);
+            self.until = Some(now + NO_FINALIZE_DELAY);
         }
     }
 
@@ -84,45 +84,45 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
-    fn inside(ranks: u32) -> Partings {
-        let mut partings = Partings::default();
+    fn inside(ranks: u32) -> ExitsBeforeFinalize {
+        let mut exits = ExitsBeforeFinalize::default();
         for rank in 0..ranks {
-            partings.on_begun(at(0), Rank(rank));
+            exits.on_begun(at(0), Rank(rank));
         }
-        partings
+        exits
     }
 
     #[test]
     fn who_leaves_others_alone_ends_the_job_after_some_time() {
-        let mut partings = inside(3);
-        partings.on_ended(at(1), Rank(1), WELL);
-        assert_eq!(partings.deadline(), Some(at(4)));
-        assert!(!partings.overdue(at(3)));
-        assert!(partings.overdue(at(4)));
-        assert!(!partings.overdue(at(5)));
-        assert_eq!(partings.take(), Some(RankSet::single(Rank(1))));
-        assert_eq!(partings.take(), None);
+        let mut exits = inside(3);
+        exits.on_ended(at(1), Rank(1), WELL);
+        assert_eq!(exits.deadline(), Some(at(4)));
+        assert!(!exits.overdue(at(3)));
+        assert!(exits.overdue(at(4)));
+        assert!(!exits.overdue(at(5)));
+        assert_eq!(exits.take(), Some(RankSet::single(Rank(1))));
+        assert_eq!(exits.take(), None);
     }
 
     #[test]
     fn where_all_leave_so_it_is_told_and_nothing_ends() {
-        let mut partings = inside(2);
-        partings.on_ended(at(1), Rank(0), WELL);
-        partings.on_ended(at(2), Rank(1), WELL);
-        assert_eq!(partings.deadline(), None);
-        assert_eq!(partings.take(), Some(RankSet::range(0..2)));
+        let mut exits = inside(2);
+        exits.on_ended(at(1), Rank(0), WELL);
+        exits.on_ended(at(2), Rank(1), WELL);
+        assert_eq!(exits.deadline(), None);
+        assert_eq!(exits.take(), Some(RankSet::range(0..2)));
     }
 
     #[test]
     fn who_finishes_fails_or_is_ended_is_no_case_of_it() {
-        let mut partings = inside(4);
-        partings.on_finished(at(1), Rank(0));
-        partings.on_ended(at(1), Rank(0), WELL);
-        partings.on_ended(at(1), Rank(1), ExitStatus::Exited(1));
-        partings.on_ending();
-        partings.on_ended(at(1), Rank(2), WELL);
-        partings.on_ended(at(1), Rank(7), WELL);
-        assert_eq!(partings.deadline(), None);
-        assert_eq!(partings.take(), None);
+        let mut exits = inside(4);
+        exits.on_finished(at(1), Rank(0));
+        exits.on_ended(at(1), Rank(0), WELL);
+        exits.on_ended(at(1), Rank(1), ExitStatus::Exited(1));
+        exits.on_ending();
+        exits.on_ended(at(1), Rank(2), WELL);
+        exits.on_ended(at(1), Rank(7), WELL);
+        assert_eq!(exits.deadline(), None);
+        assert_eq!(exits.take(), None);
     }
 }

@@ -14,7 +14,7 @@ use base::{Rank, RankSet, Time};
 pub(super) const ABSENCE_DELAY: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
-pub(super) struct Attendance {
+pub(super) struct PmiParticipation {
     /// Ranks that have ever initialized PMI.
     came: BTreeSet<Rank>,
     /// Ranks that have initialized PMI and neither finalized it nor lost their connection.
@@ -25,7 +25,7 @@ pub(super) struct Attendance {
     until: Option<Time>,
 }
 
-impl Attendance {
+impl PmiParticipation {
     pub(super) fn on_begun(&mut self, now: Time, rank: Rank) {
         self.came.insert(rank);
         self.inside.insert(rank);
@@ -73,37 +73,37 @@ mod tests {
 
     const ZERO: Time = Time::ZERO;
 
-    fn overdue(attendance: &mut Attendance) -> Option<RankSet> {
+    fn overdue(participation: &mut PmiParticipation) -> Option<RankSet> {
         let almost = ZERO + (ABSENCE_DELAY - Duration::from_nanos(1));
-        assert_eq!(attendance.overdue(almost), None);
-        attendance.overdue(ZERO + ABSENCE_DELAY)
+        assert_eq!(participation.overdue(almost), None);
+        participation.overdue(ZERO + ABSENCE_DELAY)
     }
 
     #[test]
     fn who_ended_outside_is_missed_by_those_inside() {
-        let mut attendance = Attendance::default();
-        attendance.on_ended_well(ZERO, Rank(1));
-        assert_eq!(attendance.deadline(), None);
-        attendance.on_begun(ZERO, Rank(0));
-        assert_eq!(attendance.deadline(), Some(ZERO + ABSENCE_DELAY));
-        assert_eq!(overdue(&mut attendance), Some(RankSet::single(Rank(1))));
+        let mut participation = PmiParticipation::default();
+        participation.on_ended_well(ZERO, Rank(1));
+        assert_eq!(participation.deadline(), None);
+        participation.on_begun(ZERO, Rank(0));
+        assert_eq!(participation.deadline(), Some(ZERO + ABSENCE_DELAY));
+        assert_eq!(overdue(&mut participation), Some(RankSet::single(Rank(1))));
         // The absent ranks are returned only once.
-        assert_eq!(attendance.overdue(ZERO + 2 * ABSENCE_DELAY), None);
+        assert_eq!(participation.overdue(ZERO + 2 * ABSENCE_DELAY), None);
     }
 
     #[test]
     fn nobody_is_missed_where_all_came_or_none_waits() {
-        let mut attendance = Attendance::default();
+        let mut participation = PmiParticipation::default();
         for rank in [Rank(0), Rank(1)] {
-            attendance.on_begun(ZERO, rank);
+            participation.on_begun(ZERO, rank);
         }
         // Rank 1 did initialize PMI; its finalizing does not matter here.
-        attendance.on_left(ZERO, Rank(1));
-        attendance.on_ended_well(ZERO, Rank(1));
-        assert_eq!(overdue(&mut attendance), None);
+        participation.on_left(ZERO, Rank(1));
+        participation.on_ended_well(ZERO, Rank(1));
+        assert_eq!(overdue(&mut participation), None);
         // The last rank inside PMI finalizes before the deadline.
-        attendance.on_ended_well(ZERO, Rank(2));
-        attendance.on_left(ZERO, Rank(0));
-        assert_eq!(overdue(&mut attendance), None);
+        participation.on_ended_well(ZERO, Rank(2));
+        participation.on_left(ZERO, Rank(0));
+        assert_eq!(overdue(&mut participation), None);
     }
 }

@@ -16,18 +16,18 @@ use super::{
 /// Hosts for the procs of a spawned job, from those it is colocated with. `count` is the number of procs per app, if
 /// requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Beside {
+pub(super) struct Colocation {
     pub(super) hosts: HostList,
     pub(super) count: Option<u32>,
 }
 
 impl Controller {
     /// Evaluates the colocation directives of a spawn request; `None` if it has none.
-    pub(super) fn beside(
+    pub(super) fn colocation(
         &self,
         infos: &[Info],
         apps: &[SpawnedApp],
-    ) -> Result<Option<Beside>, Status> {
+    ) -> Result<Option<Colocation>, Status> {
         let said = |key| {
             let of_apps = apps.iter().find_map(|app| find(&app.info, key));
             find(infos, key).or(of_apps)
@@ -83,7 +83,7 @@ impl Controller {
             let node = self.allocation.nodes.get(node.0 as usize)?;
             Some(node.name.as_str())
         });
-        Ok(Some(Beside {
+        Ok(Some(Colocation {
             hosts: names.collect(),
             count,
         }))

@@ -17,7 +17,7 @@ use crate::{
 
 /// The merged message that is being collected.
 #[derive(Debug, Default)]
-pub(super) struct Classes {
+pub(super) struct MessageMerger {
     pending: Option<Pending>,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Passed {
     After(Output, Output),
 }
 
-impl Classes {
+impl MessageMerger {
     /// Classifies the next output of the queue.
     pub(super) fn pass(&mut self, output: Output) -> Passed {
         match output {
@@ -147,14 +147,14 @@ mod tests {
         Output::Send(ToController::StdinCredit { job: JOB, bytes: 1 })
     }
 
-    /// Passes a queue of outputs through [`Classes`], and formats what is sent.
+    /// Passes a queue of outputs through [`MessageMerger`], and formats what is sent.
     fn sent(queue: impl IntoIterator<Item = Output>) -> String {
-        let mut classes = Classes::default();
+        let mut merger = MessageMerger::default();
         let mut sent = Vec::new();
         for output in queue {
             let mut next = Some(output);
             while let Some(output) = next.take() {
-                match classes.pass(output) {
+                match merger.pass(output) {
                     Passed::On(output) => sent.push(output),
                     Passed::Kept => {}
                     Passed::After(first, output) => {
@@ -164,7 +164,7 @@ mod tests {
                 }
             }
         }
-        sent.extend(classes.take());
+        sent.extend(merger.take());
         let said = |output: &Output| match output {
             Output::Send(ToController::Ended { classes, .. }) => {
                 let classes = classes

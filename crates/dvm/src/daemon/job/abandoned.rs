@@ -54,7 +54,7 @@ impl LocalJob {
     }
 
     /// Reports and abandons procs that we cannot end.
-    pub(super) fn leave(
+    pub(super) fn abandon(
         &mut self,
         now: Time,
         ranks: &BTreeMap<Rank, i32>,

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use dvm::proto::Missing;
 
 #[derive(Debug, Default)]
-pub(super) struct Complaints {
+pub(super) struct MissingReports {
     told: BTreeSet<Missing>,
     new: Vec<(Missing, String)>,
 }
 
-impl Complaints {
+impl MissingReports {
     /// Starts with what was found missing before there was a front to report to.
     pub(super) fn of(missing: Option<(Missing, String)>) -> Self {
         Self {
@@ -40,22 +40,22 @@ mod tests {
 
     #[test]
     fn each_is_told_once() {
-        let mut complaints = Complaints::default();
+        let mut missing_reports = MissingReports::default();
         let error = os::Error::Call {
             operation: "accept a connection",
             errno: 24,
         };
         for _ in 0..1000 {
-            complaints.add(Missing::Room, &error);
-            complaints.add(Missing::Output(Rank(1)), &error);
+            missing_reports.add(Missing::Room, &error);
+            missing_reports.add(Missing::Output(Rank(1)), &error);
         }
-        let told: Vec<Missing> = complaints
+        let told: Vec<Missing> = missing_reports
             .take()
             .into_iter()
             .map(|(what, _)| what)
             .collect();
         assert_eq!(told, [Missing::Room, Missing::Output(Rank(1))]);
-        complaints.add(Missing::Room, &error);
-        assert_eq!(complaints.take(), []);
+        missing_reports.add(Missing::Room, &error);
+        assert_eq!(missing_reports.take(), []);
     }
 }
