@@ -7,7 +7,7 @@ use super::resolve::Spread;
 pub(super) struct Room {
     /// Free slots.
     pub(super) slots: u32,
-    /// Maximum number of procs, with oversubscription. Equal to `slots` if oversubscription is not allowed.
+    /// Maximum number of further procs. Equal to `slots` if oversubscription is not allowed.
     pub(super) most: u32,
     /// Number of objects for a spread over objects or for `ppr`.
     pub(super) objects: u32,

@@ -22,7 +22,7 @@ pub enum Error {
     TooManyProcs {
         asked: u64,
     },
-    /// The nodes have fewer slots than the job needs, and may not be oversubscribed.
+    /// The nodes accept fewer procs than the job needs, because of this limit.
     NotEnoughSlots {
         asked: u64,
         slots: u64,
@@ -89,7 +89,7 @@ pub enum Error {
         wanted: String,
         usable: String,
     },
-    /// A rankfile or sequence file requests something impossible.
+    /// A rankfile requests something impossible.
     InFile {
         /// Name of the file in quotes, for messages.
         file: String,

@@ -121,8 +121,8 @@ fn identity(pu: &Pu, level: Level) -> (Level, u32) {
         .unwrap_or((Level::Package, pu.package))
 }
 
-/// Numbers the distinct keys in the order of their first occurrence. Returns the number of each key, and how many there
-/// are.
+/// Numbers the distinct keys in the order of their first occurrence. Returns the number of each key, and how many keys
+/// are distinct.
 fn group<K: Ord + Copy>(keys: impl Iterator<Item = K>) -> (Vec<u32>, u32) {
     let mut seen = BTreeMap::new();
     // Adjacent keys are mostly the same.
@@ -538,7 +538,7 @@ impl Deal {
 }
 
 impl Fit {
-    /// Returns the fit after a proc found no free units. A policy that does not bind by units needs none.
+    /// Returns the fit after a proc found no free units. A binding that does not depend on free units is not affected.
     const fn worse(self, bind: Bind) -> Self {
         match bind {
             Bind::None | Bind::All | Bind::List => self,

@@ -44,17 +44,16 @@ pub enum FromFront {
     StdinEof,
     /// The front has printed or discarded this much output, counted by [`crate::stdio::cost`].
     OutputCredit(OutputCredit),
-    /// Sends a signal to every rank of the job and of the jobs that it has spawned.
+    /// Sends a signal to every rank of the job and of its descendants, the jobs that it has spawned.
     Signal(Signal),
-    /// Ends the job and the jobs that it has spawned: SIGTERM, grace, SIGKILL. The reason becomes the cause of the
-    /// job's end.
+    /// Ends the job and its descendants: SIGTERM, grace, SIGKILL. The reason becomes the cause of their end.
     End(EndReason),
-    /// Ends the job with SIGKILL immediately.
+    /// Ends the job and its descendants with SIGKILL immediately. The reason becomes the cause of their end.
     Kill(EndReason),
     /// Releases held ranks, and cancels the hold of ranks that have not yet reached their holding point. `None` means
     /// all ranks. The controller answers with [`ToFront::Released`] or [`ToFront::NotReleased`].
     Release { job: JobRef, ranks: Option<RankSet> },
-    /// New size of the terminal of the rank with a pty.
+    /// New size of the terminals of ranks.
     Resize(WindowSize),
     /// Asks which jobs hold ranks, or will hold some. The controller answers with [`ToFront::Holding`].
     Holds,

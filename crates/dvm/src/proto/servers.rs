@@ -22,23 +22,25 @@ pub enum FromServer {
         nodes: Vec<NodeId>,
         share: Bytes,
     },
-    /// Members on this node wait in a collective for other nodes. The controller answers with [`ToServer::Gathered`] if
-    /// the collective fails.
+    /// A collective over these nodes still waits for members on this node. Sent only after [`ToServer::Watch`]. The share
+    /// follows later as [`FromServer::Gather`] with the same ticket, unless the gather ends first. If it fails, the
+    /// controller answers with an error in [`ToServer::Gathered`].
     Waits {
         ticket: u64,
         id: Bytes,
         nodes: Vec<NodeId>,
     },
-    /// The server has dropped its wait for this collective.
+    /// No process on this node waits any more in the collective that [`FromServer::Waits`] reported.
     Forgotten { ticket: u64, id: Bytes },
-    /// Members on this node will not call in the oldest gather with this id that waits for the node.
+    /// Members on this node will not call: the oldest gather with this id that lacks this node's share fails.
     Absent { id: Bytes, status: i32 },
-    /// The node withdraws its share, or does not wait any more. This ends the gather for all nodes.
+    /// This node withdraws its share, or its [`FromServer::Waits`]: the gather fails on all nodes.
     Withdrawn { ticket: u64, id: Bytes, status: i32 },
     /// Members on this node are gone, and other nodes may wait for them. From now on, the controller asks this node by
     /// [`ToServer::Awaited`].
     MembersGone,
-    /// Answer to [`ToServer::Awaited`].
+    /// Answer to [`ToServer::Awaited`] if no member on this node will call. Other nodes continue with this share, or fail
+    /// with this status.
     Declined {
         id: Bytes,
         number: u64,
@@ -78,10 +80,10 @@ pub enum ToServer {
         ticket: u64,
         result: Result<Arc<[(NodeId, Bytes)]>, i32>,
     },
-    /// Members of some jobs are gone on other nodes. From now on, the server reports what it waits for by
+    /// Some members on other nodes may never call. From now on, the server reports its incomplete collectives by
     /// [`FromServer::Waits`].
     Watch,
-    /// Other nodes wait for members on this node.
+    /// Other nodes wait for members on this node. The server answers with [`FromServer::Declined`] if they will not call.
     Awaited { id: Bytes, number: u64 },
     /// Question from another node about a process on this node. The server answers once, with [`FromServer::Told`].
     Asked {
