@@ -8,7 +8,9 @@
 pub enum Bug {
     /// A proc is done when its stdout has ended, even if its stderr has not.
     DoneBeforeLastStream,
+    /// The end of an exited proc's output is awaited without a time limit.
     LeakTimerNeverArmed,
+    /// The wait for the end of an exited proc's output does not restart when reading resumes.
     LeakTimerNotRestartedByResume,
     /// Output of a descendant extends the wait indefinitely.
     LeakTimerAlwaysRestarted,
@@ -20,17 +22,21 @@ pub enum Bug {
     InputAtFastestPace,
     /// The full input window is granted before any reader has read.
     InputReadAhead,
+    /// Procs are not paused when an output window shuts.
     PauseNotSent,
+    /// Procs are not resumed when an output window opens.
     ResumeForgotten,
     /// Procs that start while a window is shut are not paused.
     LateStartNotPaused,
     /// Credit for output is divided equally between all nodes.
     CreditSpreadEvenly,
+    /// Output that a lost front had not credited stays in the window.
     FrontLostForgetsCredit,
     /// The loss of a front ends the jobs of all fronts.
     FrontLostEndsOthers,
     /// The input of a front goes to the jobs of all fronts.
     InputToEveryFront,
+    /// A last line without a line feed is dropped when the stream ends.
     PartialLineLostAtEnd,
     /// The start of a line is dropped if the line exceeds the maximum.
     LongLineDropped,
@@ -38,25 +44,39 @@ pub enum Bug {
     LinesCutByReads,
     /// A partial line is never sent before its end arrives.
     PromptKeptBack,
+    /// No SIGKILL follows after the grace.
     KillAfterGraceForgotten,
+    /// SIGKILL follows SIGTERM without the grace.
     GraceIgnored,
+    /// No SIGCONT follows SIGTERM, so stopped procs cannot handle it.
     ContAfterTermForgotten,
     /// A proc that starts while the job ends gets no signal.
     LateStartNotEnded,
+    /// Processes that ranks have left behind are not ended.
     StraysNotSwept,
+    /// The sweep ends at the first count, even if processes remain.
     SweepGivesUpAtFirstCount,
+    /// The sweep waits for an unkillable process without a time limit.
     StuckNeverGivenUp,
+    /// The end of a proc is reported twice.
     EndedTwice,
     /// Among procs that end in the same way and in the same batch, only the first is reported.
     ClassForgetsRanks,
     /// Procs that were not started when the job ends are not settled.
     CancelledNotSettled,
+    /// The launch is reported as complete before every proc was forked or has failed.
     LaunchedTooEarly,
+    /// Only one node gets the result of a fence.
     FenceDoneToOneNode,
+    /// Ranks that wait in a fence get no error when the fence can no longer complete.
     BrokenFenceNotTold,
+    /// Dead ranks count as held.
     HoldCountsDeadAsHeld,
+    /// A rank that reaches its holding point after its release is not continued.
     ReleaseForgetsLateTrap,
+    /// The first failure ends the job although the policy is to continue.
     ContinueIgnored,
+    /// A later event replaces the cause of the job's end.
     LastCauseWins,
     /// PMIx gets no message about the end of a proc.
     EndNotToldToPmix,
@@ -67,9 +87,13 @@ pub enum Bug {
     /// The spawning proc gets its answer when the launch is requested, and not when the job runs.
     SpawnToldTooEarly,
     // Bugs of the front, and of ranks under a debugger.
+    /// The second request to end a job repeats the first instead of sending SIGKILL.
     SecondRequestAsksAgain,
+    /// A stopped controller is not reported.
     StoppedControllerKept,
+    /// A watchdog that does not exit is not killed.
     WatchdogNotKilled,
+    /// A debugger that died is treated as one that detached.
     LostDebuggerTakenForLeft,
     /// A rank that a signal stops before its exec is not continued.
     SignalBeforeExecKept,
@@ -80,12 +104,19 @@ pub enum Bug {
     /// The connection to a peer is closed before the peer has received everything.
     ClosedBeforeWritten,
     // Bugs of the PMIx server, see `pmix::planted`.
+    /// A fence completes while one participant is still missing.
     FenceOneEarly,
+    /// A get is answered with the data that rank 0 put.
     GetOfAnother,
+    /// An event is delivered twice.
     EventTwice,
+    /// Collectives keep waiting for a process whose connection broke and that did not reconnect.
     SilenceNotTold,
+    /// A fence completes as soon as all participants on one node have called.
     FenceStaysHere,
+    /// Other nodes get no message that members of a collective are gone.
     GoneNotTold,
+    /// A node with an outstanding get for a process gets no message about the death of that process.
     DeathNotTold,
 }
 

@@ -23,6 +23,7 @@ pub enum FenceNews {
     /// All participants on the node have entered the fence. The controller answers once, with
     /// [`super::ToDaemon::Fenced`].
     Share {
+        /// Number of the share on this node. The answer and a withdrawal refer to it.
         number: u32,
         /// Nodes that have participants. `None` stands for all nodes of the job.
         nodes: Option<Vec<NodeId>>,

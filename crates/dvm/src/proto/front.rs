@@ -42,7 +42,7 @@ pub enum FromFront {
     Stdin(Bytes),
     /// The front's standard input has reached EOF.
     StdinEof,
-    /// The front has printed or discarded this much output, counted by [`crate::stdio::cost`].
+    /// The front has printed or discarded output.
     OutputCredit(OutputCredit),
     /// Sends a signal to every rank of the job and of its descendants, the jobs that it has spawned.
     Signal(Signal),
@@ -65,6 +65,7 @@ pub struct OutputCredit {
     pub job: JobId,
     pub node: NodeId,
     pub stream: Stream,
+    /// Amount of output, counted by [`crate::stdio::cost`].
     pub bytes: u64,
 }
 

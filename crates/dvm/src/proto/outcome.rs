@@ -32,10 +32,12 @@ pub enum EndReason {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub cause: Cause,
+    /// Number of ranks of the job.
     pub size: u32,
     /// Exit statuses of the procs that ran, merged into classes. Each rank is in exactly one class, or in
     /// `not_started`, or in `left`.
     pub ended: Vec<(ExitStatus, RankSet)>,
+    /// Ranks that were never started.
     pub not_started: RankSet,
     /// Ranks in `ended` that exited only after we had begun to end the job.
     pub ended_by_us: RankSet,
@@ -84,6 +86,7 @@ pub enum Cause {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StartFailure {
     pub step: StartStep,
+    /// Error number of the system call that failed.
     pub errno: i32,
     /// Path or name that the failed step used, if any.
     pub subject: Option<OsString>,
@@ -102,6 +105,7 @@ pub enum StartStep {
     OutputFile,
     Fork,
     ProcessGroup,
+    /// The signal that the proc gets when its parent dies (`PR_SET_PDEATHSIG`).
     ParentDeath,
     Affinity,
     Limits,

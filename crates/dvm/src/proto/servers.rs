@@ -2,6 +2,8 @@
 //!
 //! `pmix::server` defines the content of the bytes; a status is sent as its number. The controller looks only at which
 //! server waits for which nodes.
+//!
+//! A `ticket` is a number that the sending server chooses. The answer repeats it.
 
 use std::sync::Arc;
 
