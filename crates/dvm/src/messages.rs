@@ -4,8 +4,8 @@
 //! host names, programs, the policy. One problem is one message: ranks that failed alike share a message. Beyond
 //! [`CLASSES_MAX`] classes of failure, the remaining ones are only counted.
 //!
-//! Each message is of one of the kinds in [`KINDS`]. The kind holds the stable id and the long explanation that `rally
-//! help ID` prints.
+//! Each message is of one of the kinds in [`KINDS`]. The kind holds the stable id and the long explanation, which
+//! `rally help ID` prints.
 
 mod kind;
 mod start;

@@ -3,10 +3,10 @@
 //! Hides how bytes read from pipes become chunks that end at line ends, and how the amount of data in flight is limited.
 //! It also hides how one stream of input reaches several procs that read at different speeds.
 //!
-//! Bounds: a line of up to [`LINE_MAX`] bytes stays whole. The start of a line is sent after [`PARTIAL_DELAY`], or
-//! after [`CUT_DELAY`] where the kernel or a buffer cut it and the rest is sure to come. At most [`OUTPUT_WINDOW`]
-//! bytes of each job, node and stream are in flight. At most [`STDIN_WINDOW`] bytes of input are in flight, or
-//! [`STDIN_FIRST`] until every reader has read some.
+//! Bounds: a line of up to [`LINE_MAX`] bytes stays whole. The start of a line is sent after [`PARTIAL_DELAY`]. If the
+//! kernel or a full buffer cut the line, its rest is sure to come, and the start is sent after [`CUT_DELAY`]. At most
+//! [`OUTPUT_WINDOW`] bytes of each job, node and stream are in flight. At most [`STDIN_WINDOW`] bytes of input are in
+//! flight, or [`STDIN_FIRST`] until every reader has read some.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -10,7 +10,8 @@
 //! bind-to  none | core | hwthread | l1cache | l2cache | l3cache | numa | package [:N][:overload-allowed]
 //! ```
 //!
-//! Words are case-insensitive.
+//! Words are case-insensitive. `--rank-by` also accepts a level, such as `numa`. `N` after a wider level than a core
+//! groups that many objects.
 
 use std::fmt;
 

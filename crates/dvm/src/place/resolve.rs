@@ -47,9 +47,9 @@ pub(super) enum Asked {
 }
 
 /// Fills in what the user did not specify. The defaults are those of Open MPI 5: map by core, and rank by `fill`. Procs
-/// are bound to the object that they are mapped to. If they are mapped to slots or nodes, they are bound to the NUMA
-/// node, or to a core if the job has at most two procs. Where other jobs may use the CPUs, the default binds only procs
-/// that the user mapped to objects.
+/// are bound to the object that they are mapped to. Procs that are mapped to slots or nodes are bound to a NUMA node,
+/// or to a core if the job has at most two procs. Where other jobs may use the CPUs, the default binds a proc only if
+/// the user's mapping determines its CPUs.
 pub(super) fn resolve(
     request: &Request,
     app: &AppRequest,
