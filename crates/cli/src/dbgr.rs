@@ -171,7 +171,7 @@ fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, E
     let mut local = Local::new(detail);
     local.follow(&target);
     let finding = start.elapsed();
-    let (recording, ended, looking) = sampling::take(plan, &mut local);
+    let (recording, ended, sampling_time) = sampling::take(plan, &mut local);
     let samples = &recording.samples;
     if ended == Ended::Interrupted {
         say(&messages::interrupted(samples.len(), plan.samples.number()));
@@ -195,7 +195,7 @@ fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, E
     report.timing.phases = Some(Phases {
         finding,
         reading,
-        looking: looking.saturating_sub(reading),
+        sampling: sampling_time.saturating_sub(reading),
         merging: merging.elapsed(),
     });
     Ok((report, ended))

@@ -16,7 +16,7 @@
 //!
 //! At most one thread is stopped, and at most one question is outstanding. The agent sends its answer at the end of a command,
 //! and a sign of life every [`SIGN_OF_LIFE`] before that. At the end of a sample the host releases the threads that were late to
-//! stop ([`Output::LetGo`]).
+//! stop ([`Output::ReleaseLate`]).
 
 mod activity;
 mod around;
@@ -75,7 +75,7 @@ pub enum Output {
     /// Send a message to the session.
     Send(FromAgent),
     /// Release the threads that were late to stop, as soon as they have stopped.
-    LetGo,
+    ReleaseLate,
 }
 
 /// The agent of a node.
@@ -131,8 +131,8 @@ struct Order {
 enum State {
     Idle,
     Listing(Order),
-    Owning(Order, Around, Vec<i32>),
-    Looking(Box<Work>),
+    ReadingOwners(Order, Around, Vec<i32>),
+    Sampling(Box<Work>),
     Describing(Order, Describing),
 }
 
@@ -237,10 +237,10 @@ impl Agent {
     const fn current(&self) -> Option<CommandId> {
         match &self.state {
             State::Idle => None,
-            State::Listing(order) | State::Owning(order, ..) | State::Describing(order, _) => {
-                Some(order.id)
-            }
-            State::Looking(work) => Some(work.order.id),
+            State::Listing(order)
+            | State::ReadingOwners(order, ..)
+            | State::Describing(order, _) => Some(order.id),
+            State::Sampling(work) => Some(work.order.id),
         }
     }
 
@@ -257,7 +257,7 @@ impl Agent {
         while matches!(self.state, State::Idle) {
             if self.life == Life::Ending {
                 self.life = Life::Ended;
-                self.outputs.push_back(Output::LetGo);
+                self.outputs.push_back(Output::ReleaseLate);
                 self.send(FromAgent::Stopped);
             }
             let Some(order) = self.orders.pop_front() else {
@@ -281,32 +281,32 @@ impl Agent {
 
     fn learn(&mut self, answer: Answer, lent: Lent<'_>) {
         match (mem::replace(&mut self.state, State::Idle), answer) {
-            (State::Listing(_) | State::Owning(..) | State::Describing(..), _)
+            (State::Listing(_) | State::ReadingOwners(..) | State::Describing(..), _)
                 if self.request == Request::Cancelled => {}
             (State::Listing(order), Answer::Processes(processes)) => {
                 let procs = self.chosen(&order.ranks);
                 let around = Around::new(processes, &procs, self.own);
                 // Neighbors matter only in a sample with all peers.
                 let pids = match order.action {
-                    Action::Sample(Extent::Everybody) => around.unowned(),
+                    Action::Sample(Extent::Everybody) => around.owners_to_read(),
                     Action::Sample(Extent::Children) | Action::Stacks(_) | Action::Describe => {
                         Vec::new()
                     }
                 };
                 if pids.is_empty() {
-                    self.look(order, around);
+                    self.sample(order, around);
                 } else {
                     self.ask(Question::Owners { pids: pids.clone() });
-                    self.state = State::Owning(order, around, pids);
+                    self.state = State::ReadingOwners(order, around, pids);
                 }
             }
-            (State::Owning(order, mut around, pids), Answer::Owners(owners)) => {
+            (State::ReadingOwners(order, mut around, pids), Answer::Owners(owners)) => {
                 let owners = pids.into_iter().zip(owners);
                 let owners = owners.filter_map(|(pid, owner)| Some((pid, owner?)));
-                around.own(&owners.collect());
-                self.look(order, around);
+                around.add_neighbors(&owners.collect());
+                self.sample(order, around);
             }
-            (State::Looking(work), answer) => self.go_on(work, answer, lent),
+            (State::Sampling(work), answer) => self.go_on(work, answer, lent),
             (State::Describing(order, describing), answer) => {
                 self.described(order, describing, answer);
             }

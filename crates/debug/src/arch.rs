@@ -118,13 +118,13 @@ pub(crate) fn is_signal_return(
     address: u64,
 ) -> Result<bool, Unreadable> {
     match arch {
-        Arch::X86_64 => stands(memory, address, x86_64::SIGNAL_RETURN),
-        Arch::Aarch64 => stands(memory, address, aarch64::SIGNAL_RETURN),
+        Arch::X86_64 => matches_at(memory, address, x86_64::SIGNAL_RETURN),
+        Arch::Aarch64 => matches_at(memory, address, aarch64::SIGNAL_RETURN),
     }
 }
 
 /// Returns true if the memory at an address contains these bytes.
-fn stands<const N: usize>(
+fn matches_at<const N: usize>(
     memory: &dyn Memory,
     address: u64,
     bytes: [u8; N],

@@ -287,8 +287,8 @@ impl Image {
     /// Returns the symbol that covers an address, from this file or its separate debug information.
     fn covering(&self, address: u64) -> Option<Covering> {
         let symbols = self.symbols.get_or_init(|| Symbols::load(&self.file));
-        let beside = || self.lines.get()?.as_ref()?.symbol(address);
-        let found = symbols.at(&self.file, address).or_else(beside)?;
+        let separate = || self.lines.get()?.as_ref()?.symbol(address);
+        let found = symbols.at(&self.file, address).or_else(separate)?;
         // A symbol without a size must not extend into a function that has only unwinding rules.
         let is_another = found.extent == Extent::Guessed
             && self

@@ -51,9 +51,9 @@ pub enum Kind {
     /// For a file, through MPI: often each rank for a file of its own.
     File,
     /// For another job.
-    Outside,
+    OtherJob,
     /// For something unknown, in another MPI function.
-    Call,
+    UnknownMpi,
     /// For nothing: it tests for completion or starts an operation, and returns immediately.
     Test,
     /// For a lock that another thread holds.
@@ -102,7 +102,7 @@ impl Kind {
                 | Self::Completion
                 | Self::Epoch
                 | Self::Window
-                | Self::Outside
+                | Self::OtherJob
         )
     }
 }

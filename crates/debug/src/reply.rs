@@ -92,7 +92,7 @@ pub struct ManyThreads {
     /// The number of threads of the process.
     pub threads: u64,
     /// The number of threads that were sampled.
-    pub looked_at: u64,
+    pub sampled: u64,
 }
 
 /// A violation of the protocol by an agent.
@@ -382,12 +382,12 @@ impl Description {
     /// Returns the doubts about the samples, as sentences.
     pub fn doubts(&self) -> impl Iterator<Item = String> {
         let many_threads = self.many_threads.iter().map(|((node, pid), many_threads)| {
-            let ManyThreads { threads, looked_at } = many_threads;
+            let ManyThreads { threads, sampled } = many_threads;
             // On a single node the pid alone identifies the process.
             let host = self.hosts.get(node).filter(|_| self.hosts.len() > 1);
             let host = host.map_or_else(String::new, |host| format!(" on host {host}"));
             format!(
-                "process {pid}{host} has {threads} threads; only {looked_at} of them were looked at"
+                "process {pid}{host} has {threads} threads; only {sampled} of them were looked at"
             )
         });
         let left_out = self.left_out.values().copied();

@@ -27,7 +27,7 @@ use crate::{
     known::{self, Owner, Position},
     samples::{Boundary, Motion, Observation, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen},
-    verdict::{self, Confidence, Outlook, Verdict, Wanted},
+    verdict::{self, Confidence, MoreSamples, Outlook, Verdict},
 };
 
 pub use self::{
@@ -188,7 +188,7 @@ fn undecided(outlook: &Outlook, all: &Observation) -> String {
 
 /// Suggests options for the next run. If the samples were enough but too close together, it suggests no fewer than before. But it
 /// never suggests samples less than a second apart.
-fn more_looks(wanted: Wanted, all: &Observation) -> String {
+fn more_looks(wanted: MoreSamples, all: &Observation) -> String {
     let seconds = wanted.span.as_secs();
     let most = usize::try_from(seconds).map_or(usize::MAX, |most| most.saturating_add(1));
     let samples = wanted.samples.max(all.samples.min(most));
@@ -235,13 +235,13 @@ pub struct Phases {
     /// Reading the mappings of the processes, and the mapped files.
     pub reading: Duration,
     /// Taking all samples, and resolving their functions and lines.
-    pub looking: Duration,
+    pub sampling: Duration,
     /// Merging the samples, and formatting the report.
     pub merging: Duration,
 }
 
 impl fmt::Display for Phases {
-    /// Writes `finding the ranks took 3.1 ms, reading their programs 12.0 ms, looking 20.4 ms, merging and drawing 2.2 ms`.
+    /// Writes `finding the ranks took 3.1 ms, reading their programs 12.0 ms, sampling 20.4 ms, merging and drawing 2.2 ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
@@ -249,7 +249,7 @@ impl fmt::Display for Phases {
             "finding the ranks took {:.1} ms, reading their programs {:.1} ms, sampling {:.1} ms, merging and drawing {:.1} ms",
             ms(self.finding),
             ms(self.reading),
-            ms(self.looking),
+            ms(self.sampling),
             ms(self.merging)
         )
     }

@@ -30,7 +30,7 @@ use crate::{
     stack::{Activity, FrameId, Frames, Missing, Seen, Thread, Wait},
 };
 
-pub use boundary::{Boundary, Cut, Spot};
+pub use boundary::{Boundary, Cut, Location};
 pub use children::{ChildTrack, Followed};
 pub use work::Work;
 
@@ -71,7 +71,7 @@ pub enum Motion {
 /// Limit of the CPU time of a stuck thread, as a divisor of the elapsed time: the thread may wake up to test its condition.
 const IDLE_CPU_DIVISOR: u32 = 100;
 /// CPU time that sampling itself costs a thread, from one sample to the next.
-const BY_LOOKING: Duration = Duration::from_millis(2);
+const SAMPLING_COST: Duration = Duration::from_millis(2);
 
 /// One thread over all samples.
 #[derive(Clone, Debug)]
@@ -355,7 +355,7 @@ fn used(seen: &[&Thread]) -> Duration {
 /// Returns `Use::Little` if a stuck thread could have used this much CPU time over `span`.
 fn little(cpu: Duration, span: Duration, samples: usize) -> Use {
     let steps = u32::try_from(samples.saturating_sub(1)).unwrap_or(u32::MAX);
-    if cpu <= (span / IDLE_CPU_DIVISOR).saturating_add(BY_LOOKING.saturating_mul(steps)) {
+    if cpu <= (span / IDLE_CPU_DIVISOR).saturating_add(SAMPLING_COST.saturating_mul(steps)) {
         Use::Little
     } else {
         Use::More
@@ -418,7 +418,7 @@ impl Observation {
     }
 }
 
-type ClassKey = (Option<Spot>, Result<Activity, Missing>, Motion);
+type ClassKey = (Option<Location>, Result<Activity, Missing>, Motion);
 
 impl Track {
     fn class(&self, frames: &Frames) -> (ClassKey, Class) {
@@ -444,7 +444,7 @@ impl Track {
 
     fn lines<'a>(&'a self, frames: &'a Frames) -> impl Iterator<Item = u32> + 'a {
         self.seen.iter().filter_map(|(cut, _)| {
-            let source = frames.get(cut.cited(frames)?).source.as_ref()?;
+            let source = frames.get(cut.cited_frame(frames)?).source.as_ref()?;
             (source.line > 0).then_some(source.line)
         })
     }

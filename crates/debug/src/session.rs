@@ -259,7 +259,7 @@ impl Session {
             waiting.insert(node, Waiting { ranks, until });
         }
         let command = Command {
-            answer: nothing(action),
+            answer: empty_answer(action),
             missing,
             waiting,
             end: now + LONGEST,
@@ -464,7 +464,7 @@ impl Command {
 }
 
 /// Returns the merged answer before any agent has answered.
-fn nothing(action: Action) -> Partial {
+fn empty_answer(action: Action) -> Partial {
     match action {
         Action::Sample(Extent::Children | Extent::Everybody) => {
             Partial::Sample(PartialSample::default())

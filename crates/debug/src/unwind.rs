@@ -22,7 +22,7 @@ use crate::{
     memory::{Copied, Memory, Unreadable},
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
 };
-use calls::{Effort, Left, To};
+use calls::{Effort, TailCalls, To};
 
 /// A copy of a thread's state, taken while it was stopped.
 #[derive(Clone, Debug)]
@@ -64,8 +64,8 @@ pub struct Images {
     vdso: Option<ImageId>,
     caches: Caches,
     named: BTreeMap<(ImageId, u64), Vec<FrameId>>,
-    /// Results of the method `left`, by the call and by the start of the function that the thread went on to.
-    left: BTreeMap<(Address, Address), Option<Left>>,
+    /// Results of the method `tail_calls`, by the call and by the start of the function that the thread went on to.
+    tail_calls: BTreeMap<(Address, Address), Option<TailCalls>>,
     effort: Effort,
     reading: Reading,
 }
@@ -143,7 +143,7 @@ impl Images {
             vdso: None,
             caches: Caches::default(),
             named: BTreeMap::new(),
-            left: BTreeMap::new(),
+            tail_calls: BTreeMap::new(),
             effort: Effort::default(),
             reading,
         }
@@ -279,12 +279,13 @@ impl Images {
                 break;
             };
             if let Some(last) = outermost
-                && let Some(left) = self.left(code, caller, (at, last), &memory, files, frames)
+                && let Some(tail_calls) =
+                    self.tail_calls(code, caller, (at, last), &memory, files, frames)
             {
-                if left.to == To::Same {
+                if tail_calls.to == To::SameFunction {
                     found.pop();
                 }
-                found.extend(left.frames);
+                found.extend(tail_calls.frames);
             }
             at = caller;
         }

@@ -30,7 +30,7 @@ use crate::{
 };
 
 pub use self::{
-    outlook::{Outlook, Wanted, outlook},
+    outlook::{MoreSamples, Outlook, outlook},
     rules::{Confidence, RuleId},
 };
 
@@ -120,7 +120,7 @@ fn holding<'a>(all: &'a Observation, stances: &'a Stances) -> impl Iterator<Item
 fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Held> {
     let odd_roles = match rule.odd {
         Odd::In(roles) | Odd::Few(roles) => roles,
-        Odd::Nobody(_) | Odd::DifferentCalls | Odd::Absent => &[],
+        Odd::AllWait(_) | Odd::DifferentCalls | Odd::NotAwaited => &[],
     };
     let (mut waiting, mut odd) = (Vec::new(), Vec::new());
     // A rank that is connected to another job may have received a message from it between two samples, and so counts as
@@ -135,7 +135,7 @@ fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Hel
             odd.push((rank, role));
         } else if rule.waiting.contains(&role) {
             waiting.push((rank, role));
-        } else if rule.beside.contains(&role) {
+        } else if rule.ignored.contains(&role) {
             continue;
         } else {
             return None;
@@ -146,11 +146,11 @@ fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Hel
         && match rule.odd {
             Odd::In(_) => !odd.is_empty(),
             Odd::Few(_) => !odd.is_empty() && odd.len() < waiting.len(),
-            Odd::Nobody(roles) => {
+            Odd::AllWait(roles) => {
                 let there = |role| waiting.iter().any(|(_, own)| own == role);
                 waiting.len() > 1 && roles.iter().all(there)
             }
-            Odd::Absent => true,
+            Odd::NotAwaited => true,
             Odd::DifferentCalls => calls(all, &waiting) > 1,
         };
     let need = match manner {

@@ -50,7 +50,7 @@ const MAX_REFUSALS: u32 = 2;
 
 /// The user's options for a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WatchOptions {
     /// Idle time: a job hangs if nothing has moved for so long.
     pub idle: Duration,
     /// The time limit of the job, from the beginning of the watch; `None` if there is none.
@@ -157,7 +157,7 @@ pub enum End {
 /// A watch of one job.
 #[derive(Debug)]
 pub struct Watch {
-    wanted: Wanted,
+    options: WatchOptions,
     begin: Time,
     /// Time at which the last samples before the time limit begin; `None` once they have begun, or without a limit.
     last_samples: Option<Time>,
@@ -205,16 +205,16 @@ enum Phase {
 impl Watch {
     /// Returns a watch whose first sample is due immediately.
     #[must_use]
-    pub fn new(wanted: Wanted, now: Time) -> Self {
+    pub fn new(options: WatchOptions, now: Time) -> Self {
         let lead = |limit: Duration| now + limit.saturating_sub(LEAD.min(limit / 2));
         Self {
-            wanted,
+            options,
             begin: now,
-            last_samples: wanted.limit.map(lead),
+            last_samples: options.limit.map(lead),
             phase: Phase::Regular,
             search: Search::Job,
             job: Job::NotFound,
-            detector: HangDetector::new(wanted.idle),
+            detector: HangDetector::new(options.idle),
             frames: Frames::new(),
             refusals: 0,
             reports: 0,
@@ -290,7 +290,7 @@ impl Watch {
             (Job::NotFound, Job::Found) => self.search = Search::Ranks,
             (Job::NotFound, Job::NotFound) => return self.end(End::NotFound),
         }
-        let watched = match (self.search, self.wanted.pid) {
+        let watched = match (self.search, self.options.pid) {
             (Search::Ranks, _) if living.is_none() => return self.end(End::Gone),
             // A launcher may outlive its ranks, and start others.
             (Search::Job, Some(pid)) => Some(pid),
@@ -318,7 +318,7 @@ impl Watch {
         let snapshot = &observed.sample.snapshot;
         let access = access(snapshot);
         let cause = self.detector.see(&self.frames, observed);
-        let idle = self.wanted.idle;
+        let idle = self.options.idle;
         match self.phase {
             Phase::Regular => match cause {
                 Some(Cause::Idle) => self.report(Occasion::Idle(idle)),
@@ -354,7 +354,7 @@ impl Watch {
     }
 
     fn limit(&self) -> Option<Time> {
-        self.wanted.limit.map(|limit| self.begin + limit)
+        self.options.limit.map(|limit| self.begin + limit)
     }
 
     fn report(&mut self, occasion: Occasion) {

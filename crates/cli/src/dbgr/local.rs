@@ -133,7 +133,7 @@ impl Local {
                 let message = session::Input::Message(HERE, message);
                 self.session.handle(Clock::now(), message);
             }
-            Some(agent::Output::LetGo) => os::sleep_and_detach_late(Duration::ZERO),
+            Some(agent::Output::ReleaseLate) => os::sleep_and_detach_late(Duration::ZERO),
             None => return Step::Idle,
         }
         Step::Done

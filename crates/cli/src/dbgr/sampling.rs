@@ -84,7 +84,7 @@ pub(super) fn verdict(args: &Args) -> u8 {
 /// Takes samples of the followed ranks as planned. Also returns the time that the samples took, without the time between them.
 pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration) {
     let mut recording = Recording::default();
-    let mut looking = Duration::ZERO;
+    let mut sampling_time = Duration::ZERO;
     // Before the first sample is complete there is nothing to print, so an interrupt ends the program.
     let mut waits = SampleWaits::None;
     let extent = if plan.is_single() {
@@ -99,7 +99,7 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
         schedule.begin(began);
         let sample = local.sample(extent);
         let ended = Clock::now();
-        looking += ended.since(began);
+        sampling_time += ended.since(began);
         recording.push(schedule.end(ended), sample.frames, sample.snapshot);
         let Recording { frames, samples } = &recording;
         let Some(next) = schedule.next(frames, samples, ended) else {
@@ -107,11 +107,11 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
         };
         if waits.wait(next) == Ended::Interrupted {
             let _ = waits.end();
-            return (recording, Ended::Interrupted, looking);
+            return (recording, Ended::Interrupted, sampling_time);
         }
     }
     let ended = waits.end();
-    (recording, ended, looking)
+    (recording, ended, sampling_time)
 }
 
 /// Why no further sample is taken.

@@ -14,7 +14,7 @@ use debug::{
     proto::Extent,
     report::Report,
     target::{self, NotFound, Target, Wish},
-    watch::{End, Input, Job, Occasion, Output, Progress, Search, Wanted, Watch},
+    watch::{End, Input, Job, Occasion, Output, Progress, Search, Watch, WatchOptions},
 };
 use message::Message;
 use os::{Clock, Event, Interest, Loop, Pid, Token};
@@ -74,7 +74,7 @@ struct Watcher<'a> {
 
 impl<'a> Watcher<'a> {
     fn new(args: &'a args::Watch) -> Result<Self, os::Error> {
-        let wanted = Wanted {
+        let options = WatchOptions {
             idle: args.idle,
             limit: [args.limit, slurm_limit()].into_iter().flatten().min(),
             pid: match args.target.wish() {
@@ -85,7 +85,7 @@ impl<'a> Watcher<'a> {
         Ok(Self {
             args,
             events: Loop::new(&[Signal::INT, Signal::TERM, Signal::HUP])?,
-            watch: Watch::new(wanted, Clock::now()),
+            watch: Watch::new(options, Clock::now()),
             exit: None,
             local: Local::new(output::detail(&args.shown)),
             target: None,

@@ -45,8 +45,8 @@ impl Around {
         }
     }
 
-    /// Returns the processes whose owners decide who is a neighbor. They are few: each costs a step of the host.
-    pub(super) fn unowned(&self) -> Vec<i32> {
+    /// Returns the pids of the processes whose owners decide who is a neighbor. They are few: each costs a step of the host.
+    pub(super) fn owners_to_read(&self) -> Vec<i32> {
         if self.of_others.is_empty() {
             return Vec::new();
         }
@@ -55,8 +55,8 @@ impl Around {
         pids.into_iter().collect()
     }
 
-    /// Adds the neighbors, from the owners of the processes that [`Self::unowned`] returned.
-    pub(super) fn own(&mut self, owners: &BTreeMap<i32, u32>) {
+    /// Adds the neighbors, from the owners of the processes that [`Self::owners_to_read`] returned.
+    pub(super) fn add_neighbors(&mut self, owners: &BTreeMap<i32, u32>) {
         let users = self.ranks.values().filter_map(|pid| owners.get(pid));
         let users: BTreeSet<u32> = users.copied().collect();
         for pid in &self.of_others {

@@ -40,8 +40,8 @@ impl Agent {
                 hosts: BTreeMap::new(),
                 many_threads: many_threads
                     .map(|(&pid, &threads)| {
-                        let (threads, looked_at) = (threads as u64, most as u64);
-                        ((node, pid), ManyThreads { threads, looked_at })
+                        let (threads, sampled) = (threads as u64, most as u64);
+                        ((node, pid), ManyThreads { threads, sampled })
                     })
                     .collect(),
                 left_out: left_out.into_iter().collect(),

@@ -56,7 +56,7 @@ impl Subject {
 
 impl Agent {
     /// Begins to sample the ranks of a command and their descendants.
-    pub(super) fn look(&mut self, order: Order, around: Around) {
+    pub(super) fn sample(&mut self, order: Order, around: Around) {
         let procs = self.chosen(&order.ranks);
         let (children, left_out) = around.children();
         let peers = around.into_peers();
@@ -77,7 +77,7 @@ impl Agent {
             return;
         };
         let probe = self.probe(&first);
-        self.state = State::Looking(Box::new(Work {
+        self.state = State::Sampling(Box::new(Work {
             order,
             peers,
             queue,
@@ -100,16 +100,16 @@ impl Agent {
             match probe.abandon(&answer) {
                 Some(release) => {
                     self.ask(release);
-                    self.state = State::Looking(work);
+                    self.state = State::Sampling(work);
                 }
-                None => self.outputs.push_back(Output::LetGo),
+                None => self.outputs.push_back(Output::ReleaseLate),
             }
             return;
         }
         let seen = match probe.handle(&mut self.reader, answer, lent) {
             Step::Ask(question) => {
                 self.ask(question);
-                self.state = State::Looking(work);
+                self.state = State::Sampling(work);
                 return;
             }
             Step::Done(seen) => seen,
@@ -130,7 +130,7 @@ impl Agent {
         };
         let (subject, _) = mem::replace(&mut work.current, (subject, probe));
         self.add(&mut work.snapshot, subject, seen);
-        self.state = State::Looking(work);
+        self.state = State::Sampling(work);
     }
 
     fn add(&mut self, snapshot: &mut Snapshot, subject: Subject, seen: Seen) {
@@ -157,7 +157,7 @@ impl Agent {
     }
 
     fn reply(&mut self, order: &Order, mut peers: LocalPeers, mut snapshot: Snapshot) {
-        self.outputs.push_back(Output::LetGo);
+        self.outputs.push_back(Output::ReleaseLate);
         let part = match order.action {
             Action::Sample(extent) => {
                 if extent == Extent::Everybody {

@@ -22,7 +22,7 @@ use crate::stack::Source;
 pub(super) struct Lines {
     dwarf: Option<Dwarf>,
     /// The separate file with the debug information, if there is one, and its symbols, which the program itself may lack.
-    beside: Option<(Bytes, Symbols)>,
+    separate: Option<(Bytes, Symbols)>,
 }
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
@@ -45,9 +45,9 @@ struct Sections {
 
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let beside = self.beside.is_some();
+        let separate = self.separate.is_some();
         f.debug_struct("Lines")
-            .field("beside", &beside)
+            .field("separate", &separate)
             .finish_non_exhaustive()
     }
 }
@@ -64,19 +64,19 @@ impl Lines {
         if has_lines(file) {
             return Some(Self {
                 dwarf: dwarf(file, files),
-                beside: None,
+                separate: None,
             });
         }
-        let beside = others
+        let separate = others
             .iter()
             .filter_map(|path| files.open(path))
             .find(|other| belongs(other, file) && has_lines(other))?;
         Some(Self {
             dwarf: match reading {
                 Reading::Names => None,
-                Reading::Lines => dwarf(&beside, files),
+                Reading::Lines => dwarf(&separate, files),
             },
-            beside: Some((beside.clone(), Symbols::load(&beside))),
+            separate: Some((separate.clone(), Symbols::load(&separate))),
         })
     }
 
@@ -109,7 +109,7 @@ impl Lines {
 
     /// Returns the symbol of the separate file that covers an address.
     pub(super) fn symbol(&self, address: u64) -> Option<Covering> {
-        let (file, symbols) = self.beside.as_ref()?;
+        let (file, symbols) = self.separate.as_ref()?;
         symbols.at(file, address)
     }
 }

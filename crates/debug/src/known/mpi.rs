@@ -130,7 +130,7 @@ const WAITS: [(Kind, &[&str]); 12] = [
         ],
     ),
     (
-        Kind::Outside,
+        Kind::OtherJob,
         &[
             "MPI_Comm_accept",
             "MPI_Comm_connect",
@@ -211,7 +211,11 @@ pub(super) fn known(name: &str, module: Option<&str>) -> Option<Known> {
         lower.starts_with('i') && !NOT_IMMEDIATE.iter().any(|start| lower.starts_with(start));
     Some(Known {
         name: base.as_str().into(),
-        kind: if immediate { Kind::Test } else { Kind::Call },
+        kind: if immediate {
+            Kind::Test
+        } else {
+            Kind::UnknownMpi
+        },
     })
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Folded {
 }
 
 /// Limit of the number of odd ranks, as a divisor of all ranks.
-pub(super) const FEW: usize = 20;
+pub(super) const ODD_RANKS_DIVISOR: usize = 20;
 /// Maximum number of odd segments. If there are more, none is marked.
 pub(super) const MAX_ODD: usize = 8;
 
@@ -213,6 +213,6 @@ impl Outline {
         let (few, all) = (segment.ranks.len(), self.ranks.len());
         let most = self.segments.iter().filter(|it| !it.ends.is_empty());
         let most = most.map(|it| it.ranks.len()).max().unwrap_or(0);
-        ends && most * 2 > all && (few * FEW <= all || few == 1 && all > 2)
+        ends && most * 2 > all && (few * ODD_RANKS_DIVISOR <= all || few == 1 && all > 2)
     }
 }

@@ -35,9 +35,9 @@ pub struct Cut {
     user: usize,
 }
 
-/// A place in the program. Stacks at the same place have equal spots.
+/// A place in the program. Stacks at the same place have equal locations.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spot {
+pub struct Location {
     /// The callers, each with the line of its call.
     outer: Vec<FrameId>,
     /// The innermost function, without a line. For a wait, the public name of the wait function.
@@ -77,9 +77,9 @@ impl Boundary {
 impl Cut {
     /// Returns the place at which two stacks are compared: the wait, or the user's innermost function.
     #[must_use]
-    pub fn place(&self, frames: &Frames) -> Spot {
+    pub fn place(&self, frames: &Frames) -> Location {
         match &self.wait {
-            Some(wait) => Spot {
+            Some(wait) => Location {
                 outer: self.frames[..self.frames.len().saturating_sub(1)].to_vec(),
                 inner: Some(Arc::clone(&wait.name)),
             },
@@ -89,7 +89,7 @@ impl Cut {
 
     /// Returns the place in the user's own code: the callers, and the innermost function without its line.
     #[must_use]
-    pub fn working(&self, frames: &Frames) -> Spot {
+    pub fn working(&self, frames: &Frames) -> Location {
         let own = if self.user == 0 {
             &self.frames[..]
         } else {
@@ -100,7 +100,7 @@ impl Cut {
             .iter()
             .rposition(|&id| frames.get(id).kind != FrameKind::Inlined);
         let own = last.map_or(own, |last| &own[..=last]);
-        Spot {
+        Location {
             outer: own[..own.len().saturating_sub(1)].to_vec(),
             inner: own.last().and_then(|&id| frames.get(id).function.clone()),
         }
@@ -109,7 +109,7 @@ impl Cut {
     /// Returns the frame to cite in messages: the innermost one of the user's own code, even if frames of a library below it
     /// have lines too.
     #[must_use]
-    pub fn cited(&self, frames: &Frames) -> Option<FrameId> {
+    pub fn cited_frame(&self, frames: &Frames) -> Option<FrameId> {
         let waits = usize::from(self.wait.is_some());
         let callers = &self.frames[..self.frames.len().saturating_sub(waits)];
         known::own(callers.iter().map(|&id| frames.get(id))).map(|at| callers[at])

@@ -2,27 +2,29 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{Class, ClassKey, Motion, Spot};
+use super::{Class, ClassKey, Location, Motion};
 use crate::stack::Activity;
 
 /// Largest difference in CPU time per rank between two classes that are joined, as a divisor of the span of the samples.
-const APART: u32 = 10;
+const NEAR_CPU_DIVISOR: u32 = 10;
 
 /// Joins classes that only chance has separated: their ranks are in the same wait, but some ranks were awake when they were
 /// sampled. Or their CPU time was just over the limit between [`Motion::Stuck`] and [`Motion::Spinning`].
 pub(super) fn joined(classes: BTreeMap<ClassKey, Class>, span: Duration) -> Vec<Class> {
     let (mut whole, mut awake) = (Vec::new(), Vec::new());
-    let mut standing: BTreeMap<Spot, Vec<Class>> = BTreeMap::new();
-    for ((spot, activity, motion), class) in classes {
+    let mut standing: BTreeMap<Location, Vec<Class>> = BTreeMap::new();
+    for ((location, activity, motion), class) in classes {
         let stands = matches!(motion, Motion::Stuck | Motion::Spinning);
-        match (spot.filter(|_| stands), activity) {
-            (Some(spot), Ok(Activity::Running)) => awake.push((spot, class)),
-            (Some(spot), Ok(Activity::Waiting(_))) => standing.entry(spot).or_default().push(class),
+        match (location.filter(|_| stands), activity) {
+            (Some(location), Ok(Activity::Running)) => awake.push((location, class)),
+            (Some(location), Ok(Activity::Waiting(_))) => {
+                standing.entry(location).or_default().push(class)
+            }
             _ => whole.push(class),
         }
     }
-    for (spot, class) in awake {
-        let there = standing.entry(spot).or_default();
+    for (location, class) in awake {
+        let there = standing.entry(location).or_default();
         let near = there.iter_mut().filter(|it| are_near(&class, it, span));
         match near.max_by_key(|other| other.ranks.len()) {
             Some(near) => near.take(class),
@@ -39,7 +41,7 @@ fn are_near(left: &Class, right: &Class, span: Duration) -> bool {
         let ranks = u32::try_from(class.ranks.len()).unwrap_or(u32::MAX);
         class.cpu.checked_div(ranks).unwrap_or_default()
     });
-    left.abs_diff(right) <= span / APART
+    left.abs_diff(right) <= span / NEAR_CPU_DIVISOR
 }
 
 impl Class {

@@ -42,7 +42,7 @@ fn a_function_of_the_user_below_a_call_is_what_counts() {
         let all = recording.observe(Boundary::Known);
         let main = all.ranks[&Rank(0)].main.clone().unwrap();
         let wait = main.wait().map_or("none", |wait| &wait.name).to_owned();
-        let cited = main.seen[0].0.cited(&recording.frames).unwrap();
+        let cited = main.seen[0].0.cited_frame(&recording.frames).unwrap();
         let cited = recording.frames.get(cited).function.clone().unwrap();
         format!("{wait} from {cited}, {:?}", main.motion)
     };

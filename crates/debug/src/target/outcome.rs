@@ -166,8 +166,8 @@ impl fmt::Display for NoAnswer {
 /// An attempt that did not find the ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tried {
-    /// None of `looked_at` processes has the MPIR symbols.
-    NoTable { looked_at: usize },
+    /// None of `searched` processes has the MPIR symbols.
+    NoTable { searched: usize },
     /// The process has the symbols, but its table has no rows.
     EmptyTable {
         launcher: i32,
@@ -193,8 +193,8 @@ pub enum Tried {
 impl fmt::Display for Tried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoTable { looked_at } => {
-                let processes = count(*looked_at, "process", "processes");
+            Self::NoTable { searched } => {
+                let processes = count(*searched, "process", "processes");
                 write!(f, "a table for debuggers (MPIR): none in {processes}")
             }
             Self::EmptyTable {
@@ -254,8 +254,6 @@ pub enum Doubt {
     Unproved { ranks: RankSet, pid: i32 },
     /// The launcher's table is empty, so the launcher itself is shown as a single process.
     NotStarted { launcher: i32 },
-    /// The environments of this many processes may not be read.
-    Hidden { processes: usize },
     /// The process that the user named is a descendant of a rank.
     BelowRank { rank: Rank, pid: i32 },
     /// The job has more processes than [`MAX_RANKS`](super::MAX_RANKS).
@@ -290,13 +288,6 @@ impl fmt::Display for Doubt {
                 f,
                 "process {launcher} is a launcher that has not started its ranks yet; the launcher itself is shown"
             ),
-            Self::Hidden { processes } => {
-                let processes = count(*processes, "process", "processes");
-                write!(
-                    f,
-                    "the environment of {processes} cannot be read; ranks may be among them"
-                )
-            }
             Self::BelowRank { rank, pid } => write!(
                 f,
                 "process {pid} is not a rank; rank {rank} started it, and the job of that rank is shown"

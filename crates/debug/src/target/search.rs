@@ -27,7 +27,7 @@ pub(super) struct Search<'a> {
     /// Live children by their parent's pid, in the order of their start.
     children: BTreeMap<i32, Vec<i32>>,
     /// The evidence in each environment read so far; `None` if the environment may not be read.
-    said: RefCell<BTreeMap<i32, Option<Vec<Evidence>>>>,
+    evidence: RefCell<BTreeMap<i32, Option<Vec<Evidence>>>>,
     tried: Vec<Tried>,
     doubts: Vec<Doubt>,
     notes: Vec<Note>,
@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
             system,
             processes,
             children,
-            said: RefCell::default(),
+            evidence: RefCell::default(),
             tried: Vec::new(),
             doubts: Vec::new(),
             notes: Vec::new(),
@@ -106,7 +106,7 @@ impl<'a> Search<'a> {
         if is_dead(process) {
             return Err(NotFound::Ended { pid });
         }
-        if self.says(pid).is_none() {
+        if self.evidence(pid).is_none() {
             return Err(NotFound::NotPermitted { pid });
         }
         if let Some((how, rows)) = self.table(pid) {
@@ -255,20 +255,21 @@ impl<'a> Search<'a> {
             };
             return Some((how, job));
         }
-        for evidence in self.says(pid)? {
+        for evidence in self.evidence(pid)? {
             let (family, name) = (evidence.family, evidence.job);
             let mut at = pid;
             let launcher = loop {
                 let Some(parent) = self.parent(at) else {
                     break None;
                 };
-                let same = |said: Vec<Evidence>| {
-                    said.iter()
-                        .any(|said| (said.family, &said.job) == (family, &name))
+                let same = |theirs: Vec<Evidence>| {
+                    theirs
+                        .iter()
+                        .any(|it| (it.family, &it.job) == (family, &name))
                 };
-                match self.says(parent) {
+                match self.evidence(parent) {
                     None => break None,
-                    Some(said) if same(said.clone()) => at = parent,
+                    Some(theirs) if same(theirs.clone()) => at = parent,
                     Some(_) if is_proxy(self.command(parent)) => {
                         break self.parent(parent).or(Some(parent));
                     }
@@ -345,7 +346,7 @@ impl<'a> Search<'a> {
 
     /// Returns the jobs of [`Self::below`] according to one family.
     fn below_of(&self, root: i32, family: Family) -> Vec<Job> {
-        let own = self.says(root).unwrap_or_default();
+        let own = self.evidence(root).unwrap_or_default();
         let inherited = own.iter().find(|evidence| evidence.family == family);
         let (mut claims, mut alike) = (Vec::new(), Vec::new());
         let mut next = self.children(root);
@@ -380,16 +381,16 @@ impl<'a> Search<'a> {
     /// Returns a claim for each live process with evidence that is `wanted`, unless its parent has the same: the outermost
     /// counts.
     fn claims(&self, wanted: impl Fn(i32, &Evidence) -> bool) -> Vec<Claim> {
-        let said = |pid: i32| -> Option<Evidence> {
-            self.says(pid)?
+        let matching = |pid: i32| -> Option<Evidence> {
+            self.evidence(pid)?
                 .into_iter()
                 .find(|evidence| wanted(pid, evidence))
         };
         let alive = self.processes.values().filter(|process| !is_dead(process));
         alive
             .filter_map(|process| {
-                let evidence = said(process.pid)?;
-                let parent = self.parent(process.pid).and_then(said);
+                let evidence = matching(process.pid)?;
+                let parent = self.parent(process.pid).and_then(matching);
                 (parent.as_ref() != Some(&evidence)).then_some(Claim {
                     pid: process.pid,
                     started: process.started,
@@ -402,9 +403,9 @@ impl<'a> Search<'a> {
 
     fn claim(&self, pid: i32, family: Family) -> Option<Claim> {
         let evidence = self
-            .says(pid)?
+            .evidence(pid)?
             .into_iter()
-            .find(|said| said.family == family)?;
+            .find(|evidence| evidence.family == family)?;
         Some(Claim {
             pid,
             started: self.processes.get(&pid)?.started,

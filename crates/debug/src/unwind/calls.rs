@@ -41,7 +41,7 @@ impl Jump {
 
 /// Functions that ended with a tail call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct TailCalls {
     /// Their frames, innermost first.
     pub(super) frames: Vec<FrameId>,
     /// The function that they jumped to.
@@ -53,9 +53,9 @@ pub(super) struct Left {
 pub(super) enum To {
     /// A part of the innermost of these functions, or a nameless function of the same file. It is shown by the name of the
     /// former.
-    Same,
+    SameFunction,
     /// Another function.
-    Another,
+    OtherFunction,
 }
 
 /// An address in a mapped file, as in the file.
@@ -131,7 +131,7 @@ const STUBS: [&str; 5] = [
 impl Images {
     /// Returns the functions between the call before the return address `caller` and the function at `at`, whose frame is
     /// `found`: those that have left the stack by a tail call. `None` if there are none, or they are unknown.
-    pub(super) fn left(
+    pub(super) fn tail_calls(
         &mut self,
         code: &Code,
         caller: FrameAddress,
@@ -139,24 +139,24 @@ impl Images {
         memory: &dyn Memory,
         files: &dyn Files,
         frames: &mut Frames,
-    ) -> Option<Left> {
+    ) -> Option<TailCalls> {
         let (caller, at) = (place(code, caller)?, place(code, at)?);
         let goal = self.image_of(at.0)?.function(at.1);
         let goal = goal.map(|range| (at.0.image, range.start));
         let key = goal.map(|goal| ((caller.0.image, caller.1), goal));
         // The dynamic linker fills the slots equally in all processes that have mapped these files.
-        if let Some(known) = key.and_then(|key| self.left.get(&key)) {
+        if let Some(known) = key.and_then(|key| self.tail_calls.get(&key)) {
             return known.clone();
         }
         let mut effort = self.effort;
         let ways = self.ways(code, caller, (at, goal), memory, &mut effort);
         self.effort = effort;
         let way = ways.ok()?;
-        let left = way.and_then(|way| self.telling(code, &way, found, memory, files, frames));
+        let tail_calls = way.and_then(|way| self.telling(code, &way, found, memory, files, frames));
         if let Some(key) = key {
-            remember(&mut self.left, key, left.clone());
+            remember(&mut self.tail_calls, key, tail_calls.clone());
         }
-        left
+        tail_calls
     }
 
     /// Returns the functions from the called one to the last one before the function at `at`. Only the called one is returned if
@@ -265,7 +265,7 @@ impl Images {
         memory: &dyn Memory,
         files: &dyn Files,
         frames: &mut Frames,
-    ) -> Option<Left> {
+    ) -> Option<TailCalls> {
         let found = frames.get(found).clone();
         let is_told = |frame: &Frame| {
             frame.function.as_deref().is_some_and(|name| {
@@ -296,11 +296,11 @@ impl Images {
         }
         let innermost = telling.first()?;
         let to = if found.function.is_none() && innermost.module == found.module {
-            To::Same
+            To::SameFunction
         } else {
-            To::Another
+            To::OtherFunction
         };
-        Some(Left {
+        Some(TailCalls {
             frames: telling.into_iter().map(|it| frames.intern(it)).collect(),
             to,
         })

@@ -140,7 +140,7 @@ fn a_call_is_looked_up_once_wherever_it_has_led_in_a_function() {
         assert_eq!(functions[..3], ["inner", "public", "main"], "{at:x}");
     }
     assert_eq!(slots.read.get(), 1);
-    assert_eq!(reader.images.left.len(), 1);
+    assert_eq!(reader.images.tail_calls.len(), 1);
 }
 
 #[test]

@@ -21,7 +21,7 @@ const HOUSEKEEPING: [&str; 2] = ["/resource_tracker.py", "/forkserver.py"];
 /// The part of a sentence on the descendants of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Below {
-    tie: Tie,
+    relation: Relation,
     /// The phrase, including the words that connect it to the sentence.
     pub(super) said: String,
     /// The processes that the phrase describes, each with its rank.
@@ -30,17 +30,17 @@ pub(super) struct Below {
 
 /// The relation between the processes and their rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tie {
+enum Relation {
     /// The rank waits for the exit of the process: ` for process 4711 `sh`, which is in read`.
     Awaited,
     /// The rank has started the process: `, and its process 4712 `python3` is in disk wait`.
-    Had,
+    Child,
 }
 
 impl Below {
     /// Returns true if the rank waits for the exit of the first of the processes.
     pub(super) fn is_awaited(&self) -> bool {
-        self.tie == Tie::Awaited
+        self.relation == Relation::Awaited
     }
 
     /// Returns the evidence for the phrase. Processes that did the same in the same samples share a [`Cite`].
@@ -83,9 +83,9 @@ pub(super) fn of_group(frames: &Frames, all: &Observation, group: &words::Group)
     let kind = all.ranks.get(&first)?.main.as_ref()?.wait()?.kind;
     let one = group.ranks.len() == 1;
     if kind == Kind::Child && one {
-        return awaited(frames, all, first).or_else(|| had(frames, all, group));
+        return awaited(frames, all, first).or_else(|| describe_children(frames, all, group));
     }
-    had(frames, all, group)
+    describe_children(frames, all, group)
 }
 
 /// Returns true if a rank in this role may wait for its descendants. A rank held by MPI, a debugger or the kernel does not.
@@ -121,7 +121,7 @@ fn awaited(frames: &Frames, all: &Observation, rank: Rank) -> Option<Below> {
     said.push_str(", which ");
     said.push_str(&does(frames, main, Number::One));
     Some(Below {
-        tie: Tie::Awaited,
+        relation: Relation::Awaited,
         said,
         named,
     })
@@ -147,7 +147,7 @@ type Doing<'a> = (bool, &'a str, String);
 
 /// Describes what the descendants of the ranks do: first those that are held, then by ascending number of processes. Small
 /// groups are the odd ones, while most processes of a large group wait for work.
-fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below> {
+fn describe_children(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below> {
     let mut alike: BTreeMap<Doing<'_>, Vec<(Rank, i32)>> = BTreeMap::new();
     let mut plural: BTreeMap<String, String> = BTreeMap::new();
     for rank in group.ranks.iter() {
@@ -199,7 +199,7 @@ fn had(frames: &Frames, all: &Observation, group: &words::Group) -> Option<Below
     let named = alike.iter().take(DOINGS).flat_map(|(_, pids)| pids);
     let named = named.copied().collect();
     (!said.is_empty()).then_some(Below {
-        tie: Tie::Had,
+        relation: Relation::Child,
         said,
         named,
     })

@@ -21,12 +21,12 @@ pub struct Outlook {
     /// The odd ranks, as a sentence without a full stop; `None` if no rank waits for others.
     pub odd: Option<String>,
     /// The samples that a rule needs to become a verdict; `None` if more samples would not help.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<MoreSamples>,
 }
 
 /// A number of samples over a length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MoreSamples {
     /// Number of samples, including those already taken.
     pub samples: usize,
     /// Time from the first sample to the last.
@@ -45,16 +45,16 @@ pub fn outlook(frames: &Frames, all: &Observation) -> Outlook {
 
 /// Returns the smallest need of the rules that hold, but do not have enough samples yet. Until the samples meet
 /// [`OF_THREADS`], the need of the rules for threads, it returns that.
-fn wanted(all: &Observation, stances: &Stances) -> Option<Wanted> {
+fn wanted(all: &Observation, stances: &Stances) -> Option<MoreSamples> {
     if !is_met(&OF_THREADS, all) {
-        return Some(Wanted {
+        return Some(MoreSamples {
             samples: OF_THREADS.samples,
             span: OF_THREADS.span,
         });
     }
     let unmet = holding(all, stances).filter(|held| !is_met(held.need, all));
     let least = unmet.min_by_key(|held| (held.need.span, held.need.samples))?;
-    Some(Wanted {
+    Some(MoreSamples {
         samples: least.need.samples,
         span: least.need.span,
     })

@@ -34,9 +34,9 @@ pub enum Role {
     /// The rank waits for a file, in MPI.
     File,
     /// The rank waits for another job, in MPI.
-    Outside,
+    OtherJob,
     /// The rank is in an MPI function, but it is unknown what that waits for.
-    Call,
+    UnknownMpi,
     /// The rank waits for a lock, and none of its threads runs.
     Lock,
     /// The rank waits for a semaphore or a lock in shared memory, and none of its threads runs. Signal handlers and other
@@ -78,12 +78,12 @@ pub enum Manner {
 }
 
 /// Least CPU time of a thread that works, as a divisor of the span of the samples.
-const WORK: u32 = 20;
+const WORKING_CPU_DIVISOR: u32 = 20;
 /// Least CPU time of a rank in an endless loop, as a divisor of the span of the samples. It allows for ranks that share a
 /// CPU.
-const LOOP: u32 = 10;
+const LOOP_CPU_DIVISOR: u32 = 10;
 /// CPU time between two samples that sampling itself may cost a sleeping thread.
-const NOTHING: Duration = Duration::from_millis(1);
+const SAMPLING_COST: Duration = Duration::from_millis(1);
 
 /// Returns the role of a rank, and how the rank waits.
 #[must_use]
@@ -105,7 +105,9 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
     }
     match main.motion {
         Motion::Unknown | Motion::Moving => (Role::Alive, Manner::Polling),
-        Motion::Looping if main.cpu >= all.span / LOOP => (Role::Looping, Manner::Polling),
+        Motion::Looping if main.cpu >= all.span / LOOP_CPU_DIVISOR => {
+            (Role::Looping, Manner::Polling)
+        }
         Motion::Looping => (Role::Alive, Manner::Polling),
         Motion::Stuck => {
             let role = match stuck(main, all) {
@@ -118,7 +120,7 @@ pub fn role(track: &RankTrack, all: &Observation) -> (Role, Manner) {
                 role => role,
             };
             // A thread that ran between samples may have left the call and come back to the same line.
-            let manner = if main.cpu <= nothing(all) {
+            let manner = if main.cpu <= sampling_cost(all) {
                 Manner::Asleep
             } else {
                 Manner::Polling
@@ -158,7 +160,7 @@ fn is_behind_helper(main: &Track, track: &RankTrack, all: &Observation) -> bool 
 /// Returns true if the helper threads of libraries use hardly any CPU time. Some of them compute for the program, which waits
 /// for them.
 pub(super) fn helpers_wait(track: &RankTrack, all: &Observation) -> bool {
-    track.helping <= all.span / WORK
+    track.helping <= all.span / WORKING_CPU_DIVISOR
 }
 
 /// Returns true if a thread waits for another thread, or for a lock or semaphore shared with another process.
@@ -177,14 +179,14 @@ fn is_held(track: &Track) -> bool {
 }
 
 /// Returns the CPU time that sampling may have cost a thread that slept through all samples.
-fn nothing(all: &Observation) -> Duration {
+fn sampling_cost(all: &Observation) -> Duration {
     let steps = u32::try_from(all.samples.saturating_sub(1)).unwrap_or(1);
-    NOTHING.saturating_mul(steps)
+    SAMPLING_COST.saturating_mul(steps)
 }
 
 /// Returns true if a thread works.
 pub(super) fn works(track: &Track, all: &Observation) -> bool {
-    !matches!(track.motion, Motion::Stuck) || track.cpu >= all.span / WORK
+    !matches!(track.motion, Motion::Stuck) || track.cpu >= all.span / WORKING_CPU_DIVISOR
 }
 
 /// Returns the role of a rank that is missing in some sample; `None` if it was seen in all of them.
@@ -215,7 +217,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
 
 fn stuck(main: &Track, all: &Observation) -> Role {
     let wait = main.waits_for();
-    if main.activity() == Some(Activity::Disk) && main.cpu <= nothing(all) {
+    if main.activity() == Some(Activity::Disk) && main.cpu <= sampling_cost(all) {
         return match wait {
             Some(Kind::Sync) => Role::Sync,
             _ => Role::Disk,
@@ -246,8 +248,8 @@ fn spinning(main: &Track) -> Role {
         Some(Kind::Epoch) => Role::Epoch,
         Some(Kind::Window) => Role::Window,
         Some(Kind::File) => Role::File,
-        Some(Kind::Outside) => Role::Outside,
-        Some(Kind::Call) => Role::Call,
+        Some(Kind::OtherJob) => Role::OtherJob,
+        Some(Kind::UnknownMpi) => Role::UnknownMpi,
         _ => Role::Alive,
     }
 }

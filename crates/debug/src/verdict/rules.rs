@@ -77,7 +77,7 @@ pub(super) struct Rule {
     /// Condition on the ranks that the others wait for.
     pub(super) odd: Odd,
     /// Roles of ranks that the rule ignores.
-    pub(super) beside: &'static [Role],
+    pub(super) ignored: &'static [Role],
     /// Needed if all of these ranks sleep; `None` if the rule does not apply then.
     pub(super) asleep: Option<Need>,
     /// Needed if some of these ranks poll; `None` if the rule does not apply then.
@@ -115,11 +115,11 @@ pub(super) enum Odd {
     /// At least one rank is in these roles, and fewer ranks than wait.
     Few(&'static [Role]),
     /// There is no odd rank. At least two ranks wait, and each role of the list occurs among them.
-    Nobody(&'static [Role]),
+    AllWait(&'static [Role]),
     /// There is no odd rank, but the ranks wait in different calls.
     DifferentCalls,
     /// There is no odd rank, because the waiting ranks do not wait for a rank.
-    Absent,
+    NotAwaited,
 }
 
 const fn need(samples: usize, seconds: u64, confidence: Confidence) -> Option<Need> {
@@ -172,15 +172,15 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::Stopped,
         waiting: MPI,
         odd: Odd::In(&[Role::Stopped, Role::Frozen, Role::Traced]),
-        beside: &[
+        ignored: &[
             Role::Unseen,
             Role::Dead,
             Role::Disk,
             Role::Lock,
             Role::Threads,
             Role::Shared,
-            Role::Outside,
-            Role::Call,
+            Role::OtherJob,
+            Role::UnknownMpi,
         ],
         asleep: need(2, 1, Confidence::Certain),
         polling: need(2, 1, Confidence::Certain),
@@ -189,8 +189,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::Frozen,
         waiting: &[Role::Frozen],
-        odd: Odd::Absent,
-        beside: &[Role::Unseen, Role::Dead],
+        odd: Odd::NotAwaited,
+        ignored: &[Role::Unseen, Role::Dead],
         asleep: need(2, 1, Confidence::Certain),
         polling: need(2, 1, Confidence::Certain),
         means: "nothing runs before it is thawed, as `scontrol resume` and `docker unpause` do",
@@ -200,11 +200,11 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         waiting: WITH_ALL,
         odd: Odd::In(&[Role::Dead]),
         // If all other ranks are in `MPI_Finalize`, the rank may have exited normally.
-        beside: &[
+        ignored: &[
             Role::Unseen,
             Role::Disk,
-            Role::Outside,
-            Role::Call,
+            Role::OtherJob,
+            Role::UnknownMpi,
             Role::Finish,
         ],
         // Libraries that let a program continue without a rank need seconds to notice that it has exited.
@@ -217,7 +217,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::DiskWait,
         waiting: MPI,
         odd: Odd::In(&[Role::Disk]),
-        beside: &[Role::Outside, Role::Call],
+        ignored: &[Role::OtherJob, Role::UnknownMpi],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(3, 2, Confidence::Likely),
         means: "a disk or a file server does not answer",
@@ -226,7 +226,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::DiskWait,
         waiting: MPI,
         odd: Odd::In(&[Role::Sync]),
-        beside: &[],
+        ignored: &[],
         asleep: need(3, 30, Confidence::Possible),
         polling: need(3, 30, Confidence::Possible),
         means: "a disk or a file server is slow, or does not answer",
@@ -235,7 +235,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::DataLoader,
         waiting: TOGETHER,
         odd: Odd::In(&[Role::Data]),
-        beside: &[],
+        ignored: &[],
         asleep: need(3, 10, Confidence::Possible),
         polling: need(3, 10, Confidence::Possible),
         means: "the workers of its data loader are slow, or hang",
@@ -252,7 +252,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
             Role::Completion,
             Role::Epoch,
         ]),
-        beside: &[],
+        ignored: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(5, 4, Confidence::Possible),
         means: "a rank in MPI_Finalize takes no part in further communication",
@@ -261,7 +261,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::NotInCollective,
         waiting: TOGETHER,
         odd: Odd::In(MESSAGES),
-        beside: &[],
+        ignored: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(5, 4, Confidence::Possible),
         means: "not all ranks have entered the collective",
@@ -270,7 +270,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::MismatchedCollectives,
         waiting: TOGETHER,
         odd: Odd::DifferentCalls,
-        beside: &[],
+        ignored: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(5, 4, Confidence::Possible),
         means: "the collectives do not match",
@@ -279,7 +279,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::BehindLock,
         waiting: MPI,
         odd: Odd::In(&[Role::Lock, Role::Threads]),
-        beside: &[],
+        ignored: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(3, 2, Confidence::Likely),
         means: "none of its threads runs",
@@ -288,7 +288,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::BehindLock,
         waiting: MPI,
         odd: Odd::In(&[Role::Shared, Role::Lock, Role::Threads, Role::Helper]),
-        beside: &[],
+        ignored: &[],
         asleep: need(3, 10, Confidence::Possible),
         polling: need(3, 10, Confidence::Possible),
         means: "none of its threads runs, and no process that it or its launcher started",
@@ -296,8 +296,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::NobodySends,
         waiting: &[Role::Receive],
-        odd: Odd::Nobody(&[Role::Receive]),
-        beside: &[],
+        odd: Odd::AllWait(&[Role::Receive]),
+        ignored: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(10, 4, Confidence::Possible),
         means: "all wait to receive and none sends",
@@ -305,8 +305,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::NobodyReceives,
         waiting: &[Role::Send],
-        odd: Odd::Nobody(&[Role::Send]),
-        beside: &[],
+        odd: Odd::AllWait(&[Role::Send]),
+        ignored: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(10, 4, Confidence::Possible),
         means: "all wait to send and none receives",
@@ -314,8 +314,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::MismatchedMessages,
         waiting: MESSAGES,
-        odd: Odd::Nobody(&[Role::Receive, Role::Send]),
-        beside: &[],
+        odd: Odd::AllWait(&[Role::Receive, Role::Send]),
+        ignored: &[],
         asleep: need(3, 2, Confidence::Likely),
         polling: need(10, 4, Confidence::Possible),
         means: "the messages that are sent are not those that are received: tag, rank or communicator differ",
@@ -323,8 +323,8 @@ pub(super) const OF_JOBS: [Rule; 16] = [
     Rule {
         id: RuleId::MismatchedMessages,
         waiting: MESSAGES,
-        odd: Odd::Nobody(&[]),
-        beside: &[],
+        odd: Odd::AllWait(&[]),
+        ignored: &[],
         asleep: need(3, 2, Confidence::Possible),
         polling: need(10, 10, Confidence::Possible),
         means: "messages do not match, or some are missing",
@@ -333,7 +333,7 @@ pub(super) const OF_JOBS: [Rule; 16] = [
         id: RuleId::EndlessLoop,
         waiting: MPI,
         odd: Odd::Few(&[Role::Looping]),
-        beside: &[],
+        ignored: &[],
         asleep: need(5, 30, Confidence::Possible),
         polling: need(5, 30, Confidence::Possible),
         means: "it computes for long, or without end",

@@ -53,16 +53,18 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
         Role::Disk => format!("{who} {is} in {at}, in disk wait {samples}"),
         Role::Looping if one => format!("{who} runs in {at} {samples}"),
         Role::Looping => format!("{who} run in {at} {samples}"),
-        Role::Alive | Role::Call => match (main.wait(), below::of_group(frames, all, group)) {
-            (Some(_), Some(below)) if below.is_awaited() => {
-                waits(frames, Who::Ranks(&group.ranks), main) + &below.said
+        Role::Alive | Role::UnknownMpi => {
+            match (main.wait(), below::of_group(frames, all, group)) {
+                (Some(_), Some(below)) if below.is_awaited() => {
+                    waits(frames, Who::Ranks(&group.ranks), main) + &below.said
+                }
+                (Some(wait), below) => {
+                    let caller = caller(frames, main);
+                    format!("{who} {is} in {}{caller}{}", wait.name, said(below))
+                }
+                (None, _) => format!("{who} {is} in {at}"),
             }
-            (Some(wait), below) => {
-                let caller = caller(frames, main);
-                format!("{who} {is} in {}{caller}{}", wait.name, said(below))
-            }
-            (None, _) => format!("{who} {is} in {at}"),
-        },
+        }
         _ => {
             let below = below::of_group(frames, all, group);
             waits(frames, Who::Ranks(&group.ranks), main) + &said(below)

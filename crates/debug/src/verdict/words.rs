@@ -6,7 +6,7 @@ use base::{Rank, RankSet};
 
 use super::{Cite, roles::Role};
 use crate::{
-    samples::{Observation, Spot, Track},
+    samples::{Location, Observation, Track},
     stack::Frames,
 };
 
@@ -26,11 +26,11 @@ pub(super) fn groups(
     all: &Observation,
     ranks: impl Iterator<Item = (Rank, Role)>,
 ) -> Vec<Group> {
-    let mut groups: BTreeMap<(Role, Option<Spot>), RankSet> = BTreeMap::new();
+    let mut groups: BTreeMap<(Role, Option<Location>), RankSet> = BTreeMap::new();
     for (rank, role) in ranks {
         let main = all.ranks.get(&rank).and_then(|track| track.main.as_ref());
-        let spot = main.and_then(|main| Some(main.seen.last()?.0.place(frames)));
-        groups.entry((role, spot)).or_default().insert(rank);
+        let location = main.and_then(|main| Some(main.seen.last()?.0.place(frames)));
+        groups.entry((role, location)).or_default().insert(rank);
     }
     let mut groups: Vec<Group> = groups
         .into_iter()
@@ -74,7 +74,10 @@ pub(super) fn waits(frames: &Frames, who: Who<'_>, track: &Track) -> String {
 /// Returns ` (solver.c:88)`, the line of the user's code that called the wait function. Without a line it returns the caller,
 /// as in `, called by main`. If the caller is unknown too, the result is empty.
 pub(super) fn caller(frames: &Frames, track: &Track) -> String {
-    let caller = track.seen.last().and_then(|(cut, _)| cut.cited(frames));
+    let caller = track
+        .seen
+        .last()
+        .and_then(|(cut, _)| cut.cited_frame(frames));
     let Some(caller) = caller.map(|caller| frames.get(caller)) else {
         return String::new();
     };
@@ -90,7 +93,10 @@ pub(super) fn place(frames: &Frames, track: &Track) -> String {
     let Some((cut, _)) = track.seen.last() else {
         return "an unknown place".to_owned();
     };
-    match cut.cited(frames).or_else(|| cut.frames.last().copied()) {
+    match cut
+        .cited_frame(frames)
+        .or_else(|| cut.frames.last().copied())
+    {
         Some(frame) => frames.get(frame).to_string(),
         None => "an unknown place".to_owned(),
     }

@@ -29,13 +29,13 @@ struct World {
 
 impl World {
     fn new(limit: Option<u64>, samples: &[&'static str]) -> Self {
-        let wanted = Wanted {
+        let options = WatchOptions {
             idle: IDLE,
             limit: limit.map(Duration::from_secs),
             pid: Some(7),
         };
         Self {
-            watch: Watch::new(wanted, Time::ZERO),
+            watch: Watch::new(options, Time::ZERO),
             now: Time::ZERO,
             job: Job::Found,
             living: Some(10),

@@ -71,7 +71,7 @@ fn where_the_time_went() {
     let phases = Phases {
         finding: Duration::from_micros(3_140),
         reading: Duration::from_millis(12),
-        looking: Duration::from_micros(20_360),
+        sampling: Duration::from_micros(20_360),
         merging: Duration::from_micros(90),
     };
     insta::assert_snapshot!(phases, @"finding the ranks took 3.1 ms, reading their programs 12.0 ms, sampling 20.4 ms, merging and drawing 0.1 ms");

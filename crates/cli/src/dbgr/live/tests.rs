@@ -211,7 +211,7 @@ fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
     let running = Running::start(&program, &[]);
     until(|| os::threads_of(running.pid()).len() == 5);
     let mut doubts = Vec::new();
-    for (most, looked_at) in [(5, 5), (3, 3)] {
+    for (most, sampled) in [(5, 5), (3, 3)] {
         let own = os::current_pid().as_raw();
         let agent = Agent::new(HERE, own, report::Detail::Folded).with_max_threads(most);
         let mut sampler = Sampler {
@@ -219,7 +219,7 @@ fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
             frames: Frames::new(),
         };
         let seen = sampler.sample(running.pid(), running.started());
-        assert!(matches!(seen, Seen::Threads(threads) if threads.len() == looked_at));
+        assert!(matches!(seen, Seen::Threads(threads) if threads.len() == sampled));
         doubts = sampler.local.describe().doubts().collect();
         assert_eq!(doubts.len(), usize::from(most == 3));
     }

@@ -165,7 +165,7 @@ impl Node {
             self.steps.set(self.steps.get() - 1);
             match output {
                 Output::Send(message) => said.push(message),
-                Output::LetGo => self.asked.push("let go".to_owned()),
+                Output::ReleaseLate => self.asked.push("let go".to_owned()),
                 Output::Ask(question) => self.carry_out(question),
             }
         }
@@ -186,9 +186,9 @@ impl Node {
 
     #[expect(clippy::too_many_lines, reason = "one arm for each question")]
     fn answer(&mut self, question: Question) -> Answer {
-        let stands = self.stopped.is_some();
+        let is_stopped = self.stopped.is_some();
         assert!(
-            !stands || matches!(question, Question::Release { .. }),
+            !is_stopped || matches!(question, Question::Release { .. }),
             "{question:?} is asked while a thread stands"
         );
         let (said, answer) = match question {
@@ -266,7 +266,7 @@ impl Node {
                         Some(why) => Answer::NotStopped(why),
                         None => {
                             self.stopped = Some(tid);
-                            stands_at(thread.at)
+                            stopped_in(thread.at)
                         }
                     },
                 };
@@ -324,7 +324,7 @@ impl Node {
 }
 
 /// Returns the registers and stack of a thread in `function`, which was called through the functions before it.
-fn stands_at(function: &str) -> Answer {
+fn stopped_in(function: &str) -> Answer {
     let Some(inner) = FUNCTIONS.iter().position(|(name, _)| *name == function) else {
         // Nothing is mapped there.
         return Answer::Stopped(

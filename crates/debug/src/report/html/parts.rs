@@ -217,8 +217,9 @@ pub(super) fn classes(report: &Report, page: &mut String) {
         rows.len()
     );
     let all = report.ranks().len();
-    let is_odd =
-        |row: &Row| row.ranks.len() * outline::FEW <= all || row.ranks.len() == 1 && all > 2;
+    let is_odd = |row: &Row| {
+        row.ranks.len() * outline::ODD_RANKS_DIVISOR <= all || row.ranks.len() == 1 && all > 2
+    };
     let mark = rows.iter().filter(|row| is_odd(row)).count() <= outline::MAX_ODD;
     let (first, more) = rows.split_at(rows.len().min(FIRST_ROWS));
     let odd = |row: &Row| if mark && is_odd(row) { " class=o" } else { "" };

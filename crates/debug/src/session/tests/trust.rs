@@ -12,8 +12,8 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
     };
     let description = Partial::Description(Description::default());
     let mut many_threads = Description::default();
-    let (threads, looked_at) = (9, 3);
-    let much = crate::reply::ManyThreads { threads, looked_at };
+    let (threads, sampled) = (9, 3);
+    let much = crate::reply::ManyThreads { threads, sampled };
     many_threads.many_threads.insert((A, 7), much);
     let mut below = PartialSample::default();
     below.snapshot.children.insert(Rank(0), Vec::new());

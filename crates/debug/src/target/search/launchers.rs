@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::Rank;
 
-use super::{Found, RankRow, Search, is_dead, proof::Said};
+use super::{Found, RankRow, Search, is_dead, proof::ClaimedRow};
 use crate::target::{
     How, NoAnswer, Note, Tried,
     environment::Evidence,
@@ -24,7 +24,7 @@ enum Standing {
     /// It is an ancestor.
     Above,
     /// It is neither: it starts ranks through other processes, such as daemons.
-    Beside,
+    Elsewhere,
 }
 
 impl Search<'_> {
@@ -32,7 +32,7 @@ impl Search<'_> {
     pub(in crate::target) fn table(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
         let tables = Tables::default();
         let mut found = None;
-        let mut looked_at = 0;
+        let mut searched = 0;
         for (launcher, standing) in self.launchers(pid) {
             if standing != Standing::Below && found.is_some() {
                 break;
@@ -53,7 +53,7 @@ impl Search<'_> {
                         found = Some((how(launcher, program, table), rows));
                     }
                 }
-                Err(Miss::NoSymbols) => looked_at += 1,
+                Err(Miss::NoSymbols) => searched += 1,
                 Err(Miss::Empty { state }) if standing == Standing::Below => {
                     self.tried.push(Tried::EmptyTable {
                         launcher,
@@ -93,21 +93,21 @@ impl Search<'_> {
                 });
                 self.tried = tried;
             }
-            None if looked_at > 0 => self.tried.push(Tried::NoTable { looked_at }),
+            None if searched > 0 => self.tried.push(Tried::NoTable { searched }),
             _ => {}
         }
         found
     }
 
     fn ranks_of(&self, launcher: i32, table: &mpir::Table) -> Vec<RankRow> {
-        let said = (0..).zip(&table.rows).map(|(rank, row)| Said {
+        let claimed = (0..).zip(&table.rows).map(|(rank, row)| ClaimedRow {
             rank: Rank(rank),
             host: row.host.clone(),
             pid: row.pid,
             program: row.program.clone(),
         });
         let witness = self.witness(launcher, table.job.as_deref());
-        self.identified(&witness, said)
+        self.identified(&witness, claimed)
     }
 
     /// Returns the answer of a launcher that is a PMIx server.
@@ -118,7 +118,7 @@ impl Search<'_> {
                 let mappings = self.system.mappings(launcher).unwrap_or_default();
                 mappings.iter().any(|it| is_pmix(file_name(&it.path)))
             };
-            if standing == Standing::Beside
+            if standing == Standing::Elsewhere
                 || !may_answer(&program, self.command(launcher), has_library)
             {
                 continue;
@@ -137,14 +137,14 @@ impl Search<'_> {
             let mut jobs = tables
                 .into_iter()
                 .map(|table| {
-                    let said = table.rows.into_iter().map(|row| Said {
+                    let claimed = table.rows.into_iter().map(|row| ClaimedRow {
                         rank: Rank(row.rank),
                         host: row.host,
                         pid: row.pid,
                         program: row.program,
                     });
                     let witness = self.witness(launcher, Some(&table.job));
-                    let rows = self.identified(&witness, said);
+                    let rows = self.identified(&witness, claimed);
                     (table.job, rows)
                 })
                 // Skip jobs without a process: each tool is a job of the server too, also this one and those that have exited.
@@ -198,7 +198,7 @@ impl Search<'_> {
     /// start ranks without being their ancestors.
     fn launchers(&self, pid: i32) -> Vec<(i32, Standing)> {
         let mut found = vec![(pid, Standing::Below)];
-        let own = self.says(pid);
+        let own = self.evidence(pid);
         let mut next = 0;
         while next < found.len() && found.len() < MAX_CANDIDATES {
             let at = found[next].0;
@@ -207,7 +207,7 @@ impl Search<'_> {
             found.extend(
                 self.children(at)
                     .into_iter()
-                    .filter(|&child| !self.says_more(child, own.as_deref()))
+                    .filter(|&child| !self.has_more_evidence(child, own.as_deref()))
                     .map(|child| (child, Standing::Below)),
             );
             found.truncate(MAX_CANDIDATES);
@@ -226,17 +226,18 @@ impl Search<'_> {
                     .filter(|process| {
                         !known.contains(&process.pid) && !self.is_above(process.pid, pid)
                     })
-                    .map(|process| (process.pid, Standing::Beside)),
+                    .map(|process| (process.pid, Standing::Elsewhere)),
             );
         }
         found
     }
 
     /// Returns true if a process has evidence of a rank that `other` lacks.
-    fn says_more(&self, pid: i32, other: Option<&[Evidence]>) -> bool {
-        let said = self.says(pid).unwrap_or_default();
-        said.iter()
-            .any(|evidence| !other.is_some_and(|other| other.contains(evidence)))
+    fn has_more_evidence(&self, pid: i32, other: Option<&[Evidence]>) -> bool {
+        let evidence = self.evidence(pid).unwrap_or_default();
+        evidence
+            .iter()
+            .any(|it| !other.is_some_and(|other| other.contains(it)))
     }
 }
 

@@ -15,11 +15,11 @@ use super::{
 const MAX_DEPTH: usize = 16;
 
 /// A result: the processes in the order of their start, how they were found, and notes about processes left out.
-pub(super) type Family = (Vec<i32>, How, Vec<Note>);
+pub(super) type Workers = (Vec<i32>, How, Vec<Note>);
 
 /// Returns the processes that a starter such as make has started, or a process together with its forks. `None` if the process is
 /// neither: then it is the only rank.
-pub(super) fn children(search: &Search<'_>, pid: i32) -> Option<Family> {
+pub(super) fn children(search: &Search<'_>, pid: i32) -> Option<Workers> {
     let program = search.program(pid);
     if is_starter(&program, search.command(pid)) {
         let mut workers = Vec::new();
@@ -56,7 +56,7 @@ fn collect(search: &Search<'_>, pid: i32, depth: usize, workers: &mut Vec<i32>) 
 }
 
 /// Chooses the workers of the program that most of them execute.
-fn largest(search: &Search<'_>, pid: i32, workers: Vec<i32>) -> Option<Family> {
+fn largest(search: &Search<'_>, pid: i32, workers: Vec<i32>) -> Option<Workers> {
     let mut programs = by_program(search, workers);
     let best = programs
         .iter()

@@ -38,7 +38,7 @@ pub(super) struct Witness {
 }
 
 /// A row of a launcher's table, before its process is identified.
-pub(super) struct Said {
+pub(super) struct ClaimedRow {
     pub(super) rank: Rank,
     pub(super) host: String,
     pub(super) pid: i32,
@@ -46,14 +46,14 @@ pub(super) struct Said {
 }
 
 impl Witness {
-    fn knows(&self, said: &Evidence) -> bool {
+    fn knows(&self, evidence: &Evidence) -> bool {
         let of_job = |job: &String| {
-            let step = || said.job.strip_prefix(job.as_str());
-            said.job == *job
-                || (said.family == Family::Slurm
+            let step = || evidence.job.strip_prefix(job.as_str());
+            evidence.job == *job
+                || (evidence.family == Family::Slurm
                     && step().is_some_and(|step| step.starts_with('.')))
         };
-        !said.job.is_empty() && self.jobs.iter().any(of_job)
+        !evidence.job.is_empty() && self.jobs.iter().any(of_job)
     }
 }
 
@@ -73,7 +73,7 @@ impl Search<'_> {
     pub(super) fn identified(
         &self,
         witness: &Witness,
-        said: impl Iterator<Item = Said>,
+        claimed: impl Iterator<Item = ClaimedRow>,
     ) -> Vec<RankRow> {
         let own = self.system.host();
         let numbering = self.system.numbering(witness.launcher);
@@ -89,14 +89,14 @@ impl Search<'_> {
             Some(Numbering::Other(_)) => translated.get(&theirs).copied(),
             None => None,
         };
-        let mut rows: Vec<RankRow> = said
-            .map(|said| {
-                let Said {
+        let mut rows: Vec<RankRow> = claimed
+            .map(|claimed| {
+                let ClaimedRow {
                     rank,
                     host,
                     pid,
                     program,
-                } = said;
+                } = claimed;
                 let found = match ours(pid) {
                     Some(ours) if self.proves(witness, rank, &host, ours) => {
                         Found::Here { pid: ours }
@@ -123,9 +123,12 @@ impl Search<'_> {
 
     /// Returns true if a process can be shown to be this rank of the launcher.
     fn proves(&self, witness: &Witness, rank: Rank, host: &str, pid: i32) -> bool {
-        let said = self.says(pid).unwrap_or_default();
-        let is_rank = |said: &Evidence| said.rank == rank.0;
-        let mut of_job = said.iter().filter(|said| witness.knows(said)).peekable();
+        let evidence = self.evidence(pid).unwrap_or_default();
+        let is_rank = |evidence: &Evidence| evidence.rank == rank.0;
+        let mut of_job = evidence
+            .iter()
+            .filter(|evidence| witness.knows(evidence))
+            .peekable();
         if of_job.peek().is_some() {
             return of_job.any(is_rank);
         }
@@ -134,7 +137,7 @@ impl Search<'_> {
             && !starts_through_daemons(self.command(witness.launcher))
             && is_here(host, &self.system.host());
         self.is_below(pid, witness.launcher)
-            && (said.iter().any(is_rank) || (certain && said.is_empty()))
+            && (evidence.iter().any(is_rank) || (certain && evidence.is_empty()))
     }
 
     fn is_below(&self, pid: i32, launcher: i32) -> bool {
@@ -146,7 +149,7 @@ impl Search<'_> {
 
     /// Searches the environments of processes for the ranks that were not proved.
     fn find_by_environment(&self, witness: &Witness, rows: &mut [RankRow]) {
-        let named = self.claims(|_, said| witness.knows(said));
+        let named = self.claims(|_, evidence| witness.knows(evidence));
         let job: Option<Job> = match environment::jobs(named).into_iter().next() {
             Some(job) => Some(job),
             // Do not take just any job of the launcher: jobs that ranks have spawned have other names and the same ranks.

@@ -46,16 +46,16 @@ impl Search<'_> {
             .then_some(parent.pid)
     }
 
-    pub(in crate::target) fn says(&self, pid: i32) -> Option<Vec<Evidence>> {
-        if let Some(said) = self.said.borrow().get(&pid) {
-            return said.clone();
+    pub(in crate::target) fn evidence(&self, pid: i32) -> Option<Vec<Evidence>> {
+        if let Some(evidence) = self.evidence.borrow().get(&pid) {
+            return evidence.clone();
         }
-        let said = self
+        let evidence = self
             .system
             .environment(pid)
             .map(|environment| environment::evidence(&environment));
-        self.said.borrow_mut().insert(pid, said.clone());
-        said
+        self.evidence.borrow_mut().insert(pid, evidence.clone());
+        evidence
     }
 
     /// Returns the live children, in the order of their start.
