@@ -1,4 +1,4 @@
-//! Job specification: the user's request with all defaults filled in and all lookups done.
+//! Job specification: the user's request after all lookups, for instance of files, of the environment and of GPUs.
 
 use std::{collections::BTreeSet, ffi::OsString, time::Duration};
 
@@ -24,12 +24,12 @@ pub struct JobSpec {
     pub gpus: Option<GpuPlan>,
 }
 
-/// Maximum number of procs of a job together with the jobs that it spawns.
+/// Universe size: the maximum number of procs of a job together with the jobs that it spawns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UniverseSize {
     /// The number of slots of the allocation.
     Slots,
-    /// Unknown.
+    /// Reported to programs as unknown.
     Unknown,
     Procs(u32),
 }
@@ -53,7 +53,7 @@ pub enum GpuKind {
 /// Distribution of a node's GPUs over its procs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GpuShare {
-    /// All procs get the first GPUs, this many.
+    /// All procs get the same GPUs: this many, from the start of the list.
     Together(u32),
     /// Each proc gets this many GPUs for itself.
     Each(u32),
@@ -129,7 +129,7 @@ pub enum Tracers {
     /// The ancestors of the proc, the kernel's default.
     #[default]
     Ancestors,
-    /// Any process of the same user, because the watchdog is not an ancestor of the procs.
+    /// Any process of the same user. The watchdog needs this, because it is not an ancestor of the procs.
     SameUser,
 }
 

@@ -66,12 +66,12 @@ pub struct Message {
     /// Stable id. Scripts may compare it, and `rally help ID` explains it.
     pub id: &'static str,
     pub severity: Severity,
-    /// What happened: lowercase, without a final period.
+    /// Description of the event: lowercase, without a final period.
     pub headline: String,
     /// Names and values in reading order. Each name occurs once.
     #[serde(serialize_with = "facts_as_map")]
     pub facts: Vec<(&'static str, String)>,
-    /// What the user can do.
+    /// Advice for the user; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
