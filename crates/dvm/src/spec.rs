@@ -29,7 +29,7 @@ pub struct JobSpec {
 pub enum UniverseSize {
     /// The number of slots of the allocation.
     Slots,
-    /// Reported to programs as unknown.
+    /// Unknown, the same as an unset size: PMI reports it as unknown, and PMIx reports the number of slots.
     Unknown,
     Procs(u32),
 }

@@ -144,7 +144,7 @@ pub struct RankLine {
     pub number: u32,
     pub rank: Rank,
     pub host: HostRef,
-    /// Cores of the rank. If empty, the rank gets the whole node.
+    /// Cores of the rank. If empty, the rank is unbound and may use the whole node.
     pub slots: Vec<SlotSpec>,
 }
 

@@ -61,12 +61,12 @@ impl Launch {
 pub struct Universe {
     /// Number of slots of the allocation.
     pub slots: u32,
-    /// Number that the user has set; `None` if the user has set none.
+    /// Number that the user has set; `None` if it is unset or unknown. This is what PMI reports.
     pub said: Option<u32>,
 }
 
 impl Universe {
-    /// Returns the user's number, or else the number of slots.
+    /// Returns the user's number, or else the number of slots. This is what PMIx and Open MPI's variables report.
     #[must_use]
     pub fn size(self) -> u32 {
         self.said.unwrap_or(self.slots)
