@@ -35,7 +35,7 @@ use self::{
     asks::{Asker, Published},
     fences::Fences,
     fronts::Front,
-    job::{Job, JobOutput, NewJob, Origin, Phase},
+    job::{Job, JobOutput, NewJob, Origin, Phase, Push},
     servers::Servers,
     subscribers::Subscribers,
 };
@@ -269,12 +269,12 @@ impl Controller {
                 bytes,
                 is_last,
             } => {
-                let asker = Asker { node, ticket };
-                if self.jobs.contains_key(&job) {
-                    self.with(job, |job| job.push(asker, &ranks, &bytes, is_last));
-                } else {
-                    self.answer(asker, &Answer::Status(Status::IOF_COMPLETE));
-                }
+                let push = Push {
+                    ranks,
+                    bytes,
+                    is_last,
+                };
+                self.on_push(Asker { node, ticket }, job, push);
             }
             ToController::Pushed {
                 job,
@@ -323,6 +323,14 @@ impl Controller {
         }
     }
 
+    fn on_push(&mut self, asker: Asker, job: JobId, push: Push) {
+        if self.jobs.contains_key(&job) {
+            self.with(job, |job| job.push(asker, push));
+        } else {
+            self.answer(asker, &Answer::Status(Status::IOF_COMPLETE));
+        }
+    }
+
     /// Notes that ranks exited with code 0 without finalizing PMI or PMIx. The job has ended on their node.
     fn on_left_early(&mut self, id: JobId, ranks: RankSet) {
         self.with(id, |job| {
@@ -355,6 +363,7 @@ impl Controller {
         self.fences_without(node);
         self.subscribers.forget_node(node);
         for id in self.living() {
+            self.copy_output_ends_of_node(id, node);
             self.with(id, |job| job.on_node_lost(now, node));
             self.launch_if_ready(id);
         }

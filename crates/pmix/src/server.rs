@@ -65,6 +65,7 @@
 //! | bytes of their ids and shares | [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
 //! | data in the share of a fence | [`MAX_FENCE_SHARE`], the rest of [`MAX_SENT_BYTES`] | further data is fetched by gets |
 //! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
+//! | bytes of one call for the coordinator of a group | [`MAX_CALL`], the rest of [`MAX_SENT_BYTES`] | the group gets OUT_OF_RESOURCE |
 //! | questions about one process, and bytes of a question | [`MAX_QUESTIONS_ABOUT`], [`MAX_QUESTION`] | OUT_OF_RESOURCE |
 //! | published data, and its bytes | [`MAX_PUBLISHED`], [`MAX_PUBLISHED_BYTES`] | OUT_OF_RESOURCE |
 //! | look-ups that wait | [`MAX_LOOKUPS`] | OUT_OF_RESOURCE |
@@ -128,6 +129,7 @@ use self::{
 pub use self::{
     collective::{MAX_SENT, MAX_SENT_BYTES},
     connected::MAX_CONNECTED_SETS,
+    coordinate::MAX_CALL,
     direct::{MAX_QUESTION, MAX_QUESTIONS, MAX_QUESTIONS_ABOUT},
     environment::environment,
     event::{MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},

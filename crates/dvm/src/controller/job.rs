@@ -29,6 +29,7 @@ use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time};
 
 use pmix::value::Status;
 
+pub(super) use self::pushes::Push;
 use self::pushes::Pushes;
 use super::asks::Asker;
 use crate::{

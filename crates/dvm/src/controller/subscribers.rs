@@ -11,7 +11,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{JobId, NodeId, ProcId};
+use base::{JobId, NodeId, ProcId, RankSet};
 use bytes::Bytes;
 
 use super::{Controller, Origin};
@@ -93,11 +93,26 @@ impl Controller {
         }
     }
 
-    /// Sends the end of the output of these ranks to the other nodes that want it.
+    /// Sends the end of the output of the ranks of a class each.
     pub(super) fn copy_output_ends(&mut self, job: JobId, node: NodeId, classes: &[EndClass]) {
+        for class in classes {
+            self.end_output_of(job, node, &class.ranks);
+        }
+    }
+
+    /// Sends the end of the output of the ranks of a lost node.
+    pub(super) fn copy_output_ends_of_node(&mut self, id: JobId, node: NodeId) {
+        let job = self.jobs.get(&id);
+        let share = job.and_then(|job| Some(job.shares.get(&node)?.ranks.difference(&job.settled)));
+        if let Some(ranks) = share {
+            self.end_output_of(id, node, &ranks);
+        }
+    }
+
+    fn end_output_of(&mut self, job: JobId, node: NodeId, ranks: &RankSet) {
         for stream in Stream::BOTH {
             for other in self.subscribers.of(job, stream, node) {
-                for rank in classes.iter().flat_map(|class| class.ranks.iter()) {
+                for rank in ranks.iter() {
                     let output = ToServer::Output {
                         proc: ProcId { job, rank },
                         stream,

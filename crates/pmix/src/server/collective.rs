@@ -78,6 +78,8 @@ pub(super) struct Tracker {
     pub(super) arrived: Vec<Arrival>,
     pub(super) roll: Roll,
     deadline: Option<Time>,
+    /// The status with which it fails when all have called, because the node of a caller cannot take part.
+    refused: Option<Status>,
     /// The part that concerns other nodes; `None` if it has no members there.
     pub(super) remote: Option<RemotePart>,
 }
@@ -202,6 +204,7 @@ impl Collectives {
             arrived: Vec::new(),
             roll,
             deadline: None,
+            refused: None,
             remote,
         };
         self.trackers.insert(number, tracker);
@@ -262,13 +265,14 @@ impl Collectives {
             ticket: number,
         };
         let found = self.trackers.iter_mut().find_map(|(number, tracker)| {
-            let mut arrived = tracker.arrived.iter_mut();
-            let arrival = arrived.find(|arrival| arrival.reply.as_ref() == Some(&caller))?;
-            arrival.reply = None;
+            let mut is_concerned = false;
+            for arrival in &mut tracker.arrived {
+                is_concerned |= arrival.reply.take_if(|one| *one == caller).is_some();
+            }
             let deserted = tracker.arrived.iter().all(|one| one.reply.is_none());
-            deserted.then_some(*number)
+            is_concerned.then(|| deserted.then_some(*number))
         });
-        if let Some(number) = found {
+        if let Some(Some(number)) = found {
             self.remove(number, timers);
         }
     }
@@ -408,23 +412,20 @@ impl Tracker {
         self.arrived.iter().any(|arrival| arrival.member == member)
     }
 
+    /// Makes it fail when all members have called.
+    pub(super) const fn refuse(&mut self, status: Status) {
+        self.refused = Some(status);
+    }
+
     /// Returns the members by which it was created.
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         self.id.1.iter()
     }
 
-    /// Returns the members that have not called.
-    pub(super) fn awaited(&self) -> impl Iterator<Item = Member> {
-        self.missing.iter().copied()
-    }
-
     /// Adds members to wait for, as far as they have not called.
-    pub(super) fn await_too(&mut self, members: BTreeSet<Member>) {
-        for member in members {
-            if !self.has(member) {
-                self.missing.insert(member);
-            }
-        }
+    pub(super) fn await_too(&mut self, members: &BTreeSet<Member>) {
+        let arrived: BTreeSet<Member> = self.members_here().collect();
+        self.missing.extend(members.difference(&arrived));
     }
 
     /// Sets its time-out to `deadline`, unless it has an earlier one.
@@ -536,7 +537,7 @@ impl Server {
         infos: Vec<Info>,
     ) {
         let Some(tracker) = self.collectives.get_mut(number) else {
-            return self.tell_caller(reply, Status::ERROR);
+            return self.tell_callers([reply], Status::ERROR);
         };
         tracker.missing.remove(&member);
         tracker.hasten(number, timeout(now, &infos), &mut self.timers);
@@ -564,6 +565,7 @@ impl Server {
                 tracker.missing.remove(&arrival.member);
             }
             tracker.arrived.extend(other.arrived);
+            tracker.refused = tracker.refused.or(other.refused);
             tracker.hasten(number, other.deadline, &mut self.timers);
         }
     }
@@ -603,6 +605,9 @@ impl Server {
         let Some(tracker) = self.collectives.remove(number, &mut self.timers) else {
             return;
         };
+        if let Some(status) = tracker.refused {
+            return self.answer_all(tracker, status);
+        }
         match &tracker.id.0 {
             Kind::Fence => {
                 let status = match tracker.collects() {
@@ -614,9 +619,7 @@ impl Server {
             Kind::Construct(group) if adds => {
                 let group = group.clone();
                 let added = self.procs(&tracker.added);
-                for (reply, call) in self.calls_with_added(&group, tracker, &added) {
-                    self.call_coordinator(reply, call);
-                }
+                self.hand_over(None, &group, tracker, added);
             }
             Kind::Construct(group) => {
                 let group = group.clone();
@@ -713,21 +716,30 @@ impl Server {
 
     /// Answers all callers with a status.
     pub(super) fn answer_all(&mut self, tracker: Tracker, status: Status) {
-        for arrival in tracker.arrived {
-            self.tell_caller(arrival.reply, status);
-        }
+        let arrived = tracker.arrived.into_iter();
+        self.tell_callers(arrived.map(|arrival| arrival.reply), status);
     }
 
-    /// Answers a caller with a status, unless its connection has closed. A caller on another node gets a failure only.
-    pub(super) fn tell_caller(&mut self, caller: Option<Caller>, status: Status) {
-        match caller {
-            Some(Caller::Here(reply)) => self.answer(reply, &Answer::Status(status)),
-            Some(Caller::Node { node, ticket }) => self.out.push_back(Output::QuestionAnswered {
-                node,
-                ticket,
-                result: Err(status),
-            }),
-            None => {}
+    /// Answers callers with a status, except those whose connection has closed. Callers on other nodes get failures only; one
+    /// answer serves all that have one question.
+    pub(super) fn tell_callers(
+        &mut self,
+        callers: impl IntoIterator<Item = Option<Caller>>,
+        status: Status,
+    ) {
+        let mut told = BTreeSet::new();
+        for caller in callers {
+            match caller {
+                Some(Caller::Here(reply)) => self.answer(reply, &Answer::Status(status)),
+                Some(Caller::Node { node, ticket }) if told.insert((node, ticket)) => {
+                    self.out.push_back(Output::QuestionAnswered {
+                        node,
+                        ticket,
+                        result: Err(status),
+                    });
+                }
+                Some(Caller::Node { .. }) | None => {}
+            }
         }
     }
 

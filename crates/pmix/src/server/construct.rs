@@ -55,8 +55,12 @@ impl Server {
         procs: &[Proc],
         infos: Vec<Info>,
     ) {
+        let added = find(&infos, keys::GROUP_ADD_MEMBERS)
+            .and_then(Value::as_procs)
+            .unwrap_or_default();
+        let added: Vec<Proc> = added.into_iter().cloned().collect();
         let construction =
-            name(group).and_then(|group| self.construction(from, &group, procs, &infos));
+            name(group).and_then(|group| self.construction(from, &group, procs, &added, &infos));
         let construction = match construction {
             Ok(construction) => construction,
             Err(status) => return self.status(reply, status),
@@ -68,37 +72,55 @@ impl Server {
             self.coordinated(&construction)
         } else {
             let call = self.call_of(from, &construction, infos);
-            return self.call_coordinator(Some(reply), call);
+            return self.call_coordinator(vec![Some(reply)], call);
         };
         match found {
             Ok(number) => {
                 let reply = Some(Caller::Here(reply));
-                self.join(now, number, reply, construction.member, infos);
+                self.arrive(now, number, reply, construction.member, infos);
+                self.call_followers(number);
             }
             Err(status) => self.status(reply, status),
         }
     }
 
-    /// Handles a call as the coordinator of the group.
+    /// Handles calls as the coordinator of the group. `replies` has the receivers of the answers, in the order of the callers.
     pub(super) fn coordinate(
         &mut self,
         now: Time,
-        caller: Option<Caller>,
+        replies: Vec<Option<Caller>>,
         call: ConstructQuestion,
     ) {
         let ConstructQuestion {
-            from,
             group,
             named,
-            infos,
+            added,
+            refused,
+            callers,
         } = call;
-        let found = self
-            .construction(&from, &group, &named, &infos)
-            .and_then(|construction| Ok((self.coordinated(&construction)?, construction.member)));
-        match found {
-            Ok((number, member)) => self.join(now, number, caller, member, infos),
-            Err(status) => self.tell_caller(caller, status),
+        let found = match callers.first() {
+            Some(first) => self
+                .construction(&first.proc, &group, &named, &added, &first.infos)
+                .and_then(|construction| self.coordinated(&construction)),
+            None => Err(Status::BAD_PARAM),
+        };
+        let members = callers.iter().map(|caller| self.member_of(&caller.proc));
+        let members: Option<Vec<Member>> = members.collect();
+        let (number, members) = match (found, members) {
+            (Ok(number), Some(members)) => (number, members),
+            (Ok(_), None) => return self.tell_callers(replies, Status::NOT_FOUND),
+            (Err(status), _) => return self.tell_callers(replies, status),
+        };
+        if let Some(status) = refused
+            && let Some(tracker) = self.collectives.get_mut(number)
+        {
+            tracker.refuse(status);
         }
+        let callers = replies.into_iter().zip(members).zip(callers);
+        for ((reply, member), caller) in callers {
+            self.arrive(now, number, reply, member, caller.infos);
+        }
+        self.call_followers(number);
     }
 
     fn construction(
@@ -106,12 +128,9 @@ impl Server {
         from: &Proc,
         group: &Nspace,
         procs: &[Proc],
+        added: &[Proc],
         infos: &[Info],
     ) -> Result<Construction, Status> {
-        let added = find(infos, keys::GROUP_ADD_MEMBERS)
-            .and_then(Value::as_procs)
-            .unwrap_or_default();
-        let added: Vec<Proc> = added.into_iter().cloned().collect();
         let leaders = match find(infos, keys::GROUP_BOOTSTRAP) {
             Some(leaders) => {
                 let leaders = leaders.as_count().filter(|leaders| *leaders > 0);
@@ -123,7 +142,7 @@ impl Server {
             group: group.clone(),
             member: self.member_of(from).ok_or(Status::NOT_FOUND)?,
             named: self.members(from, procs)?,
-            added: self.members(from, &added)?,
+            added: self.members(from, added)?,
             leaders,
             need: if is_set(infos, keys::GROUP_OPTIONAL) {
                 Need::Remaining
@@ -147,30 +166,16 @@ impl Server {
             ..
         } = construction;
         infos.retain(|info| info.key != *keys::GROUP_ADD_MEMBERS);
-        if !added.is_empty() {
-            let added = Value::procs(self.procs(added));
-            infos.extend(info(keys::GROUP_ADD_MEMBERS, added));
-        }
         ConstructQuestion {
-            from: from.clone(),
             group: group.clone(),
             named: self.procs(named),
-            infos,
+            added: self.procs(added),
+            refused: None,
+            callers: vec![Joined {
+                proc: from.clone(),
+                infos,
+            }],
         }
-    }
-
-    /// Adds a caller to a construction, and the members that have called without naming any.
-    fn join(
-        &mut self,
-        now: Time,
-        number: u64,
-        caller: Option<Caller>,
-        member: Member,
-        infos: Vec<Info>,
-    ) {
-        self.watch_members(number);
-        self.arrive(now, number, caller, member, infos);
-        self.call_followers(number);
     }
 
     /// Finds or creates the collective of a caller that names all members but added ones.
@@ -208,7 +213,8 @@ impl Server {
         if let Some(tracker) = self.collectives.get_mut(number) {
             tracker.added.extend(added);
             if tracker.roll == Roll::Complete {
-                tracker.await_too(more);
+                tracker.await_too(&more);
+                self.watch_members(number, &more);
             }
         }
         Ok(number)
@@ -247,8 +253,13 @@ impl Server {
         let id: Id = (kind, all.into());
         // A collective with a part on other nodes collects the calls of named members for the next group.
         let misses = |tracker: &Tracker| tracker.remote.is_none() && tracker.misses(member);
-        let waiting = self.collectives.find(&id, misses);
-        Ok(waiting.unwrap_or_else(|| self.collectives.insert(id, Roll::Complete, missing, None)))
+        if let Some(waiting) = self.collectives.find(&id, misses) {
+            return Ok(waiting);
+        }
+        let watched = missing.clone();
+        let number = self.collectives.insert(id, Roll::Complete, missing, None);
+        self.watch_members(number, &watched);
+        Ok(number)
     }
 
     /// Finds or creates the collective of a leader, who has named `all` and waits for `missing`. `of` is the number of
@@ -285,8 +296,9 @@ impl Server {
                 _ => return Err(Status::BAD_PARAM),
             }
             tracker.added.extend(all);
-            tracker.await_too(missing);
+            tracker.await_too(&missing);
         }
+        self.watch_members(number, &missing);
         Ok(number)
     }
 
@@ -338,7 +350,12 @@ impl Server {
             let mut sorted = members.clone();
             sorted.sort_unstable();
             let watched = Joined::say(joined, keys::GROUP_NOTIFY_TERMINATION);
-            if self.groups.insert(name, sorted, watched) {
+            // A coordinator without members here need not know the group.
+            let is_known = |joined: &Joined| {
+                let job = self.jobs.get(&joined.proc.nspace);
+                job.is_some_and(|job| job.is_local(joined.proc.rank))
+            };
+            if !joined.iter().any(is_known) || self.groups.insert(name, sorted, watched) {
                 Ok(members)
             } else {
                 Err(Status::OUT_OF_RESOURCE)
@@ -347,10 +364,8 @@ impl Server {
         let members = match recorded {
             Ok(members) => members,
             Err(status) => {
-                for arrival in arrived {
-                    self.tell_caller(arrival.reply, status);
-                }
-                return;
+                let callers = arrived.into_iter().map(|arrival| arrival.reply);
+                return self.tell_callers(callers, status);
             }
         };
         let callers = self.tell_other_callers(named, arrived, joined, context);

@@ -19,21 +19,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base::Time;
+
 use super::{
     Conn, MAX_QUESTIONS, MAX_SENT_BYTES, Output, QuestionTicket, ReplyTo, Server,
     collective::{Arrival, Caller, Tracker},
-    info,
     member::Member,
     question::{ConstructQuestion, Constructed, Question, read_lost, write_lost},
     share::Joined,
 };
 use crate::{
     keys,
-    value::{Nspace, Proc, Status, Value},
+    value::{Nspace, Proc, Status},
 };
 
 /// The node that coordinates the construction of groups whose members do not all name each other. Every dvm has it.
 const COORDINATOR: u32 = 0;
+
+/// Bytes of one call for the coordinator. A construction with a longer one fails with OUT_OF_RESOURCE.
+pub const MAX_CALL: usize = 16 << 20;
 
 /// Calls and questions that are in progress between this node and others.
 #[derive(Debug, Default)]
@@ -43,16 +47,18 @@ pub(super) struct Coordination {
     call_bytes: usize,
     /// Questions of the coordinator about the loss of members on other nodes.
     watches: BTreeMap<QuestionTicket, Watch>,
+    /// Members on other nodes whose loss is watched, by collective.
+    watched_members: BTreeMap<u64, BTreeSet<Member>>,
     /// Questions of other nodes about the loss of local processes.
     watched: BTreeMap<(u32, QuestionTicket), Vec<Proc>>,
 }
 
+/// A question to the coordinator.
 #[derive(Debug)]
 struct Call {
-    /// `None` if its connection had closed before the call was sent.
-    reply: Option<ReplyTo>,
-    member: Member,
     group: Nspace,
+    /// Each caller, with `None` if its connection has closed.
+    callers: Vec<(Option<ReplyTo>, Member)>,
     bytes: usize,
 }
 
@@ -75,8 +81,28 @@ impl Coordination {
         self.watched.remove(&(node, ticket));
     }
 
+    fn has_room(&self, question: &[u8]) -> bool {
+        question.len() <= MAX_CALL.min(MAX_SENT_BYTES.saturating_sub(self.call_bytes))
+            && self.calls.len() < MAX_QUESTIONS
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.watches.is_empty() && self.watched.is_empty()
+        self.calls.is_empty()
+            && self.watches.is_empty()
+            && self.watched_members.is_empty()
+            && self.watched.is_empty()
+    }
+}
+
+impl ConstructQuestion {
+    /// Makes the construction fail. Only what identifies it and its members is left in the question.
+    fn refuse(&mut self, status: Status) {
+        self.refused = Some(status);
+        let matters = [keys::GROUP_BOOTSTRAP, keys::GROUP_OPTIONAL, keys::TIMEOUT];
+        for caller in &mut self.callers {
+            let infos = &mut caller.infos;
+            infos.retain(|info| matters.iter().any(|key| info.key == **key));
+        }
     }
 }
 
@@ -87,65 +113,83 @@ impl Server {
         job.and_then(|job| job.node_here()) == Some(COORDINATOR)
     }
 
-    /// Sends the call of a local process to the coordinator.
-    pub(super) fn call_coordinator(&mut self, reply: Option<ReplyTo>, call: ConstructQuestion) {
-        let refused = match self.member_of(&call.from) {
-            None => Status::NOT_FOUND,
-            Some(_) if self.groups.is_full() => Status::OUT_OF_RESOURCE,
-            Some(member) => {
-                let group = call.group.clone();
-                let question = Question::Construct(call).encode();
-                let bytes = question.len();
-                let open = &mut self.coordination;
-                let room = MAX_SENT_BYTES - open.call_bytes;
-                if bytes <= room && open.calls.len() < MAX_QUESTIONS {
-                    let ticket = self.questions.ticket();
-                    open.call_bytes += bytes;
-                    let call = Call {
-                        reply,
-                        member,
-                        group,
-                        bytes,
-                    };
-                    open.calls.insert(ticket, call);
-                    return self.out.push_back(Output::Question {
-                        ticket,
-                        node: COORDINATOR,
-                        question,
-                    });
-                }
-                Status::OUT_OF_RESOURCE
-            }
-        };
-        if let Some(reply) = reply {
-            self.status(reply, refused);
+    /// Sends calls of local processes to the coordinator. If there is no room for them, the construction fails for all.
+    pub(super) fn call_coordinator(
+        &mut self,
+        replies: Vec<Option<ReplyTo>>,
+        mut question: ConstructQuestion,
+    ) {
+        let members = question.callers.iter();
+        let members = members.filter_map(|caller| self.member_of(&caller.proc));
+        let callers: Vec<(Option<ReplyTo>, Member)> = replies.into_iter().zip(members).collect();
+        assert_eq!(callers.len(), question.callers.len(), "callers are local");
+        if self.groups.is_full() {
+            question.refuse(Status::OUT_OF_RESOURCE);
         }
+        let group = question.group.clone();
+        let mut text = Question::Construct(question.clone()).encode();
+        if !self.coordination.has_room(&text) {
+            question.refuse(Status::OUT_OF_RESOURCE);
+            text = Question::Construct(question).encode();
+        }
+        let ticket = self.questions.ticket();
+        let bytes = text.len();
+        self.coordination.call_bytes += bytes;
+        let call = Call {
+            group,
+            callers,
+            bytes,
+        };
+        self.coordination.calls.insert(ticket, call);
+        self.out.push_back(Output::Question {
+            ticket,
+            node: COORDINATOR,
+            question: text,
+        });
     }
 
-    /// Returns the calls of a construction, each with all added members, for the coordinator.
-    pub(super) fn calls_with_added(
-        &self,
+    /// Hands over a construction whose named members have all called, and have added others, to the coordinator.
+    pub(super) fn hand_over(
+        &mut self,
+        now: Option<Time>,
         group: &Nspace,
         tracker: Tracker,
-        added: &[Proc],
-    ) -> Vec<(Option<ReplyTo>, ConstructQuestion)> {
+        added: Vec<Proc>,
+    ) {
         let named = self.procs(tracker.members());
-        let calls = tracker.arrived.into_iter().filter_map(|arrival| {
-            let mut infos = arrival.infos;
-            infos.retain(|info| info.key != *keys::GROUP_ADD_MEMBERS);
-            infos.extend(info(keys::GROUP_ADD_MEMBERS, Value::procs(added.to_vec())));
-            let call = ConstructQuestion {
-                from: self.proc_of(arrival.member)?,
-                group: group.clone(),
-                named: named.clone(),
-                infos,
-            };
-            match arrival.reply {
-                Some(Caller::Here(reply)) => Some((Some(reply), call)),
-                Some(Caller::Node { .. }) | None => Some((None, call)),
+        let (mut replies, mut callers) = (Vec::new(), Vec::new());
+        for Arrival {
+            reply,
+            member,
+            mut infos,
+        } in tracker.arrived
+        {
+            if let Some(proc) = self.proc_of(member) {
+                infos.retain(|info| info.key != *keys::GROUP_ADD_MEMBERS);
+                callers.push(Joined { proc, infos });
+                replies.push(reply);
             }
-        });
-        calls.collect()
+        }
+        let question = ConstructQuestion {
+            group: group.clone(),
+            named,
+            added,
+            refused: None,
+            callers,
+        };
+        let Some(first) = question.callers.first() else {
+            return;
+        };
+        match now.filter(|_| self.is_coordinator(&first.proc)) {
+            Some(now) => self.coordinate(now, replies, question),
+            None => {
+                let here = |caller| match caller {
+                    Some(Caller::Here(reply)) => Some(reply),
+                    Some(Caller::Node { .. }) | None => None,
+                };
+                self.call_coordinator(replies.into_iter().map(here).collect(), question);
+            }
+        }
     }
 
     /// Handles the answer to a call, or to a question about the loss of members. Returns false if the ticket is neither.
@@ -179,22 +223,26 @@ impl Server {
         let (named, constructed) = match decoded {
             Ok(decoded) => decoded,
             Err(status) => {
-                if let Some(reply) = call.reply {
-                    self.status(reply, status);
-                }
-                return;
+                let callers = call.callers.into_iter();
+                let callers = callers.map(|(reply, _)| reply.map(Caller::Here));
+                return self.tell_callers(callers, status);
             }
         };
-        let group = call.group.clone();
+        // The first answer serves all calls of this node for the group.
         let others = constructed.tickets.into_iter().map(QuestionTicket);
         let others: Vec<Call> = others
             .filter(|other| *other != ticket)
             .filter_map(|other| self.coordination.take_call(other))
             .collect();
-        let arrived = std::iter::once(call).chain(others).map(|call| Arrival {
-            reply: call.reply.map(Caller::Here),
-            member: call.member,
-            infos: Vec::new(),
+        let group = call.group.clone();
+        let calls = std::iter::once(call).chain(others);
+        let arrived = calls.flat_map(|call| call.callers).map(|(reply, member)| {
+            let reply = reply.map(Caller::Here);
+            Arrival {
+                reply,
+                member,
+                infos: Vec::new(),
+            }
         });
         let arrived = arrived.collect();
         self.constructed(
@@ -215,60 +263,53 @@ impl Server {
         context: Option<u64>,
     ) -> Vec<(ReplyTo, Member)> {
         let mut here = Vec::new();
-        let mut nodes: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let mut nodes: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
         for arrival in arrived {
             match arrival.reply {
                 Some(Caller::Here(reply)) => here.push((reply, arrival.member)),
                 Some(Caller::Node { node, ticket }) => {
-                    nodes.entry(node).or_default().push(ticket.0);
+                    nodes.entry(node).or_default().insert(ticket.0);
                 }
                 None => {}
             }
         }
         for (node, tickets) in nodes {
             let result = Constructed {
-                tickets: tickets.clone(),
+                tickets: tickets.iter().copied().collect(),
                 named: self.procs(named),
                 context,
                 members: joined.to_vec(),
             };
-            let mut answer = result.encode();
+            // Each answer has the whole result: a call may be withdrawn while its answer is in flight.
+            let answer = result.encode();
             for ticket in tickets {
                 self.out.push_back(Output::QuestionAnswered {
                     node,
                     ticket: QuestionTicket(ticket),
-                    result: Ok(std::mem::take(&mut answer)),
+                    result: Ok(answer.clone()),
                 });
             }
         }
         here
     }
 
-    /// Asks the other nodes for the loss of the members that a collective names or has as callers there.
-    pub(super) fn watch_members(&mut self, collective: u64) {
-        let Some(tracker) = self.collectives.get_mut(collective) else {
+    /// Asks the other nodes for the loss of these members of a collective.
+    pub(super) fn watch_members(&mut self, collective: u64, members: &BTreeSet<Member>) {
+        if !self.has_neighbors() {
             return;
-        };
-        let all: BTreeSet<Member> = tracker.awaited().chain(tracker.members_here()).collect();
+        }
         let mut nodes: BTreeMap<u32, BTreeSet<Member>> = BTreeMap::new();
-        for member in all {
-            if let Some(node) = self.away_node_of(member) {
-                nodes.entry(node).or_default().insert(member);
+        for member in members {
+            if let Some(node) = self.away_node_of(*member) {
+                nodes.entry(node).or_default().insert(*member);
             }
         }
-        for (node, members) in nodes {
-            let watches = &mut self.coordination.watches;
-            let before = watches
-                .iter()
-                .find(|(_, watch)| (watch.collective, watch.node) == (collective, node))
-                .map(|(ticket, watch)| (*ticket, watch.members == members));
-            match before {
-                Some((_, true)) => continue,
-                Some((ticket, false)) => {
-                    watches.remove(&ticket);
-                    self.out.push_back(Output::NoLongerAsked { ticket, node });
-                }
-                None => {}
+        for (node, mut members) in nodes {
+            let watched = self.coordination.watched_members.entry(collective);
+            let watched = watched.or_default();
+            members.retain(|member| watched.insert(*member));
+            if members.is_empty() {
+                continue;
             }
             let ticket = self.questions.ticket();
             self.out.push_back(Output::Question {
@@ -296,23 +337,32 @@ impl Server {
     }
 
     fn on_members_lost(&mut self, watch: Watch, result: Result<&[u8], Status>) {
-        let lost: BTreeSet<Member> = match result {
-            Ok(bytes) => {
-                let procs = read_lost(bytes).unwrap_or_default();
-                let lost = procs.iter().filter_map(|proc| self.member_of(proc));
-                lost.filter(|lost| watch.members.contains(lost)).collect()
-            }
-            // The node is lost.
-            Err(_) => watch.members,
-        };
-        // An answer without one of these members is wrong; asking again would get it again.
+        let Watch {
+            collective,
+            mut members,
+            ..
+        } = watch;
+        let lost = result.ok().and_then(|bytes| read_lost(bytes).ok());
+        let lost = lost.unwrap_or_default();
+        let lost: BTreeSet<Member> = lost
+            .iter()
+            .filter_map(|proc| self.member_of(proc))
+            .collect();
+        let mut lost: BTreeSet<Member> = lost.intersection(&members).copied().collect();
         if lost.is_empty() {
-            return;
+            // The node is lost, or its answer is useless: nobody reports the loss of these members any more.
+            lost.clone_from(&members);
         }
+        if let Some(watched) = self.coordination.watched_members.get_mut(&collective) {
+            watched.retain(|member| !members.contains(member));
+        }
+        members.retain(|member| !lost.contains(member));
         for member in lost {
             self.lose_member(member);
         }
-        self.watch_members(watch.collective);
+        if self.collectives.has(collective) {
+            self.watch_members(collective, &members);
+        }
     }
 
     /// Answers a question about the loss of local processes, or lets it wait.
@@ -347,21 +397,29 @@ impl Server {
         });
     }
 
-    /// Withdraws the calls of a closed connection.
+    /// Drops the requests of a closed connection, and withdraws the calls that have no other.
     pub(super) fn forget_calls(&mut self, conn: Conn) {
-        let calls = &self.coordination.calls;
-        let of_conn = calls.iter().filter(|(_, call)| {
-            let reply = call.reply.as_ref();
-            reply.is_some_and(|reply| reply.conn == conn)
-        });
-        let tickets: Vec<QuestionTicket> = of_conn.map(|(ticket, _)| *ticket).collect();
-        self.withdraw_calls(tickets);
+        let mut deserted = Vec::new();
+        for (ticket, call) in &mut self.coordination.calls {
+            let mut is_concerned = false;
+            for (reply, _) in &mut call.callers {
+                let of_conn = |reply: &mut ReplyTo| reply.conn == conn;
+                is_concerned |= reply.take_if(of_conn).is_some();
+            }
+            if is_concerned && call.callers.iter().all(|(reply, _)| reply.is_none()) {
+                deserted.push(*ticket);
+            }
+        }
+        self.withdraw_calls(deserted);
     }
 
     /// Ends what concerns a job that is over. The coordinator ends its collectives itself.
     pub(super) fn forget_coordination_of(&mut self, nspace: &Nspace, job: u32) {
         let calls = self.coordination.calls.iter();
-        let of_job = calls.filter(|(_, call)| call.member.job == job);
+        let of_job = calls.filter(|(_, call)| {
+            let mut callers = call.callers.iter();
+            callers.any(|(_, member)| member.job == job)
+        });
         let tickets: Vec<QuestionTicket> = of_job.map(|(ticket, _)| *ticket).collect();
         self.withdraw_calls(tickets);
         let concerned = |_: &(u32, QuestionTicket), procs: &mut Vec<Proc>| {
@@ -388,6 +446,12 @@ impl Server {
     /// Ends the questions about members of collectives that are over.
     pub(super) fn end_watches(&mut self) {
         let collectives = &self.collectives;
+        let watched = &mut self.coordination.watched_members;
+        let before = watched.len();
+        watched.retain(|collective, _| collectives.has(*collective));
+        if watched.len() == before {
+            return;
+        }
         let over = |_: &QuestionTicket, watch: &mut Watch| !collectives.has(watch.collective);
         let over = self.coordination.watches.extract_if(.., over);
         for (ticket, watch) in over {

@@ -268,7 +268,9 @@ impl Server {
         match Question::decode(question) {
             Ok(Question::Get(question)) => self.get_for_node(now, asker, question),
             Ok(Question::Construct(call)) => {
-                self.coordinate(now, Some(Caller::Node { node, ticket }), call);
+                let replies = call.callers.iter();
+                let replies = replies.map(|_| Some(Caller::Node { node, ticket }));
+                self.coordinate(now, replies.collect(), call);
             }
             Ok(Question::Loss(procs)) => self.on_loss_question(node, ticket, procs),
             Err(_) => self.answer_get(asker, Err(Status::UNPACK_FAILURE)),

@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use super::{
     GatherId, GatherNumber, GatherTicket, Output, Server,
-    collective::{Caller, Id, RemotePart, Stage, Tracker},
+    collective::{Id, RemotePart, Stage, Tracker},
     member::Member,
     share::{Contribution, FORMAT, Joined, Kind, Need, Share},
     stored::View,
@@ -321,13 +321,7 @@ impl Server {
             arrival.infos = own.map_or_else(Vec::new, |own| mem::take(&mut own.infos));
         }
         let added: Vec<Proc> = added.into_iter().collect();
-        for (reply, call) in self.calls_with_added(group, tracker, &added) {
-            if self.is_coordinator(&call.from) {
-                self.coordinate(now, reply.map(Caller::Here), call);
-            } else {
-                self.call_coordinator(reply, call);
-            }
-        }
+        self.hand_over(Some(now), group, tracker, added);
     }
 
     fn fence_gathered(&mut self, now: Time, tracker: Tracker, shares: Vec<(u32, Share)>) {

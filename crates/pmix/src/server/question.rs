@@ -3,7 +3,7 @@
 //! | question | answer |
 //! |---|---|
 //! | [`Question::Get`] | the data that the process has committed for other nodes, each item a KVAL |
-//! | [`Question::Construct`] | [`Constructed`]; empty if another answer for the same node has the result |
+//! | [`Question::Construct`] | [`Constructed`] |
 //! | [`Question::Loss`] | those of the processes that are lost or have ended, at least one |
 //!
 //! Every answer may be a status instead.
@@ -14,7 +14,7 @@ use super::share::{FORMAT, Joined, end, read_joined, write_joined};
 use crate::{
     Error, Malformed,
     codec::{Reader, Size, Writer},
-    value::{Info, Key, Nspace, Proc},
+    value::{Info, Key, Nspace, Proc, Status},
 };
 
 /// A question of one server to another.
@@ -22,7 +22,7 @@ use crate::{
 pub enum Question {
     /// Data of a process on the other node.
     Get(GetQuestion),
-    /// A process constructs a group that the other node coordinates.
+    /// Processes construct a group that the other node coordinates.
     Construct(ConstructQuestion),
     /// The loss or end of one of these processes of the other node. Answered when it happens.
     Loss(Vec<Proc>),
@@ -48,14 +48,17 @@ pub enum Patience {
     AtOnce,
 }
 
-/// The call of one process that constructs a group.
+/// The call of a process that constructs a group, or the equal calls of several on one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConstructQuestion {
-    pub from: Proc,
     pub group: Nspace,
-    /// The members that it names; empty for a process that a leader adds.
+    /// The members that they name; empty for a process that a leader adds.
     pub named: Vec<Proc>,
-    pub infos: Vec<Info>,
+    /// Members that they add.
+    pub added: Vec<Proc>,
+    /// The status with which the construction must fail, because their node cannot take part.
+    pub refused: Option<Status>,
+    pub callers: Vec<Joined>,
 }
 
 /// The result of a construction, for all callers on one node.
@@ -91,10 +94,11 @@ impl Question {
             }
             Self::Construct(construct) => {
                 writer.item(&CONSTRUCT);
-                writer.item(&construct.from);
                 writer.item(&construct.group);
                 writer.list(&construct.named);
-                writer.list(&construct.infos);
+                writer.list(&construct.added);
+                writer.list(construct.refused.as_slice());
+                write_joined(&mut writer, &construct.callers);
             }
             Self::Loss(procs) => {
                 writer.item(&LOSS);
@@ -131,10 +135,11 @@ impl Question {
                 })
             }
             CONSTRUCT => Self::Construct(ConstructQuestion {
-                from: reader.item()?,
                 group: reader.item()?,
                 named: reader.list()?,
-                infos: reader.list()?,
+                added: reader.list()?,
+                refused: at_most_one(reader.list()?)?,
+                callers: read_joined(&mut reader)?,
             }),
             LOSS => Self::Loss(reader.list()?),
             _ => return Err(Error::malformed(Malformed::NumberTooLarge)),
@@ -166,18 +171,23 @@ impl Constructed {
         let mut reader = Reader::new(FORMAT, bytes);
         let tickets: Vec<Size> = reader.list()?;
         let named = reader.list()?;
-        let context: Vec<Size> = reader.list()?;
-        let context = match context[..] {
-            [] => None,
-            [Size(context)] => Some(context),
-            _ => return Err(Error::malformed(Malformed::WrongCount)),
-        };
+        let context = at_most_one(reader.list()?)?;
         Ok(Self {
             tickets: tickets.into_iter().map(|Size(ticket)| ticket).collect(),
             named,
-            context,
+            context: context.map(|Size(context)| context),
             members: read_joined(&mut reader)?,
         })
+    }
+}
+
+/// Returns the only value of a list; `None` if it is empty.
+fn at_most_one<T>(mut values: Vec<T>) -> Result<Option<T>, Error> {
+    let first = values.pop();
+    if values.is_empty() {
+        Ok(first)
+    } else {
+        Err(Error::malformed(Malformed::WrongCount))
     }
 }
 
@@ -234,16 +244,27 @@ mod tests {
             })
     }
 
+    fn joined() -> impl Strategy<Value = Joined> {
+        (strategy::process(), infos()).prop_map(|(proc, infos)| Joined { proc, infos })
+    }
+
     fn questions() -> impl Strategy<Value = Question> {
-        let construct = (strategy::process(), strategy::nspace(), procs(), infos());
+        let construct = (
+            strategy::nspace(),
+            procs(),
+            procs(),
+            option::of(strategy::status()),
+            vec(joined(), 0..4),
+        );
         prop_oneof![
             gets(),
-            construct.prop_map(|(from, group, named, infos)| {
+            construct.prop_map(|(group, named, added, refused, callers)| {
                 Question::Construct(ConstructQuestion {
-                    from,
                     group,
                     named,
-                    infos,
+                    added,
+                    refused,
+                    callers,
                 })
             }),
             procs().prop_map(Question::Loss),
@@ -251,13 +272,11 @@ mod tests {
     }
 
     fn results() -> impl Strategy<Value = Constructed> {
-        let joined =
-            (strategy::process(), infos()).prop_map(|(proc, infos)| Joined { proc, infos });
         (
             vec(any::<u64>(), 0..4),
             procs(),
             option::of(any::<u64>()),
-            vec(joined, 0..4),
+            vec(joined(), 0..4),
         )
             .prop_map(|(tickets, named, context, members)| Constructed {
                 tickets,

@@ -1,15 +1,16 @@
 //! Groups over several nodes whose members do not all name each other: added members and bootstrap.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use pmix::{
     keys,
     message::{Answer, GroupAnswer, Request},
+    server::MAX_SENT_BYTES,
     value::{Info, PmixRank, Proc, Status, Value},
 };
 
 use crate::{
-    cluster::{Cluster, RankConn},
+    cluster::{Cluster, RankConn, with},
     groups::{construct, destruct},
     world::{KILLED, all, flag, info, nspace, proc, seconds},
 };
@@ -335,5 +336,264 @@ fn the_next_group_of_the_name() {
     // A group without added members needs no coordinator.
     let told = cluster.together(&ranks, &construct(&[all("a")], Vec::new()));
     assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
+    cluster.assert_no_state_left(&["a"]);
+}
+
+/// One of two callers on a node withdraws its call while the answer is in flight: the other gets the group.
+#[test]
+fn the_first_of_two_callers_closes_while_the_answer_travels() {
+    for withdrawn_first in [true, false] {
+        let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 1]);
+        let first = cluster.send(ranks[1], &follows());
+        let second = cluster.send(ranks[2], &follows());
+        assert_eq!(cluster.status(ranks[1], first), None);
+        let leader = construct(&names(&[0]), vec![adds(&[1, 2])]);
+        let led = cluster.send_only(ranks[0], &leader);
+        assert_eq!(cluster.status(ranks[0], led), Some(Status::SUCCESS));
+        if withdrawn_first {
+            // NoLongerAsked reaches the controller before the answers.
+            cluster.nodes[1].close(ranks[1].1);
+            while cluster.carry(1) {}
+        } else {
+            // The answers have passed the controller, and wait in the inbox.
+            while cluster.carry(0) {}
+            cluster.nodes[1].close(ranks[1].1);
+        }
+        cluster.settle();
+        assert_eq!(
+            cluster.status(ranks[2], second),
+            Some(Status::SUCCESS),
+            "withdrawn first: {withdrawn_first}"
+        );
+        cluster.assert_no_state_left(&["a"]);
+    }
+}
+
+/// A destructed group is gone on the coordinator too, where it has no members.
+#[test]
+fn the_coordinator_forgets_a_destructed_group() {
+    // Rank 2 is on the coordinator, and no member.
+    let (mut cluster, ranks) = Cluster::of(3, &[1, 2, 0]);
+    let leader = construct(&names(&[0]), vec![adds(&[1])]);
+    let calls = [(ranks[0], leader), (ranks[1], follows())];
+    answers(&mut cluster, &calls, &[0, 1]);
+    let told = cluster.together(&ranks[..2], &destruct());
+    assert_eq!(told.last(), Some(&Some(Status::SUCCESS)));
+    for rank in [0, 2] {
+        let fence = crate::world::fence(&[Proc {
+            nspace: nspace("group"),
+            rank: PmixRank::WILDCARD,
+        }]);
+        // A name that no group has.
+        assert_eq!(
+            cluster.status_of(ranks[rank], &fence),
+            Status::NOT_FOUND,
+            "{rank}"
+        );
+    }
+    cluster.assert_no_state_left(&["a"]);
+}
+
+/// What happens to one rank while the group is constructed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Nothing,
+    Death,
+    ClosedConnection,
+    LostNode,
+}
+
+/// Numbers that follow from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % bound
+    }
+}
+
+/// What a rank got: the status and the context id; `None` without an answer.
+type Got = Option<(Status, Option<u64>)>;
+
+/// Constructs a group with messages in a random order and trouble at a random time. Returns what the other ranks got, each
+/// different answer once.
+fn constructed_in_disorder(seed: u64) -> (Trouble, BTreeSet<Got>) {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let places = PLACES[random.below(PLACES.len())];
+    let (mut requests, _) = ways().swap_remove(random.below(5));
+    if random.below(3) == 0 {
+        requests = requests.map(|request| with(&request, flag(keys::GROUP_OPTIONAL)));
+    }
+    let troubles = [
+        Trouble::Nothing,
+        Trouble::Death,
+        Trouble::ClosedConnection,
+        Trouble::LostNode,
+    ];
+    let trouble = troubles[random.below(4)];
+    let (victim, when) = (random.below(4), random.below(30));
+    let (mut cluster, ranks) = Cluster::of(3, &places);
+    let mut callers = vec![0, 1, 2, 3];
+    let mut tags = [None; 4];
+    let mut is_out = [false; 4];
+    for step in 0.. {
+        if step == when {
+            meet(&mut cluster, &ranks, trouble, victim, &mut is_out);
+        }
+        match random.below(7) {
+            6 if !callers.is_empty() => {
+                let rank = callers.remove(random.below(callers.len()));
+                if !is_out[rank] {
+                    tags[rank] = Some(cluster.send_only(ranks[rank], &requests[rank]));
+                }
+            }
+            6 => {}
+            node @ 0..3 => drop(cluster.carry(node)),
+            node => drop(cluster.deliver(node - 3)),
+        }
+        if callers.is_empty() && step > 60 {
+            break;
+        }
+    }
+    cluster.settle();
+    cluster.pass(Duration::from_secs(3));
+    let others = (0..4).filter(|rank| !is_out[*rank]);
+    let answers: Vec<Option<Answer>> = others
+        .filter_map(|rank| Some((rank, tags[rank]?)))
+        .map(|(rank, tag)| cluster.answer(ranks[rank], tag))
+        .collect();
+    let told = answers.into_iter().map(|answer| {
+        Some(match answer? {
+            Answer::Group(group) => (group.status, group.context),
+            other => (other.status(), None),
+        })
+    });
+    let told = told.collect();
+    for (node, conn) in ranks {
+        if cluster.nodes[node].is_open(conn) {
+            cluster.nodes[node].close(conn);
+        }
+    }
+    cluster.settle();
+    cluster.pass(Duration::from_secs(10));
+    // Even without the end of the job no state remains, except on a node that is lost.
+    let over: &[&str] = match trouble {
+        Trouble::LostNode => &["a"],
+        _ => &[],
+    };
+    cluster.assert_no_state_left(over);
+    (trouble, told)
+}
+
+fn meet(
+    cluster: &mut Cluster,
+    ranks: &[RankConn],
+    trouble: Trouble,
+    victim: usize,
+    is_out: &mut [bool; 4],
+) {
+    let (node, conn) = ranks[victim];
+    match trouble {
+        Trouble::Nothing => {}
+        Trouble::Death | Trouble::ClosedConnection => {
+            is_out[victim] = true;
+            cluster.nodes[node].close(conn);
+            if trouble == Trouble::Death {
+                let rank = u32::try_from(victim).unwrap();
+                cluster.nodes[node].end("a", rank, KILLED);
+            }
+        }
+        Trouble::LostNode => {
+            for (out, (of, _)) in is_out.iter_mut().zip(ranks) {
+                *out |= *of == node;
+            }
+            cluster.lose_only(node);
+        }
+    }
+}
+
+/// In whatever order messages arrive and whatever happens meanwhile, all ranks get the same answer.
+#[test]
+fn all_get_the_same_answer() {
+    for seed in 1..3000 {
+        let (trouble, mut told) = constructed_in_disorder(seed);
+        if trouble != Trouble::Nothing {
+            // Ranks that no call names wait until their job is over, as on one node.
+            told.remove(&None);
+        }
+        assert!(told.len() <= 1, "seed {seed}, {trouble:?}: {told:?}");
+        for (status, _) in told.into_iter().flatten() {
+            let is_expected = match trouble {
+                Trouble::Nothing => status == Status::SUCCESS,
+                _ => matches!(status, Status::SUCCESS | Status::LOST_CONNECTION),
+            };
+            assert!(is_expected, "seed {seed}, {trouble:?}: {status}");
+        }
+    }
+}
+
+/// The calls of a node exceed a bound: all callers get OUT_OF_RESOURCE, and none waits for them.
+#[test]
+fn a_call_that_finds_no_room() {
+    // All on the coordinator first: there it works.
+    for places in [[0, 0, 0, 0], [1, 1, 1, 0]] {
+        let (mut cluster, ranks) = Cluster::of(2, &places);
+        let large = || {
+            info(
+                keys::GROUP_INFO,
+                Value::ByteObject(vec![0; MAX_SENT_BYTES / 5 * 3].into()),
+            )
+        };
+        let first = construct(&names(&[0, 1]), vec![adds(&[2]), large()]);
+        let second = construct(&names(&[0, 1]), vec![adds(&[2]), large()]);
+        let tags = [
+            cluster.send(ranks[0], &first),
+            cluster.send(ranks[1], &second),
+            cluster.send(ranks[2], &follows()),
+        ];
+        cluster.pass(Duration::from_secs(60));
+        let told: Vec<_> = (0..3)
+            .map(|rank| cluster.status(ranks[rank], tags[rank]))
+            .collect();
+        assert!(told.iter().all(Option::is_some), "{places:?}: {told:?}");
+        cluster.assert_no_state_left(&["a"]);
+    }
+}
+
+/// The same after a gather, on a node where another call takes the room.
+#[test]
+fn many_bytes_after_a_gather() {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 1, 1, 1]);
+    let large = || {
+        info(
+            keys::GROUP_INFO,
+            Value::ByteObject(vec![0; MAX_SENT_BYTES / 5 * 2].into()),
+        )
+    };
+    // A call of another group that waits on node 1.
+    let other = Request::GroupConstruct {
+        group: crate::world::text("other"),
+        procs: Vec::new(),
+        infos: vec![large(), large()],
+    };
+    let (node, conn) = ranks[3];
+    let _ = cluster.nodes[node].send(conn, &other);
+    cluster.settle();
+    let tags = [
+        cluster.send(ranks[0], &construct(&names(&[0, 1]), vec![adds(&[2])])),
+        cluster.send(
+            ranks[1],
+            &construct(&names(&[0, 1]), vec![adds(&[2]), large()]),
+        ),
+        cluster.send(ranks[2], &follows()),
+    ];
+    cluster.pass(Duration::from_secs(60));
+    let told: Vec<_> = (0..3)
+        .map(|rank| cluster.status(ranks[rank], tags[rank]))
+        .collect();
+    assert!(told.iter().all(Option::is_some), "{told:?}");
     cluster.assert_no_state_left(&["a"]);
 }

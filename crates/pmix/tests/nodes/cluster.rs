@@ -367,6 +367,12 @@ impl Cluster {
 
     /// Loses a node.
     pub(crate) fn lose(&mut self, node: usize) {
+        self.lose_only(node);
+        self.settle();
+    }
+
+    /// Loses a node without delivering the messages that follow.
+    pub(crate) fn lose_only(&mut self, node: usize) {
         self.lost[node] = true;
         self.inboxes[node].clear();
         let number = u32::try_from(node).unwrap();
@@ -383,7 +389,6 @@ impl Cluster {
         }
         let notices = self.gathers.node_lost(u32::try_from(node).unwrap());
         self.notice(notices);
-        self.settle();
     }
 
     /// Ends all jobs and connections, and checks that no state remains.

@@ -24,6 +24,15 @@ pub(super) struct Pushes {
     waiting: BTreeMap<u64, Waiting>,
 }
 
+/// Input for ranks of a job.
+#[derive(Debug)]
+pub(in crate::controller) struct Push {
+    pub(in crate::controller) ranks: RankSet,
+    pub(in crate::controller) bytes: Bytes,
+    /// No more input follows for these ranks.
+    pub(in crate::controller) is_last: bool,
+}
+
 #[derive(Debug)]
 struct Waiting {
     asker: Asker,
@@ -38,9 +47,11 @@ impl Job {
     pub(in crate::controller) fn push(
         &mut self,
         asker: Asker,
-        ranks: &RankSet,
-        bytes: &Bytes,
-        is_last: bool,
+        Push {
+            ranks,
+            bytes,
+            is_last,
+        }: Push,
     ) {
         if self.pushes.waiting.len() >= MAX_PUSHES {
             return self.answer_push(asker, PushResult::Full);
@@ -49,7 +60,7 @@ impl Job {
         let number = self.pushes.next;
         let shares = self.shares.iter().filter(|(_, share)| !share.clean);
         let named: BTreeMap<NodeId, RankSet> = shares
-            .map(|(node, share)| (*node, share.ranks.intersection(ranks)))
+            .map(|(node, share)| (*node, share.ranks.intersection(&ranks)))
             .filter(|(_, ranks)| !ranks.is_empty())
             .collect();
         if named.is_empty() {

@@ -74,3 +74,11 @@ fn other_nodes_get_the_streams_that_they_want() {
     world.lose(1);
     assert_eq!(writes(&mut world, 2, Stream::Stdout), "");
 }
+
+/// The output of ranks on a node that is lost ends.
+#[test]
+fn the_output_of_a_lost_node_ends() {
+    let mut world = World::new();
+    wants(&mut world, 0, &[Stream::Stdout]);
+    insta::assert_snapshot!(copies(world.lose(2)), @r#"0: Stdout of 1.2: b"""#);
+}
