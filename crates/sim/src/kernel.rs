@@ -1,13 +1,13 @@
-//! The fake kernel of one node: processes, pipes, signals, process groups, traces, adoption of orphans.
+//! The fake kernel of one node: processes, pipes, signals, process groups, tracing and the adoption of orphans.
 //!
-//! It never acts by itself: every call leaves [`Effect`]s, which its node turns into events in time.
+//! It never acts by itself: every call leaves [`Effect`]s, which its node turns into events.
 //!
-//! | a process | signal that ends | STOP | CONT | KILL |
+//! | process | signal that ends it | STOP | CONT | KILL |
 //! |---|---|---|---|---|
-//! | runs | ends, unless ignored | stopped | – | ends |
-//! | stopped | waits for CONT | – | runs; what waits comes | ends |
-//! | at its exec trap | waits | waits | lost | ends |
-//! | in the kernel | waits | waits | waits | waits |
+//! | runs | ends, unless it ignores the signal | stops | – | ends |
+//! | stopped | pending until CONT | – | runs; pending signals are delivered | ends |
+//! | at its exec trap | pending | pending | lost | ends |
+//! | in the kernel | pending | pending | pending | pending |
 
 mod client;
 mod pipe;
@@ -29,7 +29,7 @@ use crate::script::Op;
 
 pub(crate) type Pid = i32;
 
-/// What a process waits for.
+/// The event that a process waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
     Ready,
@@ -40,44 +40,44 @@ enum Run {
     Pmix,
 }
 
-/// What comes after a step.
+/// What a process does after a step.
 enum Next {
     Go,
-    /// Do this again when woken.
+    /// The same step again when it is woken.
     Wait(Run, Op),
-    /// Do this again at once.
+    /// The same step again immediately.
     Again(Op),
     Over(ExitStatus),
 }
 
-/// The parent of ranks, and of every orphan: the daemon's process.
+/// The process of the daemon: the parent of ranks, and of every orphan.
 const DAEMON: Pid = 1;
 
-/// What a call has brought about.
+/// An effect of a call.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// Call [`Kernel::step`] then.
+    /// [`Kernel::step`] is to be called at this time.
     Step {
         pid: Pid,
         token: u64,
         at: Time,
     },
-    /// A rank, or what it has left behind, wrote this into a pipe.
+    /// A rank, or a process that it has left behind, wrote this to a pipe.
     Wrote {
         pipe: PipeId,
         bytes: Bytes,
         by_rank: bool,
     },
-    /// The pipe has something to read, or its end.
+    /// The pipe can be read: it has bytes or its end.
     Readable(PipeId),
-    /// The pipe has room, or nobody reads it any more.
+    /// The pipe can be written: it has room, or no reader.
     Room(PipeId),
     /// A child of the daemon waits to be reaped.
     Dead {
         pid: Pid,
         status: ExitStatus,
     },
-    /// A traced rank stands at its first instruction.
+    /// A traced rank is stopped at its first instruction.
     Trapped {
         pid: Pid,
     },
@@ -98,29 +98,29 @@ pub(crate) enum Effect {
         id: ClientId,
         bytes: Vec<u8>,
     },
-    /// Nobody has the connection open any more.
+    /// No process has the connection open any more.
     ClientClosed {
         id: ClientId,
     },
-    /// What a process has said or learned by PMIx.
+    /// A process has sent or received something by PMIx.
     Told {
         pid: Pid,
         news: News,
     },
-    /// A process has read this from its stdin.
+    /// A process read this from its stdin.
     Read {
         pipe: PipeId,
         bytes: Bytes,
     },
-    /// A process has read end-of-file from its stdin.
+    /// A process read end of file from its stdin.
     ReadEnd {
         pipe: PipeId,
     },
-    /// What no program can be told by daemons that are in order.
+    /// Something that a correct daemon never causes.
     Fault(String),
 }
 
-/// What the descriptors of a new process are.
+/// The descriptors of a new process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Descriptors {
     pub(crate) stdin: Option<PipeId>,
@@ -144,9 +144,9 @@ impl Descriptors {
 pub(crate) struct Kernel {
     procs: BTreeMap<Pid, Process>,
     pipes: BTreeMap<PipeId, Pipe>,
-    /// How many processes hold each rank's PMI connection open.
+    /// The number of processes that hold each rank's PMI connection open.
     pmi: BTreeMap<ProcId, u32>,
-    /// And each connection of PMIx.
+    /// The same for each PMIx connection.
     clients: BTreeMap<ClientId, u32>,
     next_client: u64,
     next_pid: Pid,
@@ -168,7 +168,7 @@ impl Kernel {
         }
     }
 
-    /// What has happened since the last call.
+    /// Returns the effects since the last call.
     pub(crate) fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -190,7 +190,7 @@ impl Kernel {
         proc.is_rank = true;
         proc.env = env;
         match hold {
-            // No job is held there so far.
+            // No scenario holds a job there.
             HoldAt::Nowhere | HoldAt::Init | HoldAt::App => self.schedule(pid, now),
             HoldAt::Exec => {
                 proc.traced = true;
@@ -229,7 +229,7 @@ impl Kernel {
         pid
     }
 
-    /// Makes a pipe without ends.
+    /// Creates a pipe without ends.
     pub(crate) fn make_pipe(&mut self, room: usize) -> PipeId {
         let id = PipeId(self.next_pipe);
         self.next_pipe += 1;
@@ -241,7 +241,7 @@ impl Kernel {
         self.pipes.get_mut(&id).map(act)
     }
 
-    /// The daemon takes from a pipe.
+    /// Reads from a pipe for the daemon.
     pub(crate) fn take(&mut self, now: Time, id: PipeId, max: usize) -> Taken {
         let taken = self.pipe(id, |pipe| pipe.take(max)).unwrap_or(Taken::End);
         if matches!(taken, Taken::Bytes(_)) {
@@ -250,14 +250,14 @@ impl Kernel {
         taken
     }
 
-    /// The daemon puts into a pipe; `None` when nobody can read it.
+    /// Writes to a pipe for the daemon; `None` if it has no reader.
     pub(crate) fn put(&mut self, now: Time, id: PipeId, bytes: &mut Bytes) -> Option<usize> {
         let put = self.pipe(id, |pipe| pipe.put(bytes))??;
         self.wake(now, Run::Reading(id));
         Some(put)
     }
 
-    /// One end fewer for readers to wait for.
+    /// Closes one writing end of a pipe.
     pub(crate) fn close_writer(&mut self, now: Time, id: PipeId) {
         let last = self.pipe(id, |pipe| {
             pipe.writers = pipe.writers.saturating_sub(1);
@@ -280,7 +280,7 @@ impl Kernel {
         }
     }
 
-    /// Runs those on that wait for this.
+    /// Wakes the processes that wait for this.
     fn wake(&mut self, now: Time, run: Run) {
         let waiting: Vec<Pid> = self
             .procs
@@ -304,7 +304,7 @@ impl Kernel {
         }
     }
 
-    /// Every living process of a job that is no rank.
+    /// Returns the live processes of a job that are not ranks.
     pub(crate) fn strays(&self, job: JobId) -> Vec<Pid> {
         let strays = self
             .procs
@@ -313,7 +313,7 @@ impl Kernel {
         strays.map(|(pid, _)| *pid).collect()
     }
 
-    /// Every living process, with its job.
+    /// Returns all live processes, with their jobs.
     pub(crate) fn living(&self) -> impl Iterator<Item = (Pid, JobId)> {
         let living = self.procs.iter();
         let living = living.filter(|(_, proc)| proc.zombie.is_none());
@@ -326,38 +326,38 @@ impl Kernel {
             .is_some_and(|proc| proc.zombie.is_none())
     }
 
-    /// Stands still and is nobody's tracee.
+    /// Returns true if a process is stopped and has no tracer.
     pub(crate) fn is_stopped(&self, pid: Pid) -> bool {
         self.procs
             .get(&pid)
             .is_some_and(|proc| proc.stopped && !proc.traced)
     }
 
-    /// SIGTERM would not end it in time.
+    /// Returns true if SIGTERM would not end a process in time.
     pub(crate) fn is_stubborn(&self, pid: Pid) -> bool {
         self.procs
             .get(&pid)
             .is_some_and(|proc| proc.ignores_term || proc.traced || proc.in_kernel_until.is_some())
     }
 
-    /// The dead that the daemon has not waited for.
+    /// Returns the dead children that the daemon has not reaped.
     pub(crate) fn zombies(&self) -> Vec<Pid> {
         let dead = self.procs.iter().filter(|(_, proc)| proc.zombie.is_some());
         dead.map(|(pid, _)| *pid).collect()
     }
 
-    /// The daemon has waited for it.
+    /// Reaps a child of the daemon.
     pub(crate) fn reap(&mut self, pid: Pid) {
         self.procs.remove(&pid);
     }
 
-    /// The node is gone: everything ends at once, and nobody is told.
+    /// Takes the node down: all processes end at once, without effects.
     pub(crate) fn power_off(&mut self) {
         self.procs.clear();
         self.effects.clear();
     }
 
-    /// Ends the trace and leaves the process stopped.
+    /// Detaches from a traced process and leaves it stopped.
     pub(crate) fn leave_stopped(&mut self, pid: Pid) {
         if let Some(proc) = self.procs.get_mut(&pid)
             && proc.traced
@@ -466,7 +466,7 @@ impl Kernel {
         }
     }
 
-    /// Bytes for a rank over its PMI connection.
+    /// Delivers bytes to a rank over its PMI connection.
     pub(crate) fn answer_pmi(&mut self, now: Time, pid: Pid, bytes: &[u8]) {
         let Some(proc) = self
             .procs
@@ -481,7 +481,7 @@ impl Kernel {
         }
     }
 
-    /// The daemon has closed a rank's PMI connection: a program that waits for an answer gives up.
+    /// Closes a rank's PMI connection for the daemon. A program that waits for an answer gives up.
     pub(crate) fn hang_up_pmi(&mut self, now: Time, pid: Pid) {
         let Some(proc) = self
             .procs
@@ -505,5 +505,5 @@ const fn ended_by(signal: Signal) -> ExitStatus {
     }
 }
 
-/// The client half of the protocol, shared by every process that speaks it.
+/// The client side of PMI, shared by all processes that use it.
 type PmiClient = pmi::Client;

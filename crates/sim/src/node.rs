@@ -1,6 +1,6 @@
-//! One node: a daemon on a fake kernel, and what carries out the daemon's outputs.
+//! One node: a daemon on a fake kernel, and the host that carries out the daemon's outputs.
 //!
-//! It is what `runtime` is for the real kernel, with checks of everything that the daemon asks for.
+//! It corresponds to `runtime` on a real kernel, and checks everything that the daemon asks for.
 
 mod carry;
 mod streams;
@@ -26,13 +26,13 @@ use crate::{
     world::{Event, World},
 };
 
-/// The front's pid, which is part of the name of the job's key-value space.
+/// The pid of the front, which is part of the name of the job's key-value space.
 pub(crate) const FRONT_PID: u32 = 77;
-/// What a pipe holds.
+/// Capacity of a pipe, in bytes.
 const PIPE_ROOM: usize = 64 * 1024;
-/// Wake-ups that a daemon may have beside those that its inputs explain.
+/// Number of wake-ups that a daemon may have in addition to those that its inputs explain.
 const IDLE_TICKS: u64 = 16;
-/// How much later than allowed a rank may die that is being ended.
+/// How much later than the grace a rank may die that is being ended.
 const DEATH_SLACK: std::time::Duration = std::time::Duration::from_millis(60);
 
 /// Our end of an output stream.
@@ -53,38 +53,38 @@ struct Feed {
     written: u64,
 }
 
-/// Which descriptor a pipe is.
+/// The descriptor that a pipe belongs to.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Output(ProcId, Stream),
     Stdin(ProcId),
 }
 
-/// What a node knows about how a job is being ended on it.
+/// The end of a job on this node, as far as it was asked for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
-    /// When the grace is over.
+    /// The end of the grace.
     due: Option<Time>,
     killed: bool,
     strays_asked: bool,
 }
 
-/// What a node knows of a job.
+/// The state of one job on this node.
 #[derive(Debug, Default)]
 struct Share {
     ranks: BTreeSet<Rank>,
     under_way: [u64; 2],
     shut: [bool; 2],
-    /// Bytes of input that came.
+    /// Bytes of input that the node received.
     fed: u64,
     ending: Ending,
     forgot: bool,
 }
 
-/// Which rank of the first job, or of a child.
+/// A rank of the first job, or of a child.
 pub(crate) type Part = (Option<usize>, Rank);
 
-/// What is started.
+/// The programs of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     pub(crate) scripts: BTreeMap<Part, Vec<Op>>,
@@ -102,21 +102,21 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) daemon: Daemon,
     pub(crate) kernel: Kernel,
-    /// Off after the loss of the node.
+    /// False after the loss of the node.
     on: bool,
-    /// The controller is gone: nobody hears what is said.
+    /// The controller is gone, so messages to it are dropped.
     alone: bool,
     programs: Programs,
-    /// Which child a job is that was spawned.
+    /// The child that each spawned job is.
     children: BTreeMap<JobId, usize>,
-    /// Where the daemon listens for PMIx.
+    /// The port at which the daemon listens for PMIx.
     port: u16,
     wires: BTreeMap<ClientId, Wire>,
     shares: BTreeMap<JobId, Share>,
     ports: BTreeMap<(ProcId, Stream), Port>,
     feeds: BTreeMap<ProcId, Feed>,
     ends: BTreeMap<PipeId, End>,
-    /// Ranks that were not reaped.
+    /// Ranks that were not reaped yet.
     pids: BTreeMap<ProcId, Pid>,
     pmi_open: BTreeSet<ProcId>,
     born: BTreeMap<ProcId, Time>,
@@ -124,7 +124,7 @@ pub(crate) struct Node {
     tick_for: Option<Time>,
     ticks: u64,
     inputs: u64,
-    /// Ranks that get input.
+    /// Ranks that read input.
     readers: BTreeSet<ProcId>,
     said_ended: BTreeSet<ProcId>,
 }
@@ -159,7 +159,7 @@ impl Node {
         }
     }
 
-    /// The node loses its power.
+    /// Takes the node down, as a power failure does.
     pub(crate) fn power_off(&mut self, world: &mut World) {
         self.on = false;
         self.kernel.power_off();
@@ -175,7 +175,7 @@ impl Node {
         world.ledger.busy(now);
     }
 
-    /// The controller is gone, and says so by the end of its link.
+    /// Handles the loss of the controller: its link ends.
     pub(crate) fn lose_controller(&mut self, world: &mut World) {
         if !self.on || self.alone {
             return;
@@ -189,7 +189,7 @@ impl Node {
         self.pump(world);
     }
 
-    /// A rank dies of what nobody here has done.
+    /// Kills a rank for a reason outside of the cluster.
     pub(crate) fn kill_rank(&mut self, world: &mut World, proc: ProcId) {
         if let Some(pid) = self.pids.get(&proc) {
             self.kernel.signal(world.now, *pid, Signal::KILL);
@@ -197,7 +197,7 @@ impl Node {
         }
     }
 
-    /// Nothing is left of any job.
+    /// Returns true if no process of any job remains.
     pub(crate) fn is_clean(&self) -> bool {
         !self.on || (self.daemon.is_idle() && self.shares.values().all(Share::is_clean))
     }
@@ -206,13 +206,13 @@ impl Node {
         self.on
     }
 
-    /// Processes that are alive although nobody has given them up.
+    /// Returns the live processes that the daemon has not abandoned.
     pub(crate) fn survivors(&self, world: &World) -> Vec<Pid> {
         let living = self.kernel.living();
         self.not_given_up(world, living)
     }
 
-    /// Those of one job.
+    /// Returns those of one job.
     fn survivors_of(&self, world: &World, job: JobId) -> Vec<Pid> {
         let living = self.kernel.living();
         self.not_given_up(world, living.filter(|(_, of)| *of == job))
@@ -228,7 +228,7 @@ impl Node {
         self.pump(world);
     }
 
-    /// A message of the controller.
+    /// Handles a message of the controller.
     pub(crate) fn on_message(&mut self, world: &mut World, message: ToDaemon) {
         if !self.on {
             return;
@@ -272,7 +272,7 @@ impl Node {
             ToDaemon::Kill { job } => {
                 self.shares.entry(*job).or_default().ending.killed = true;
             }
-            // No other event of the controller is told where nobody is held.
+            // The controller sends no other event if no rank is held.
             ToDaemon::Event { .. } => world.ledger.on_over_told(world.now, self.id),
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
@@ -304,7 +304,7 @@ impl Node {
         self.shares.entry(launch.job).or_default().ranks = ranks;
     }
 
-    /// One event of this node.
+    /// Handles one event of this node.
     pub(crate) fn on_event(&mut self, world: &mut World, event: Event) {
         if !self.on {
             return;
@@ -318,7 +318,7 @@ impl Node {
             Event::Readable { proc, stream, .. } => self.read(world, proc, stream),
             Event::FeedStdin { proc, .. } => self.feed(world, proc),
             Event::Reap { .. } => {
-                // As with SIGCHLD: whoever has died by then is reaped, in one turn of the loop.
+                // As with SIGCHLD, all processes that have died by then are reaped in one turn of the loop.
                 for pid in self.kernel.zombies() {
                     self.reap(world, pid);
                 }
@@ -361,7 +361,7 @@ impl Node {
         }
     }
 
-    /// What a rank has said or learned by PMIx.
+    /// Handles what a rank has sent or received by PMIx.
     fn on_news(&self, world: &mut World, pid: Pid, news: &News) {
         let (Some(proc), Some(program)) = (self.proc_of(pid), self.kernel.program(pid)) else {
             return;
@@ -403,13 +403,13 @@ impl Node {
         });
     }
 
-    /// Gives the daemon an input and carries out what it asks for.
+    /// Gives the daemon an input and carries out its outputs.
     fn tell(&mut self, world: &mut World, input: Input<'_>) {
         self.hear(world, input);
         self.pump(world);
     }
 
-    /// Gives the daemon an input. What it asks for is carried out at the end of the turn.
+    /// Gives the daemon an input. Its outputs are carried out at the end of the turn.
     fn hear(&mut self, world: &World, input: Input<'_>) {
         self.inputs += 1;
         self.daemon.handle(world.now, input);
@@ -433,7 +433,7 @@ impl Node {
         }
     }
 
-    /// Turns what the kernel did into events.
+    /// Turns the effects of the kernel into events.
     fn absorb(&mut self, world: &mut World) {
         let (id, now) = (self.id, world.now);
         for effect in self.kernel.effects() {
@@ -515,7 +515,7 @@ impl Node {
                     }
                 }
                 Effect::ReadEnd { pipe } => {
-                    // What a rank has left behind reads the end when its rank has exited.
+                    // Processes left behind by a rank read end of file when the rank has exited.
                     if let Some(End::Stdin(proc)) = self.ends.get(&pipe)
                         && self
                             .pids
@@ -554,13 +554,13 @@ impl Node {
         }
     }
 
-    /// How a job is being ended here.
+    /// Returns how far the end of a job has come on this node.
     fn ending(&self, job: JobId) -> Ending {
         let share = self.shares.get(&job);
         share.map(|share| share.ending).unwrap_or_default()
     }
 
-    /// A signal for a rank: checks that it is the time for it.
+    /// Checks that a signal comes at the right time, and sends it to a rank.
     fn check_signal(&self, world: &mut World, proc: ProcId, signal: Signal) {
         let ending = self.ending(proc.job);
         let condemned = world.ledger.pmix.condemned.contains(&proc);
@@ -574,7 +574,7 @@ impl Node {
             .pids
             .get(&proc)
             .is_none_or(|pid| !self.kernel.is_alive(*pid) || self.kernel.is_stubborn(*pid));
-        // Nobody asks a rank that is born after the grace.
+        // A rank that starts after the grace gets no SIGTERM.
         let deaf = deaf || self.born.get(&proc) == Some(&world.now);
         world.require(deaf, || {
             format!("{} would have ended by SIGTERM", called(proc))

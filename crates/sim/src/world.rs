@@ -1,4 +1,4 @@
-//! What all parts of a run share: virtual time, chance, the events to come, the links, the record and the first fault.
+//! What all parts of a run share: virtual time, random numbers, future events, links, the record and the first fault.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,7 +17,7 @@ use crate::{
     rng::Rng,
 };
 
-/// Whole number of ways in which things take time.
+/// The delays of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Latency {
     pub(crate) link_max: Duration,
@@ -27,7 +27,7 @@ pub(crate) struct Latency {
     pub(crate) pmi: Duration,
 }
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 pub(crate) enum Event {
     Step {
@@ -44,7 +44,7 @@ pub(crate) enum Event {
         node: NodeId,
         proc: ProcId,
     },
-    /// The daemon is told that somebody has died.
+    /// The daemon gets a SIGCHLD.
     Reap {
         node: NodeId,
     },
@@ -75,7 +75,7 @@ pub(crate) enum Event {
         proc: ProcId,
         bytes: Vec<u8>,
     },
-    /// Something may have come over a connection of PMIx, to the daemon or to the process.
+    /// Something may have arrived over a PMIx connection, at the daemon or at the process.
     ClientUp {
         node: NodeId,
         id: ClientId,
@@ -126,14 +126,14 @@ pub(crate) enum Event {
     },
 }
 
-/// A message on its way, or the end of its link.
+/// A message in flight, or the end of its link.
 #[derive(Debug)]
 pub(crate) enum Carried<Message> {
     Message(Message),
     Lost,
 }
 
-/// One direction of a link: in order, each message after a delay of its own.
+/// One direction of a link: messages arrive in order, each after a delay of its own.
 #[derive(Debug)]
 pub(crate) struct Link<Message> {
     queue: VecDeque<Carried<Message>>,
@@ -152,7 +152,7 @@ impl<Message> Link<Message> {
         self.queue.pop_front()
     }
 
-    /// Nothing that is under way arrives.
+    /// Drops all messages in flight.
     pub(crate) fn cut(&mut self) {
         self.queue.clear();
     }
@@ -167,7 +167,7 @@ pub(crate) struct Links {
     pub(crate) from_front: BTreeMap<FrontId, Link<FromFront>>,
 }
 
-/// What all parts share.
+/// The state that all parts share.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Time,
@@ -181,7 +181,7 @@ pub(crate) struct World {
     fault: Option<String>,
 }
 
-/// Lines of a record that are kept: the last ones.
+/// Number of lines that a record keeps: the last ones.
 const RECORD_MAX: usize = 4_000;
 
 impl World {
@@ -214,14 +214,14 @@ impl World {
         self.at(self.now + delay, event);
     }
 
-    /// The next event; time moves to it.
+    /// Returns the next event, and sets the time to it.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let ((at, _), event) = self.events.pop_first()?;
         self.now = at;
         Some(event)
     }
 
-    /// A delay of at most `max`.
+    /// Returns a delay of at most `max`.
     pub(crate) fn delay(&mut self, max: Duration) -> Duration {
         let max = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);
         self.rng.micros(0, max)
@@ -271,7 +271,7 @@ impl World {
         self.at(at, Event::FromFront { front });
     }
 
-    /// Writes one line into the record; `what` is made only when there is one.
+    /// Writes one line to the record. `what` is called only if there is a record.
     pub(crate) fn note(&mut self, who: impl FnOnce() -> String, what: impl FnOnce() -> String) {
         let Some(record) = &mut self.record else {
             return;
@@ -283,7 +283,7 @@ impl World {
         record.push_back(format!("{:>14} {:<6} {what}", self.now.to_string(), who()));
     }
 
-    /// Something is not as it must be: the run ends here. The first fault is the one that counts.
+    /// Reports a fault, which ends the run. Only the first one counts.
     pub(crate) fn fault(&mut self, what: String) {
         if self.fault.is_none() {
             self.note(|| "FAULT".to_owned(), || what.clone());
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// A fault unless this holds.
+    /// Reports a fault unless `holds` is true.
     pub(crate) fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.fault(what());

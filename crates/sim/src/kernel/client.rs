@@ -1,4 +1,4 @@
-//! The PMIx of one process: the state machine that programs use, driven by a script.
+//! The PMIx client of one process: the state machine that real programs use, driven by a script.
 
 mod ask;
 
@@ -17,33 +17,33 @@ use crate::{
     script::{Data, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named},
 };
 
-/// Whose the processes of a run are.
+/// The user and group of all processes of a run.
 pub(crate) const OWNER: Owner = Owner {
     uid: 1000,
     gid: 1000,
 };
 
-/// A message that is longer than any may be.
+/// A message longer than the protocol allows.
 const GARBAGE: [u8; 16] = [0xff; 16];
 
-/// A connection to the PMIx server of the node, by a number that is never given twice.
+/// A connection to the PMIx server of the node, by a number that is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientId(pub(crate) u64);
 
-/// What a process has learned or said by PMIx.
+/// Something that a process has received or sent by PMIx.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// It has the facts of its job.
+    /// It has the job info.
     Ready,
     Asked(Ticket, Ask),
     Answered(Ticket, Result<Done, Status>),
     Noticed(Notice),
     Finalized,
-    /// It has broken contact.
+    /// It has closed its connection.
     Left,
 }
 
-/// Something that a process asks for.
+/// A request of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Commit(Vec<String>),
@@ -55,12 +55,12 @@ pub(crate) enum Ask {
     Register(Vec<Status>),
     Notify(Notify),
     Spawn(usize, Site),
-    /// The end of these, or of all.
+    /// An abort of these processes, or of all.
     Abort(Vec<Proc>),
     Finalize,
 }
 
-/// What several processes do together.
+/// A collective of several processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Together {
     Fence(Data),
@@ -68,21 +68,21 @@ pub(crate) enum Together {
     Disconnect,
 }
 
-/// What a process has of PMIx.
+/// The PMIx state of a process.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) program: Program,
     id: ClientId,
     inbox: Vec<u8>,
-    /// The other end has closed the connection.
+    /// The server has closed the connection.
     hung_up: bool,
-    /// It has broken the rules, and expects to be thrown out.
+    /// It has broken the protocol, and expects to be disconnected.
     is_guilty: bool,
-    /// What it has put since the last commit.
+    /// The keys that it has put since the last commit.
     puts: Vec<String>,
-    /// What the step at hand waits for.
+    /// The answers that the current step waits for.
     waits: BTreeMap<Ticket, Option<usize>>,
-    /// Something of that was refused.
+    /// True if a request of the current step was refused.
     refused: bool,
     is_ready: bool,
     is_over: bool,
@@ -101,7 +101,7 @@ impl Client {
         })
     }
 
-    /// What an event of the program means, or what is wrong with it.
+    /// Returns what an event of the client means, or what is wrong with it.
     fn on_event(&mut self, event: ProgramEvent) -> Result<Option<News>, String> {
         let me = self.program.config().connector.proc();
         let me = me.map_or_else(String::new, ToString::to_string);
@@ -144,23 +144,23 @@ impl Client {
 }
 
 impl Kernel {
-    /// The PMIx of a process.
+    /// Returns the PMIx state of a process.
     pub(crate) fn program(&self, pid: Pid) -> Option<&Program> {
         let client = self.procs.get(&pid)?.client.as_ref()?;
         Some(&client.program)
     }
 
-    /// The environment of a process.
+    /// Returns the environment of a process.
     pub(crate) fn environment(&self, pid: Pid) -> Option<&BTreeMap<String, OsString>> {
         self.procs.get(&pid).map(|proc| &proc.env)
     }
 
-    /// Bytes for the process behind a connection.
+    /// Delivers bytes to the process of a connection.
     pub(crate) fn client_bytes(&mut self, now: Time, id: ClientId, bytes: &[u8]) {
         self.of_client(now, id, |client| client.inbox.extend_from_slice(bytes));
     }
 
-    /// The other end of a connection is closed.
+    /// Handles that the server has closed a connection.
     pub(crate) fn client_hung_up(&mut self, now: Time, id: ClientId) {
         self.of_client(now, id, |client| client.hung_up = true);
     }
@@ -180,7 +180,7 @@ impl Kernel {
         }
     }
 
-    /// One step of a script, begun or gone on with.
+    /// Begins or continues one step of a script.
     pub(super) fn pmix_step(&mut self, now: Time, pid: Pid, op: PmixOp, rng: &mut Rng) -> Next {
         let begun = self.procs.get(&pid).is_some_and(|proc| proc.asked);
         if !begun && !self.begin(now, pid, &op) {
@@ -213,7 +213,7 @@ impl Kernel {
         Next::Go
     }
 
-    /// Connects as somebody who is not let in.
+    /// Connects as a process that the server does not accept.
     fn knock(&mut self, pid: Pid, stranger: Stranger) {
         let Some(config) = self.config_of(pid) else {
             return;
@@ -230,7 +230,7 @@ impl Kernel {
         self.effects.push(Effect::ClientSent { id, bytes });
     }
 
-    /// How a process is to connect, as its environment says.
+    /// Returns the configuration of a client from the environment of its process.
     fn config_of(&mut self, pid: Pid) -> Option<Config> {
         let env = &self.procs.get(&pid)?.env;
         let variable = |name: &str| Some(env.get(name)?.to_str()?.to_owned());
@@ -244,7 +244,7 @@ impl Kernel {
         }
     }
 
-    /// Connects as the environment says. False where that is not to be done.
+    /// Connects with the configuration from the environment. Returns false if it has none.
     fn init(&mut self, now: Time, pid: Pid) -> bool {
         let is_there = |client: &Client| !client.is_over;
         let proc = self.procs.get(&pid);
@@ -286,7 +286,7 @@ impl Kernel {
         true
     }
 
-    /// Reads what has come, and does what follows. True when the connection has come to its end.
+    /// Reads what has arrived, and acts on it. Returns true if the connection has ended.
     fn listen(&mut self, now: Time, pid: Pid) -> bool {
         let Some(proc) = self.procs.get_mut(&pid) else {
             return true;
@@ -308,7 +308,7 @@ impl Kernel {
         let mut is_closed = false;
         while let Some(output) = client.program.poll() {
             let event = match output {
-                // It was opened before there was anything to say.
+                // The connection was opened before the first message.
                 Output::Connect(_) => continue,
                 Output::Send(bytes) => {
                     self.effects.push(Effect::ClientSent { id, bytes });
@@ -336,7 +336,7 @@ impl Kernel {
         is_over
     }
 
-    /// A process has a connection open no longer.
+    /// Closes a process's copy of a connection.
     pub(super) fn drop_client(&mut self, id: Option<ClientId>) {
         let Some(id) = id else { return };
         let Some(holders) = self.clients.get_mut(&id) else {

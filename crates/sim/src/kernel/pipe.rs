@@ -17,7 +17,7 @@ pub(crate) struct Pipe {
     pub(crate) readers: u32,
 }
 
-/// What a read gives.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Taken {
     Bytes(Bytes),
@@ -40,7 +40,7 @@ impl Pipe {
         self.len == 0
     }
 
-    /// Takes at most `max` bytes.
+    /// Reads at most `max` bytes.
     pub(super) fn take(&mut self, max: usize) -> Taken {
         let Some(first) = self.queue.front_mut() else {
             return if self.writers == 0 {
@@ -49,7 +49,7 @@ impl Pipe {
                 Taken::Nothing
             };
         };
-        // One piece is taken without a copy; small pieces are read together, as from a real pipe.
+        // One piece is read without a copy. Small pieces are read together, as from a real pipe.
         let bytes = if first.len() >= max {
             first.split_to(max)
         } else {
@@ -71,7 +71,7 @@ impl Pipe {
         Taken::Bytes(bytes)
     }
 
-    /// Puts what fits and removes it from `bytes`; `None` when nobody can read it.
+    /// Writes what fits and removes it from `bytes`; `None` if the pipe has no reader.
     pub(super) fn put(&mut self, bytes: &mut Bytes) -> Option<usize> {
         if self.readers == 0 {
             return None;

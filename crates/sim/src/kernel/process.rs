@@ -1,4 +1,4 @@
-//! One process, and what each step of its script does.
+//! One process, and the effect of each step of its script.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,20 +19,20 @@ use crate::{
     script::{FENCE_REFUSED, Fork, Op, PmiOp},
 };
 
-/// A read or write of a program moves at most so much at once.
+/// Maximum number of bytes of one read or write of a program.
 const SLICE: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) parent: Pid,
-    /// The job that it was started for, or its parent was.
+    /// The job that it, or its parent, was started for.
     pub(super) job: JobId,
     pub(super) group: Pid,
     pub(super) is_rank: bool,
     pub(super) fds: Descriptors,
     pub(super) ops: VecDeque<Op>,
     pub(super) run: Run,
-    /// Only the step with this number is one: those before it were overtaken.
+    /// The number of the scheduled step. Events for lower numbers are stale.
     pub(super) token: u64,
     pub(super) ignores_term: bool,
     pub(super) stopped: bool,
@@ -43,7 +43,7 @@ pub(super) struct Process {
     pub(super) env: BTreeMap<String, OsString>,
     pmi: PmiClient,
     pub(super) client: Option<Box<Client>>,
-    /// The request of the step of PMI or PMIx at hand was sent.
+    /// True once the request of the current PMI or PMIx step was sent.
     pub(super) asked: bool,
     pub(super) pmi_inbox: Vec<u8>,
 }
@@ -75,7 +75,7 @@ impl Process {
 }
 
 impl Kernel {
-    /// Lets a process do the next thing of its script.
+    /// Performs the next step of a process's script.
     pub(crate) fn step(&mut self, now: Time, pid: Pid, token: u64, rng: &mut Rng) {
         let Some(proc) = self.procs.get_mut(&pid) else {
             return;
@@ -188,7 +188,7 @@ impl Kernel {
             return Next::Go;
         };
         let by_rank = proc.is_rank;
-        // What is written to a closed descriptor, a file or /dev/null concerns nobody here.
+        // Output to a closed descriptor, a file or /dev/null reaches no daemon.
         let Some(id) = proc.fds.output(stream) else {
             return Next::Go;
         };
@@ -260,7 +260,7 @@ impl Kernel {
                 Some(request) => match proc.pmi.request(&request) {
                     Ok(bytes) => {
                         self.effects.push(Effect::PmiSent { proc: id, bytes });
-                        // An abort has no answer: whoever sent it waits for its end.
+                        // An abort has no answer: the process waits to be ended.
                         proc.asked = request.kind() != Kind::Abort;
                         if proc.asked {
                             Next::Wait(Run::Pmi, Op::Pmi(op))
@@ -324,7 +324,7 @@ impl Kernel {
 }
 
 impl Next {
-    /// A sleep that is over goes on; one that begins is woken by time.
+    /// Ends a sleep whose time is over, or begins one.
     fn slept(self, kernel: &mut Kernel, pid: Pid, until: Time, over: bool) -> Self {
         if over {
             return Self::Go;
@@ -335,7 +335,7 @@ impl Next {
 }
 
 impl PmiOp {
-    /// The request that it is, if it is one.
+    /// Returns the PMI request of an operation, if it is one.
     fn request(&self, kvs: &str) -> Option<Request> {
         let kvs = Some(kvs.to_owned());
         Some(match self.clone() {

@@ -1,4 +1,4 @@
-//! Carrying out what a daemon asks for.
+//! Carries out the outputs of a daemon.
 
 use base::{ExitStatus, ProcId, Signal};
 use dvm::{
@@ -90,7 +90,7 @@ impl Node {
             Output::Resize { .. } => {}
             Output::ClientSend { conn, bytes } => self.send_client(world, conn, bytes),
             Output::ClientClose { conn } => self.close_client(world, conn),
-            // There are no files here.
+            // The simulator has no files.
             Output::MakeDirectory { .. } | Output::RemoveFiles { .. } => {}
             Output::Sweep { job, signal } => {
                 let left = self.kernel.strays(job);
@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// A message to the controller: checks that it is true.
+    /// Checks that a message to the controller is true, and sends it.
     fn send(&mut self, world: &mut World, message: ToController) {
         let id = self.id;
         match &message {
@@ -234,7 +234,7 @@ impl Node {
         }
     }
 
-    /// The end of a proc is told: checks that it is true.
+    /// Checks that the reported end of a proc is true.
     fn check_ended(
         &mut self,
         world: &mut World,
@@ -327,7 +327,7 @@ impl Node {
         let pipe = self.kernel.make_pipe(PIPE_ROOM);
         self.kernel.pipe(pipe, |pipe| pipe.writers = 1);
         self.ends.insert(pipe, End::Stdin(proc));
-        // A terminal is there for its window size, too: without input of ours nobody ever types on it.
+        // A terminal also serves for its window size. Without input of ours it never has any.
         if self.readers.contains(&proc) {
             self.feeds.insert(
                 proc,

@@ -1,4 +1,4 @@
-//! Reading what ranks write, and writing what they read.
+//! Reads the output of ranks, and writes their input.
 
 use base::{JobId, ProcId};
 use dvm::{
@@ -14,7 +14,7 @@ use crate::{
     world::{Event, World},
 };
 
-/// Bytes read from a stream in one go.
+/// Bytes that are read from a stream at once.
 const READ_MAX: usize = 256 * 1024;
 
 impl Node {
@@ -143,8 +143,8 @@ impl Node {
         }
     }
 
-    /// What may be under way to the front before reading must have stopped: one read for each stream, and what waits for
-    /// the ends of lines.
+    /// Output in flight to the front at which reading must have stopped: one read for each stream, and the partial lines
+    /// that wait for their ends.
     pub(super) fn window_bound(&self, job: JobId) -> u64 {
         let each = LINE_MAX as u64 + 1_024;
         OUTPUT_WINDOW

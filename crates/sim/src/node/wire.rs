@@ -1,4 +1,4 @@
-//! Connections of PMIx in virtual time: bytes come in order, cut anywhere, each piece after a delay of its own.
+//! PMIx connections in virtual time: bytes arrive in order, cut anywhere, each piece after a delay of its own.
 
 use std::collections::VecDeque;
 
@@ -13,13 +13,13 @@ use crate::{
     world::{Event, World},
 };
 
-/// Pieces into which one message is cut at the most.
+/// Maximum number of pieces into which one message is cut.
 const PIECES_MAX: usize = 4;
 
-/// Something on its way.
+/// Something in flight.
 #[derive(Debug)]
 enum Piece {
-    /// By this user.
+    /// A connection, opened by this user.
     Opened(u32),
     Bytes(Bytes),
     Closed,
@@ -37,12 +37,12 @@ struct Stream {
 pub(super) struct Wire {
     up: Stream,
     down: Stream,
-    /// The daemon has been told of its end, or has ended it.
+    /// The daemon knows of its end, or has closed it.
     is_closed: bool,
 }
 
 impl Stream {
-    /// When the next piece comes that is sent now.
+    /// Returns the time at which a piece that is sent now arrives.
     fn next_at(&mut self, world: &mut World) -> Time {
         let delay = world.delay(world.latency.io_max);
         self.last_at = self.last_at.max(world.now + delay);
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// What has come: bytes that came together are one piece.
+    /// Returns what has arrived: bytes that arrived together are one piece.
     fn receive(&mut self, now: Time) -> Option<Piece> {
         let mut joined: Vec<u8> = Vec::new();
         while let Some((at, piece)) = self.pieces.front() {
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Something may have come to the daemon.
+    /// Delivers what has arrived at the daemon, if anything.
     pub(super) fn client_up(&mut self, world: &mut World, id: ClientId) {
         while let Some(wire) = self.wires.get_mut(&id)
             && let Some(piece) = wire.up.receive(world.now)
@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// Something may have come to the process.
+    /// Delivers what has arrived at the process, if anything.
     pub(super) fn client_down(&mut self, world: &mut World, id: ClientId) {
         while let Some(wire) = self.wires.get_mut(&id)
             && let Some(piece) = wire.down.receive(world.now)
@@ -160,7 +160,7 @@ impl Node {
         self.absorb(world);
     }
 
-    /// The daemon sends something.
+    /// Sends bytes of the daemon.
     pub(super) fn send_client(&mut self, world: &mut World, conn: Conn, bytes: Bytes) {
         let (node, id) = (self.id, ClientId(conn.0));
         let open = self.wires.get_mut(&id).filter(|wire| !wire.is_closed);
@@ -173,12 +173,12 @@ impl Node {
         wire.down.push_bytes(world, event, bytes);
     }
 
-    /// The daemon ends a connection: nobody of ours deserves it but by breaking the rules.
+    /// Closes a connection for the daemon, which may do so only if the process has broken the protocol.
     pub(super) fn close_client(&mut self, world: &mut World, conn: Conn) {
         let (node, id) = (self.id, ClientId(conn.0));
         if let Some(wire) = self.wires.get_mut(&id) {
             wire.is_closed = true;
-            // Of those that come when all is over nobody is told.
+            // A connection that arrives when all jobs are over is not reported.
             world.ledger.pmix.refused += u64::from(!self.daemon.is_idle());
             wire.down
                 .push(world, Event::ClientDown { node, id }, Piece::Closed);

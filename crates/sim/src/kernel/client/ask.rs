@@ -1,4 +1,4 @@
-//! What a script asks for, in the words of the program.
+//! The requests of a script, as calls of the client.
 
 use std::ffi::{CStr, CString};
 
@@ -16,7 +16,7 @@ use super::{
 use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, Site, value_of};
 
 impl Kernel {
-    /// Asks for what a step is about. False where it is about nothing.
+    /// Sends the requests of a step. Returns false if there are none.
     #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(super) fn begin(&mut self, now: Time, pid: Pid, op: &PmixOp) -> bool {
         if *op == PmixOp::Init {
@@ -32,7 +32,7 @@ impl Kernel {
         let Some(client) = proc.client.as_mut().filter(|client| !client.is_over) else {
             return false;
         };
-        // What has come meanwhile is read before the next thing is said.
+        // Messages that have arrived are read before the next request is sent.
         let mut asks = Vec::new();
         match op {
             PmixOp::Init | PmixOp::Knock(_) => {}
@@ -193,7 +193,7 @@ impl Kernel {
     }
 }
 
-/// Infos with keys that are none too long.
+/// Returns infos; the keys must not be too long.
 fn infos<const N: usize>(pairs: [(&CStr, Value); N]) -> Vec<Info> {
     let pairs = pairs.into_iter();
     pairs
