@@ -1,4 +1,4 @@
-//! The process that the user started: terminal, stdio, signals, the MPIR table and the exit code.
+//! The front: the process that the user started. It handles the terminal, stdio, signals, the MPIR table and the exit code.
 //!
 //! The front may be stopped for hours, by Ctrl-Z or by a debugger, while the job continues: the controller is a separate
 //! process. Front and controller watch each other through their link; whichever survives ends the job.
@@ -51,8 +51,8 @@ use crate::{
 
 /// The size of a slot of shared memory, in bytes. One read fills at most one slot.
 const SLOT_SIZE: usize = 256 * 1024;
-/// The number of slots for output, enough to fill the windows of both streams. Memory is committed only for slots that were
-/// used.
+/// The number of slots for output, enough to fill the credit windows of stdout and stderr. Memory is committed only for slots
+/// that were used.
 const OUTPUT_SLOTS: u32 = 64;
 const INPUT_SLOTS: u32 = 16;
 /// The longest wait for orphaned processes to die of SIGKILL after the loss of the controller.
@@ -78,9 +78,9 @@ enum Ending {
 struct Front {
     events: Loop,
     link: FrontLink,
-    /// Children from before an exec: those of the shell that exec'ed us. The front neither waits for them nor kills them.
+    /// Children that the shell started before it exec'ed this program. The front neither waits for them nor kills them.
     inherited: Vec<Pid>,
-    /// Whether the next SIGCONT ends a stop of the front itself (Ctrl-Z), and so is not for the ranks.
+    /// Whether the next SIGCONT ends a stop of the front itself (Ctrl-Z), and is not forwarded to the ranks.
     suspended: bool,
     socket: Option<Token>,
     socket_writes: Interest,
@@ -114,8 +114,8 @@ struct Front {
     give_up: Option<u8>,
 }
 
-/// The guardian and the controller before they have a job. They are started before anything else, and initialize while the
-/// command line is parsed.
+/// The guardian, which outlives a lost controller and ends its job, and the controller, before they have a job. They are
+/// started before anything else, and initialize while the command line is parsed.
 #[derive(Debug)]
 pub(crate) struct Helpers {
     /// Our end of the link. `None` once the job has taken it over.
@@ -196,7 +196,7 @@ fn children_except(inherited: &[Pid]) -> Vec<Pid> {
         return Vec::new();
     }
     let mut children = os::children();
-    // Processes that ranks started as another user cannot be killed by us, so the front does not wait for them.
+    // We cannot kill processes that ranks started as another user, so the front does not wait for them.
     children.retain(|pid| !inherited.contains(pid) && os::may_signal(*pid));
     children
 }
@@ -324,8 +324,8 @@ impl Front {
         Ok(front)
     }
 
-    /// Puts the terminal into raw mode for `--pty`, so that every key reaches the rank. Does nothing in the background: it
-    /// would disturb the process in the foreground.
+    /// Puts the terminal into raw mode for `--pty`, so that every key reaches the rank. Does nothing in the background:
+    /// raw mode would disturb the foreground process.
     fn take_terminal(&mut self) {
         if self.pty.is_none() || self.raw_mode.is_some() {
             return;
@@ -593,7 +593,7 @@ impl Front {
             Got::HangUp if self.options.on_hangup == OnLoss::Continue => {
                 self.link.send(FromFront::StdinEof);
             }
-            // The ranks get no EOF: it could make them exit before they are ended.
+            // The ranks get no EOF: it could make them exit before the controller ends them.
             Got::HangUp => self.on_terminal_lost(),
         }
     }
@@ -660,7 +660,7 @@ impl Front {
             State::Ended(Ending::Outcome(outcome)) => exit::is_error(&outcome.cause),
             State::Ended(Ending::Refused(_)) | State::Running | State::Orphaned { .. } => true,
         };
-        // A full disk was reported when it happened, and is not the same as a reader that has closed the pipe.
+        // A full disk was reported when it happened. Its exit code takes precedence over that of a closed pipe.
         let (full, nobody) = (exit::ExitCode::Resources.code(), exit::ExitCode::OutputLost);
         let code = match (self.failed_output, code) {
             (None, code) => code,

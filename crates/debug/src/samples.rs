@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | the same wait, called from the same lines | little | [`Motion::Stuck`] |
 //! | the same wait, called from the same lines | more | [`Motion::Spinning`] |
-//! | the same function of the user, called from the same lines | little, and the same frames below it | [`Motion::Stuck`] |
-//! | the same function of the user, called from the same lines | more, or other frames below it | [`Motion::Looping`] |
+//! | the same user function, called from the same lines | little, and the same callees | [`Motion::Stuck`] |
+//! | the same user function, called from the same lines | more, or other callees | [`Motion::Looping`] |
 //! | anything else | any | [`Motion::Moving`] |
 //!
 //! Repeated waits on the same line cannot be distinguished from one long wait. Rules that use motions ([`crate::verdict`]) have to
@@ -64,7 +64,7 @@ pub enum Motion {
     Spinning,
     /// The thread stays in one function of the user's code.
     Looping,
-    /// The thread is at different places.
+    /// The thread is at different places in different samples.
     Moving,
 }
 
@@ -89,7 +89,7 @@ pub struct Track {
 /// One rank over all samples.
 #[derive(Clone, Debug, Default)]
 pub struct RankTrack {
-    /// The main thread: the first one that was alive in the first sample with the rank. `None` if the rank was never seen.
+    /// The main thread: the first one that was alive in the first sample that contains the rank. `None` if the rank was never seen.
     pub main: Option<Track>,
     /// The other threads, except the helper threads of libraries.
     pub others: Vec<Track>,
@@ -97,7 +97,7 @@ pub struct RankTrack {
     pub helpers: BTreeMap<&'static str, u32>,
     /// CPU time of all helper threads.
     pub helping: Duration,
-    /// Whether descendants of the rank worked.
+    /// Whether descendants of the rank used CPU time.
     pub below: Work,
     /// The descendants that are in all samples, by pid.
     pub children: BTreeMap<i32, ChildTrack>,
@@ -128,7 +128,7 @@ pub struct Observation {
     pub samples: usize,
     /// Each rank over all samples.
     pub ranks: BTreeMap<Rank, RankTrack>,
-    /// Whether processes beside the ranks worked.
+    /// Whether siblings of the ranks used CPU time.
     pub beside: Work,
     /// Whether the launcher of the ranks has other jobs.
     pub jobs: Jobs,
@@ -139,10 +139,10 @@ pub struct Observation {
 /// State of the other launchers' jobs to which the job may be connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Neighbors {
-    /// The program has no function that could connect its job to another.
+    /// The program contains no function that can connect its job to another job.
     #[default]
     Strangers,
-    /// The job may be connected. The other jobs on the sampled nodes wait, but there may be jobs on other nodes.
+    /// The job may be connected. The other jobs on the sampled nodes are idle, but there may be jobs on other nodes.
     Idle,
     /// The job may be connected, and other jobs on the sampled nodes work.
     AtWork,
@@ -171,7 +171,7 @@ pub struct Class {
     pub motion: Motion,
     /// Total CPU time of these ranks.
     pub cpu: Duration,
-    /// Lines of the user's innermost function on which the ranks were seen, in ascending order.
+    /// Lines of the innermost user function on which the ranks were seen, in ascending order.
     pub lines: Vec<u32>,
 }
 
@@ -308,8 +308,8 @@ impl Track {
         cut.wait.as_ref().filter(|_| stands)
     }
 
-    /// Returns the kind of event that the thread waits for. The kernel knows about time limits and locks in shared memory,
-    /// which the name of the function does not show.
+    /// Returns the kind of event that the thread waits for. The state in the kernel also reveals timed
+    /// waits and locks in shared memory, which the name of the function does not.
     #[must_use]
     pub fn waits_for(&self) -> Option<Kind> {
         let kind = self.wait()?.kind;

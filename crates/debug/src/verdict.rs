@@ -1,7 +1,7 @@
 //! Judges from several samples which ranks block a job.
 //!
 //! There is no verdict on a single sample, on a job that makes progress, or on a wait shorter than its rule requires. There
-//! is also none if a slow program could have led to the same samples. The rules are a table ([`rules`]). docs/verdicts.md
+//! is also no verdict if a slow program could have led to the same samples. The rules are a table ([`rules`]). docs/verdicts.md
 //! explains them, and says how often they were right and wrong.
 
 mod below;
@@ -54,7 +54,7 @@ pub struct Cite {
     /// The ranks.
     #[serde(serialize_with = "as_text", deserialize_with = "from_text")]
     pub ranks: RankSet,
-    /// The pids of the descendants of these ranks that did it, ascending; empty if the ranks did it themselves.
+    /// The pids of the descendants of these ranks that have this stack, ascending; empty if the ranks themselves have it.
     #[serde(default)]
     pub processes: Vec<i32>,
     /// The numbers of the samples, from 0.
@@ -99,7 +99,7 @@ fn stances(all: &Observation) -> Stances {
         .collect()
 }
 
-/// A rule that holds for a job, and what it needs to be a verdict.
+/// A rule that holds for a job, and the samples that it requires before it becomes a verdict.
 struct Held {
     rule: &'static Rule,
     need: &'static Need,
@@ -123,8 +123,9 @@ fn hold(rule: &'static Rule, all: &Observation, stances: &Stances) -> Option<Hel
         Odd::AllWait(_) | Odd::DifferentCalls | Odd::NotAwaited => &[],
     };
     let (mut waiting, mut odd) = (Vec::new(), Vec::new());
-    // A rank that is connected to another job may have received a message from it between two samples, and so counts as
-    // polling. While the other job works, a message may still come, and the rule does not apply.
+    // A rank that is connected to another job may have received a message from it between two samples. Even an
+    // unchanged wait does not prove that it slept, so the rank counts as polling. While the other job works, a message may
+    // still come, and the rule does not apply.
     let mut manner = match all.neighbors {
         Neighbors::AtWork if rule.is_of_messages() => return None,
         Neighbors::Idle if rule.is_of_messages() => Manner::Polling,

@@ -6,14 +6,14 @@
 //! | `Finding` | the job was found, and the next sample is due | `Sampling` |
 //! | `Finding` | the job was found, and the next sample is not due | `Waiting` |
 //! | `Finding` | no process of the job is alive, or no job was ever found | `Over` |
-//! | `Sampling` | a sample | `Waiting`; before that a report, if the job hangs ([`HangDetector`]) or its time limit is near |
+//! | `Sampling` | a sample | `Waiting`, after a report if the job hangs ([`HangDetector`]) or its time limit is near |
 //! | `Sampling` | the second sample in a row for which we may not access any rank | `Over` |
 //! | any | a signal | `Over` |
 //!
-//! A sample is due when a twelfth of the idle time has passed since the end of the last one. Shortly before the time limit of
-//! the job, the watch takes `LAST_SAMPLES` samples and then reports, whether the job hangs or not. The host carries out each
-//! sample and each search in one step, and returns the result before it waits again. So a signal ends a watch only between
-//! two samples, when no thread is stopped.
+//! A sample is due when a twelfth of the idle time ([`WatchOptions::idle`]) has passed since the end of the last one. Shortly
+//! before the time limit of the job, the watch takes `LAST_SAMPLES` samples and then reports, whether the job hangs or not.
+//! The host carries out each sample and each search in one step, and returns the result before it waits again. So a signal
+//! ends a watch only between two samples, when no thread is stopped.
 
 mod hang;
 
@@ -51,11 +51,11 @@ const MAX_REFUSALS: u32 = 2;
 /// The user's options for a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// Idle time: a job hangs if nothing has moved for so long.
+    /// Idle time: a job hangs if nothing has moved for this long.
     pub idle: Duration,
     /// The time limit of the job, from the beginning of the watch; `None` if there is none.
     pub limit: Option<Duration>,
-    /// The process that the user named; `None` if the job was named by anything else.
+    /// The process that the user named; `None` if the user identified the job in another way.
     pub pid: Option<i32>,
 }
 
@@ -70,9 +70,10 @@ pub enum Input {
     Signal(u8),
     /// The answer to [`Output::Find`].
     Found {
-        /// Whether the job was found; always [`Job::NotFound`] in answers to [`Search::Ranks`].
+        /// Whether the job was found; always [`Job::NotFound`] in answers to [`Search::Ranks`], which checks only
+        /// processes.
         job: Job,
-        /// Pid of a living process of the job that was found last; `None` if none of its processes is alive.
+        /// Pid of a live process of the most recently found job; `None` if none of its processes is alive.
         living: Option<i32>,
     },
     /// The answer to [`Output::Sample`].
@@ -83,7 +84,7 @@ pub enum Input {
         frames: Frames,
         /// The state of each rank.
         snapshot: Snapshot,
-        /// The progress of each rank that its stacks do not show.
+        /// Progress that the stacks do not show, by rank.
         progress: BTreeMap<Rank, Progress>,
     },
 }
@@ -104,7 +105,7 @@ pub enum Output {
     Find(Search),
     /// Send [`Input::Exited`] when this process exits, unless the host already waits for the exit of another process.
     WatchExit(i32),
-    /// Take a sample of the job that was found last, and answer with [`Input::Sampled`].
+    /// Take a sample of the most recently found job, and answer with [`Input::Sampled`].
     Sample,
     /// Write a report on the samples that [`Watch::recording`] returns.
     Report {
@@ -122,7 +123,7 @@ pub enum Output {
 pub enum Search {
     /// Find the job that the user named. Ranks start and exit, so this happens before each sample.
     Job,
-    /// Check which processes of the job that was found last are alive. The process that the user named has exited, and its
+    /// Check which processes of the most recently found job are alive. The process that the user named has exited, and its
     /// pid may be reused.
     Ranks,
 }
@@ -132,7 +133,7 @@ pub enum Search {
 pub enum Occasion {
     /// Nothing has moved for this time.
     Idle(Duration),
-    /// Something moves, but samples over this time lead to a verdict.
+    /// Some ranks still move, but the samples of this period lead to a verdict.
     Verdict(Duration),
     /// The time limit will end the job after this time.
     Limit(Duration),
@@ -237,7 +238,7 @@ impl Watch {
         }
     }
 
-    /// Returns the samples of the idle time, the first one at time 0.
+    /// Returns the samples of the last idle time, the first one at time 0.
     #[must_use]
     pub fn recording(&self) -> Recording {
         self.detector.recording(&self.frames)

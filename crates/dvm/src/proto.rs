@@ -56,7 +56,7 @@ pub enum ToDaemon {
         job: JobId,
         signal: Signal,
     },
-    /// Input that a process pushes to these ranks ([`ToController::Push`]). The daemon answers once with
+    /// Stdin data that a process pushes to these ranks by PMIx ([`ToController::Push`]). The daemon answers once with
     /// [`ToController::Pushed`], unless the job is over on its node.
     Push {
         job: JobId,
@@ -72,7 +72,7 @@ pub enum ToDaemon {
         ranks: RankSet,
         signal: Signal,
     },
-    /// Ends the job by SIGTERM, and by SIGKILL after the grace. Processes that its ranks have left behind get the same
+    /// Ends the job: SIGTERM, then SIGKILL after the grace. Processes that its ranks have left behind get the same
     /// signals.
     End {
         job: JobId,
@@ -162,14 +162,14 @@ pub enum ToController {
     StdinClosed {
         job: JobId,
     },
-    /// These procs keep running because we cannot end them: they changed their user, or are blocked in the kernel. The
+    /// These procs keep running because we cannot end them: they run as another user, or are blocked in the kernel. The
     /// daemon reports nothing more about them.
     Left {
         job: JobId,
         ranks: RankSet,
     },
-    /// These procs have ended. Each proc is reported once. The classes are in the order in which the first end of each
-    /// became known.
+    /// These procs have ended. Each proc is reported once. Classes are in the order of the first reported
+    /// end in each.
     Ended {
         job: JobId,
         classes: Vec<EndClass>,
@@ -181,12 +181,12 @@ pub enum ToController {
         id: FenceId,
         news: FenceNews,
     },
-    /// Ranks of the job on this node will enter no more fences. From now on, the controller asks the daemon about
+    /// Some ranks of the job on this node will enter no more fences. From now on, the controller asks the daemon about
     /// fences that wait for this node.
     FencesLeft {
         job: JobId,
     },
-    /// Input that a process on this node pushes to ranks of a job that has ranks elsewhere. The controller answers
+    /// Stdin data that a process on this node pushes to ranks of a job that has ranks elsewhere. The controller answers
     /// once, with a status in [`ToDaemon::Answer`].
     Push {
         ticket: AskId,
@@ -220,6 +220,7 @@ pub enum ToController {
         code: u8,
         message: String,
     },
+    /// A rank broke the rules of PMI.
     Protocol {
         job: JobId,
         rank: Rank,
@@ -291,7 +292,7 @@ pub struct Started {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndClass {
     pub status: ExitStatus,
-    /// Whether all output was read. `Leaky` if another process still held it open.
+    /// Whether all output was read. `Leaky` if another process still held a pipe open.
     pub drained: Drained,
     pub ranks: RankSet,
 }

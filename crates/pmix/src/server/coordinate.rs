@@ -1,21 +1,24 @@
-//! Groups over several nodes whose members do not all name each other: the coordinator brings the calls together.
+//! Construction of groups over several nodes when some members do not name all others. One node, the coordinator, matches their
+//! calls.
 //!
-//! Node [`COORDINATOR`] coordinates them. How the calls of other nodes get there:
+//! Node [`COORDINATOR`] is the coordinator. Calls of processes on other nodes reach it as follows:
 //!
 //! | caller | its server |
 //! |---|---|
-//! | a leader of a bootstrap; a member that names no members | sends its call to the coordinator ([`Question::Construct`]) |
-//! | a named member | collects the calls of all named members, in a gather if they are on several nodes; if one of them adds members, sends each call, with all added members, to the coordinator |
+//! | a leader of a bootstrap | sends its call to the coordinator ([`Question::Construct`]) |
+//! | a member that names no members | the same |
+//! | a member that names members | first waits for the calls of all named members, in a gather if necessary |
+//! | named members that have all called | sends the calls of its node to the coordinator, if one of them adds members |
 //!
 //! The coordinator handles these calls like those of its own processes, see [`super::construct`]. It waits for named and
-//! added members on any node, and answers each call with the result. Each server then records the group and answers its
-//! own clients.
+//! added members on any node, and answers each call with the result. Each server with members then records the group and
+//! answers its own clients.
 //!
-//! | waits | until |
-//! |---|---|
-//! | a call, for the coordinator | its answer; its connection closes; its job ends. The host answers it if the coordinator is lost |
-//! | the coordinator, for members of other nodes | they call; `pmix.timeout`; a server reports their loss ([`Question::Loss`]); a job ends |
-//! | a node, for the loss of members of its own | the loss; their job ends; the coordinator does not wait for them any more |
+//! | who waits | for what | until |
+//! |---|---|---|
+//! | a server | the answer to a call | the answer; its connections close; its job ends; the coordinator is lost |
+//! | the coordinator | calls of members on other nodes | the calls; `pmix.timeout`; their loss ([`Question::Loss`]); a job ends |
+//! | a server | the loss of its own processes | the loss; their job ends; the construction ends |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +39,7 @@ use crate::{
 /// The node that coordinates the construction of groups whose members do not all name each other. Every dvm has it.
 const COORDINATOR: u32 = 0;
 
-/// Bytes of one call for the coordinator. A construction with a longer one fails with OUT_OF_RESOURCE.
+/// Maximum size of a call for the coordinator, in bytes. A longer call makes its construction fail with OUT_OF_RESOURCE.
 pub const MAX_CALL: usize = 16 << 20;
 
 /// Calls and questions that are in progress between this node and others.
@@ -45,11 +48,11 @@ pub(super) struct Coordination {
     /// Calls of local processes that the coordinator has not answered.
     calls: BTreeMap<QuestionTicket, Call>,
     call_bytes: usize,
-    /// Questions of the coordinator about the loss of members on other nodes.
+    /// Questions from this node, as the coordinator, about the loss of members on other nodes.
     watches: BTreeMap<QuestionTicket, Watch>,
-    /// Members on other nodes whose loss is watched, by collective.
+    /// Remote members whose loss is watched, by the number of their collective.
     watched_members: BTreeMap<u64, BTreeSet<Member>>,
-    /// Questions of other nodes about the loss of local processes.
+    /// Questions from the coordinator about the loss of local processes.
     watched: BTreeMap<(u32, QuestionTicket), Vec<Proc>>,
 }
 
@@ -95,7 +98,8 @@ impl Coordination {
 }
 
 impl ConstructQuestion {
-    /// Makes the construction fail. Only what identifies it and its members is left in the question.
+    /// Makes the construction fail. The question keeps only the directives that identify the construction
+    /// and its members.
     fn refuse(&mut self, status: Status) {
         self.refused = Some(status);
         let matters = [keys::GROUP_BOOTSTRAP, keys::GROUP_OPTIONAL, keys::TIMEOUT];
@@ -148,7 +152,7 @@ impl Server {
         });
     }
 
-    /// Hands over a construction whose named members have all called, and have added others, to the coordinator.
+    /// Hands over to the coordinator a construction whose named members have all called and added others.
     pub(super) fn hand_over(
         &mut self,
         now: Option<Time>,
@@ -293,7 +297,7 @@ impl Server {
         here
     }
 
-    /// Asks the other nodes for the loss of these members of a collective.
+    /// Asks the other nodes to report the loss of these members of a collective.
     pub(super) fn watch_members(&mut self, collective: u64, members: &BTreeSet<Member>) {
         if !self.has_neighbors() {
             return;
@@ -350,7 +354,7 @@ impl Server {
             .collect();
         let mut lost: BTreeSet<Member> = lost.intersection(&members).copied().collect();
         if lost.is_empty() {
-            // The node is lost, or its answer is useless: nobody reports the loss of these members any more.
+            // The node is lost, or its answer is useless: no node will report the loss of these members.
             lost.clone_from(&members);
         }
         if let Some(watched) = self.coordination.watched_members.get_mut(&collective) {
@@ -365,7 +369,7 @@ impl Server {
         }
     }
 
-    /// Answers a question about the loss of local processes, or lets it wait.
+    /// Answers a question about the loss of local processes, or keeps it until one of them is lost.
     pub(super) fn on_loss_question(&mut self, node: u32, ticket: QuestionTicket, procs: Vec<Proc>) {
         let is_lost = |proc: &&Proc| {
             let job = self.jobs.get(&proc.nspace);
@@ -397,7 +401,7 @@ impl Server {
         });
     }
 
-    /// Drops the requests of a closed connection, and withdraws the calls that have no other.
+    /// Drops the requests of a closed connection, and withdraws the calls without another open connection.
     pub(super) fn forget_calls(&mut self, conn: Conn) {
         let mut deserted = Vec::new();
         for (ticket, call) in &mut self.coordination.calls {
@@ -413,7 +417,8 @@ impl Server {
         self.withdraw_calls(deserted);
     }
 
-    /// Ends what concerns a job that is over. The coordinator ends its collectives itself.
+    /// Withdraws the calls of a job that is over, and answers questions about its processes. The coordinator ends its collectives
+    /// itself.
     pub(super) fn forget_coordination_of(&mut self, nspace: &Nspace, job: u32) {
         let calls = self.coordination.calls.iter();
         let of_job = calls.filter(|(_, call)| {
