@@ -1,4 +1,4 @@
-//! One run: a controller, its nodes and its front, and the checks that need all of them.
+//! One run: a controller, its nodes and its fronts, and the checks that involve all of them.
 
 mod check;
 
@@ -23,51 +23,51 @@ use crate::{
     world::{Carried, Event, Link, Links, Recorded, World},
 };
 
-/// Where the first node's daemon listens for PMIx.
+/// The port at which the daemon of the first node listens for PMIx.
 const PORT: u16 = 4_000;
-/// Cores of a simulated node.
+/// Number of cores of a simulated node.
 const CORES: u32 = 64;
-/// A run that is not over by then never will be.
+/// Virtual time after which a run counts as hanging.
 const HORIZON: Time = Time::from_nanos(5_000_000_000_000);
-/// A run with more events than this goes round in circles.
+/// Number of events after which a run counts as an endless loop.
 const EVENTS_MAX: u64 = 3_000_000;
 
-/// The numbers of a run that was in order.
+/// The statistics of a run without a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Events that happened.
+    /// Number of events.
     pub events: u64,
-    /// Virtual time at which the job was over.
+    /// Virtual time at which the last job was over.
     pub finished: Time,
 }
 
 pub(crate) struct Cluster {
     world: World,
     controller: Controller,
-    /// The controller is gone.
+    /// True once the controller is lost.
     headless: bool,
     nodes: BTreeMap<NodeId, Node>,
     fronts: BTreeMap<FrontId, FrontSide>,
     verdicts: Verdicts,
-    /// Jobs that nodes were told to end.
+    /// Jobs that the controller has told nodes to end.
     told_to_end: BTreeSet<JobId>,
     faults: Vec<(std::time::Duration, Fault)>,
     tick_for: Option<Time>,
     finished: Option<Time>,
 }
 
-/// A front, and what the controller is to do for it.
+/// A front, and its state at the controller.
 pub(crate) struct FrontSide {
     front: Front,
-    /// What it submits, until then.
+    /// The job that it will submit; `None` afterwards.
     submission: Option<Box<JobSpec>>,
     hold: HoldPlan,
     said_last: bool,
-    /// The controller has finished with it.
+    /// True once the controller has sent it the last message.
     is_finished: bool,
 }
 
-/// Runs a scenario to its end: gives its numbers, or the first fault and the record.
+/// Runs a scenario to its end. Returns its statistics, or the first fault and the record.
 pub(crate) fn run(
     scenario: Scenario,
     rng: Rng,
@@ -247,7 +247,7 @@ impl Cluster {
                     self.world.require(!again, || {
                         "the controller wants to be woken again at once".to_owned()
                     });
-                    // One process, one timer: the daemon beside it is woken too.
+                    // Controller and daemon share a process and its timer, so the daemon is woken too.
                     if let Some(node) = self.nodes.get_mut(&NodeId(0)).filter(|node| node.is_on()) {
                         node.tick(&mut self.world);
                     }
@@ -319,7 +319,7 @@ impl Cluster {
             .note(|| "fault".to_owned(), || format!("{fault:?}"));
         match fault {
             Fault::LoseNode(id) => {
-                // A daemon that is lost before the launch is a matter of starting daemons, which is not built yet.
+                // The loss of a daemon before the launch concerns the start of daemons, which is not implemented yet.
                 let mut verdicts = self.verdicts.all();
                 let launched = verdicts.any(|(_, verdict)| verdict.ranks.contains_key(&id));
                 if let Some(node) = self
@@ -421,7 +421,7 @@ impl Cluster {
         }
     }
 
-    /// Everything is over when no job is left and every front is finished or gone.
+    /// Returns true if no job is left and every front is finished or gone.
     fn check_finished(&mut self) {
         let is_over = |(id, side): (&FrontId, &FrontSide)| {
             side.submission.is_none() && (side.is_finished || self.verdicts.is_lost(*id))
@@ -490,7 +490,7 @@ impl Cluster {
     }
 }
 
-/// How PMIx is served on a node.
+/// Returns the configuration of the PMIx server of a node.
 fn service(node: NodeId) -> ServiceConfig {
     ServiceConfig {
         port: PORT + u16::try_from(node.0).unwrap_or(0),

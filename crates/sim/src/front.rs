@@ -1,4 +1,4 @@
-//! The front of a run: sends input with credit, reads output as fast as its user does, acts at times of its own.
+//! A simulated front: sends input with credit, reads output as fast as its user does, and acts at times of its own.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
     world::{Carried, Event, World},
 };
 
-/// Credit is sent in portions of this size, as the real front does.
+/// Bytes for which credit is sent at once, as the real front does.
 const CREDIT_PORTION: u64 = OUTPUT_WINDOW / 16;
-/// How much more than its windows allow a node may have under way.
+/// Bytes that a node may have in flight in addition to its windows.
 const WINDOW_SLACK: u64 = 4 * 1024 * 1024;
 
-/// What was said to the front.
+/// The messages that the front got.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) table: Option<Vec<TableRow>>,
@@ -37,7 +37,7 @@ pub(crate) struct Told {
 #[derive(Debug)]
 pub(crate) struct Front {
     id: FrontId,
-    /// Its own, once that has a number.
+    /// The number of its own job, once it has one.
     pub(crate) job: Option<JobId>,
     input: InputPlan,
     print: PrintPlan,
@@ -46,7 +46,7 @@ pub(crate) struct Front {
     nodes: u64,
     credit: u64,
     sent: u64,
-    /// The input was ended or nobody wants it.
+    /// True once its input has ended, or no rank reads it.
     input_over: bool,
     reading: bool,
     unprinted: [u64; 2],
@@ -85,7 +85,7 @@ impl Front {
         }
     }
 
-    /// Sets the times at which it acts.
+    /// Schedules its actions.
     pub(crate) fn begin(&self, world: &mut World) {
         for (index, (when, _)) in self.acts.iter().enumerate() {
             let front = self.id;
@@ -182,7 +182,7 @@ impl Front {
             ToFront::Note(Note::Refused(refused)) => {
                 world.ledger.pmix.told_refused += refused.count;
             }
-            // What is left follows from what the engine says of itself.
+            // The remaining checks follow from the messages of the controller.
             ToFront::Note(_)
             | ToFront::Released { .. }
             | ToFront::NotReleased(_)
@@ -201,7 +201,7 @@ impl Front {
                 let announced = match (&self.told.ending, &outcome.cause) {
                     (Some(Cause::NotStarted(_)), Cause::NotStarted(_)) => true,
                     (Some(said), cause) => said == cause,
-                    // It came to its end by itself, though not everybody may have ended well.
+                    // The job ended by itself, though some ranks may have failed.
                     (None, cause) => matches!(cause, Cause::Success | Cause::Failed { .. }),
                 };
                 world.require(announced, || {
@@ -281,7 +281,7 @@ impl Front {
         }
     }
 
-    /// Reads its own standard input once.
+    /// Performs one read of its own stdin.
     pub(crate) fn read(&mut self, world: &mut World) {
         self.reading = false;
         if self.over() || self.input_over || self.credit == 0 {
@@ -312,13 +312,13 @@ impl Front {
         self.read_soon(world);
     }
 
-    /// What the front was told at the end, in one line.
+    /// Returns the last message of the front, in one line.
     pub(crate) fn cause(&self) -> Option<&Cause> {
         self.told.outcome.as_ref().map(|outcome| &outcome.cause)
     }
 }
 
-/// Lets held ranks of its own job go.
+/// Releases held ranks of its own job.
 const fn release(ranks: Option<RankSet>) -> FromFront {
     FromFront::Release {
         job: JobRef::Own,

@@ -1,4 +1,4 @@
-//! What really happened in a run, against which everything that is said about it is checked.
+//! What really happened in a run. Everything that the cluster reports is checked against it.
 
 mod clients;
 pub(crate) mod facts;
@@ -23,15 +23,15 @@ pub(crate) use self::{
 };
 use crate::{kernel::Pid, names::called};
 
-/// A partial line must have been passed on after this time.
+/// Time after which a partial line must have been passed on.
 const PARTIAL_MAX: Duration = Duration::from_millis(50);
-/// As above, for one that a full buffer cut.
+/// The same for a partial line that a full buffer cut.
 const CUT_MAX: Duration = CUT_DELAY.saturating_add(PARTIAL_MAX);
 
-/// What a daemon took in one go.
+/// One read of a daemon.
 #[derive(Debug)]
 struct Read {
-    /// Where it ends in the stream.
+    /// Its end, as a position in the stream.
     end: u64,
     size: usize,
     at: Time,
@@ -41,28 +41,28 @@ struct Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TapeEnd {
     Open,
-    /// Everybody had closed it, and it was read to its end.
+    /// All writers had closed it, and it was read to its end.
     Whole,
-    /// The daemon gave up on it.
+    /// The daemon stopped waiting for its end.
     Closed,
 }
 
-/// Everything that was written to one stream of one rank.
+/// The output of one rank on one stream.
 #[derive(Debug)]
 pub(crate) struct Tape {
-    /// What has not arrived at the front.
+    /// Bytes that have not arrived at the front.
     expected: VecDeque<Bytes>,
     written: u64,
-    /// What the rank itself wrote ends here; what follows was written by its descendants.
+    /// The end of the rank's own output; later bytes were written by its descendants.
     own: u64,
     read: u64,
     reads: VecDeque<Read>,
-    /// Since when it is read, `None` while the daemon has no room.
+    /// Time since which the daemon reads it; `None` while the daemon has no room.
     reading: Option<Time>,
     sent: u64,
     arrived: u64,
     newlines: Vec<u64>,
-    /// Where a line was cut before its time had come.
+    /// Position at which a line was cut too early.
     cuts: Vec<u64>,
     pub(crate) end: TapeEnd,
 }
@@ -111,7 +111,7 @@ impl Tape {
         self.reading = Some(now);
     }
 
-    /// A daemon sends a chunk: says what is wrong with it, if anything.
+    /// Checks a chunk that a daemon sends. Returns what is wrong with it, if anything.
     pub(crate) fn on_sent(&mut self, now: Time, chunk: &Chunk) -> Option<String> {
         let start = self.sent;
         self.sent += chunk.bytes.len() as u64;
@@ -127,7 +127,7 @@ impl Tape {
         while self.reads.front().is_some_and(|read| read.end <= start) {
             self.reads.pop_front();
         }
-        // Time in which nothing could be read does not count.
+        // Time in which the daemon could not read does not count.
         let waited = match (self.reads.front(), self.reading) {
             (Some(read), Some(since)) => now.since(read.at.max(since)),
             _ => Duration::ZERO,
@@ -143,7 +143,7 @@ impl Tape {
         None
     }
 
-    /// A chunk arrives at the front: says whether it is what was written.
+    /// Checks a chunk that arrives at the front against what was written.
     pub(crate) fn on_arrived(&mut self, mut bytes: &[u8]) -> Option<String> {
         self.arrived += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -165,7 +165,7 @@ impl Tape {
         None
     }
 
-    /// The run is over and nothing happened to the stream's node.
+    /// Checks the stream at the end of a run in which its node was not lost.
     pub(crate) fn check(&self, reader: Reader) -> Option<String> {
         if self.end == TapeEnd::Open {
             return Some("was neither read to its end nor closed".to_owned());
@@ -199,7 +199,7 @@ impl Tape {
                 .map_or(0, |at| at + 1);
             let end = self.newlines.get(before).map_or(self.written, |at| at + 1);
             let whole = end - start;
-            // At the end of its stream a line may be without line feed.
+            // The last line of a stream may have no line feed.
             (*cut != self.sent && whole <= LINE_MAX as u64)
                 .then(|| format!("a line of {whole} bytes was cut at offset {cut}"))
         })
@@ -210,19 +210,19 @@ impl Tape {
     }
 }
 
-/// Whether somebody is there to get the output.
+/// Whether a front receives the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     Present,
     Gone,
 }
 
-/// What a front has sent to its ranks' input.
+/// The input that a front has sent to its ranks.
 #[derive(Debug, Default)]
 pub(crate) struct SentInput {
     pub(crate) content: Bytes,
     pub(crate) sent: u64,
-    /// The front has said that it ends.
+    /// True once the front has reported its end.
     pub(crate) ended: bool,
 }
 
@@ -235,28 +235,28 @@ pub(crate) struct Ledger {
     pub(crate) statuses: BTreeMap<ProcId, ExitStatus>,
     pub(crate) died: BTreeMap<ProcId, Time>,
     pub(crate) reaped: BTreeMap<ProcId, Reaped>,
-    /// What the jobs came to that procs have spawned, in the order of their ends.
+    /// The results of spawned jobs, in the order of their ends.
     pub(crate) over: Vec<(JobId, u64)>,
-    /// When a node was told that they are over.
+    /// Times at which each node was told of these ends.
     pub(crate) over_told: BTreeMap<(NodeId, JobId), Time>,
-    /// Jobs of which a node has nothing more.
+    /// Jobs that are clean on a node.
     pub(crate) forgotten: BTreeSet<JobId>,
     /// Jobs that the controller ends.
     pub(crate) ending: BTreeSet<JobId>,
     pub(crate) pmix: Clients,
     pub(crate) facts: Facts,
-    /// How long messages may be under way between a process and the controller, and back.
+    /// Maximum time of a round trip between a process and the controller.
     slack: Duration,
-    /// Ranks of nodes that were lost.
+    /// Ranks on lost nodes.
     pub(crate) lost: BTreeSet<ProcId>,
     pub(crate) lost_nodes: BTreeMap<NodeId, Time>,
-    /// Processes that a daemon has given up.
+    /// Processes that a daemon has abandoned.
     pub(crate) stuck: BTreeSet<(NodeId, Pid)>,
-    /// Until when something kept the job going for a good reason.
+    /// Time until which the job had a valid reason to continue.
     pub(crate) busy_until: Time,
-    /// What fronts send to their ranks.
+    /// The input of each front's job.
     pub(crate) inputs: BTreeMap<JobId, SentInput>,
-    /// How far each rank has read it.
+    /// The number of bytes of it that each rank has read.
     pub(crate) input_read: BTreeMap<ProcId, u64>,
 }
 
@@ -289,14 +289,14 @@ impl Ledger {
         self.busy_until = self.busy_until.max(now);
     }
 
-    /// A job that a proc has spawned is over.
+    /// Records the end of a spawned job.
     pub(crate) fn on_job_over(&mut self, job: JobId, code: u64) {
         if self.over.iter().all(|(other, _)| *other != job) {
             self.over.push((job, code));
         }
     }
 
-    /// A node is told of the end of the next job.
+    /// Records that a node is told of the end of the next job.
     pub(crate) fn on_over_told(&mut self, now: Time, node: NodeId) {
         let told = self.over_told.keys().filter(|(of, _)| *of == node).count();
         if let Some((job, _)) = self.over.get(told) {
@@ -304,7 +304,7 @@ impl Ledger {
         }
     }
 
-    /// A rank has read this: says what is wrong with it, if anything.
+    /// Checks what a rank has read. Returns what is wrong with it, if anything.
     pub(crate) fn on_input_read(&mut self, proc: ProcId, bytes: &[u8]) -> Option<String> {
         let read = self.input_read.entry(proc).or_default();
         let start = usize::try_from(*read).unwrap_or(usize::MAX);
@@ -320,7 +320,7 @@ impl Ledger {
         None
     }
 
-    /// A rank has read end-of-file: says whether it came too early.
+    /// Checks an end of file that a rank has read. Returns what is wrong if it came too early.
     pub(crate) fn on_input_end(&self, proc: ProcId) -> Option<String> {
         let read = self.input_read.get(&proc).copied().unwrap_or(0);
         let input = self.inputs.get(&proc.job);
@@ -334,7 +334,7 @@ impl Ledger {
     }
 }
 
-/// The process that a name in PMIx means.
+/// Returns the process that a PMIx name means.
 pub(crate) fn proc_id(proc: &Proc) -> Option<ProcId> {
     let name = proc.nspace.to_string();
     let (_, job) = name.rsplit_once('@')?;

@@ -1,4 +1,4 @@
-//! What the end of a job must be, by what has arrived at the controller: a second, simpler opinion.
+//! The expected end of a job, from the messages that have arrived at the controller: a second, simpler implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,26 +9,26 @@ use dvm::{
     spec::{EndPolicy, OnFailure},
 };
 
-/// The opinion about one job.
+/// The expectation for one job.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     on_failure: OnFailure,
     limit_at: Option<Time>,
-    /// Whose job it is, or that of an ancestor.
+    /// The front that submitted it or its ancestor.
     front: FrontId,
-    /// Whose proc has spawned it.
+    /// The job whose process has spawned it.
     parent: Option<JobId>,
     pub(crate) cause: Option<Cause>,
-    /// Somebody has asked for the end, or something has made it necessary.
+    /// True once its end was requested or has become necessary.
     pub(crate) ending: bool,
-    /// What a node's ranks are, by its launch.
+    /// The ranks of each node, by its launch.
     pub(crate) ranks: BTreeMap<NodeId, RankSet>,
-    /// The nodes that have nothing more of it.
+    /// The nodes on which it is clean.
     clean: BTreeSet<NodeId>,
     pub(crate) ended: BTreeMap<Rank, ExitStatus>,
     pub(crate) not_started: RankSet,
     pub(crate) by_us: RankSet,
-    /// Let go, some at a time.
+    /// Ranks that were released.
     pub(crate) released: RankSet,
     pub(crate) failures: BTreeMap<StartFailure, RankSet>,
 }
@@ -58,12 +58,12 @@ impl Verdict {
         ended.union(&self.not_started)
     }
 
-    /// Nothing of it is left, and what comes changes nothing.
+    /// Returns true if nothing of it is left, so that later messages change nothing.
     pub(crate) fn is_over(&self) -> bool {
         !self.ranks.is_empty() && self.ranks.keys().all(|node| self.clean.contains(node))
     }
 
-    /// The ends of ranks; what they are the cause of, if of anything.
+    /// Handles the ends of ranks. Returns the cause that they are, if any.
     fn on_ended(&mut self, classes: &[(ExitStatus, RankSet)]) -> Option<Cause> {
         let mut cause = None;
         for (status, ranks) in classes {
@@ -94,7 +94,7 @@ impl Verdict {
         }
     }
 
-    /// The cause that the front must be told of, where it is a job that was spawned.
+    /// Returns the cause that the front must get for a spawned job.
     pub(crate) fn failure(&self) -> Option<Cause> {
         match self.expected_cause() {
             Cause::Success | Cause::Ended(_) => None,
@@ -102,7 +102,7 @@ impl Verdict {
         }
     }
 
-    /// What the job came to, as a number.
+    /// Returns the result of the job as a number.
     pub(crate) fn code(&self) -> u64 {
         match self.expected_cause() {
             Cause::Success => 0,
@@ -112,7 +112,7 @@ impl Verdict {
         }
     }
 
-    /// The cause that the front must be told.
+    /// Returns the cause that the front must get.
     pub(crate) fn expected_cause(&self) -> Cause {
         match self.cause.clone().unwrap_or(Cause::Success) {
             Cause::NotStarted(_) => Cause::NotStarted(self.failures.clone().into_iter().collect()),
@@ -121,7 +121,7 @@ impl Verdict {
     }
 }
 
-/// What is known of a front.
+/// The state of a front.
 #[derive(Debug, Default)]
 struct FrontState {
     end: EndPolicy,
@@ -129,7 +129,7 @@ struct FrontState {
     is_lost: bool,
 }
 
-/// The opinion about all jobs.
+/// The expectations for all jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
     fronts: BTreeMap<FrontId, FrontState>,
@@ -137,7 +137,7 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// A front has a number for its job.
+    /// Records the number of a front's job.
     pub(crate) fn on_accepted(&mut self, now: Time, front: FrontId, job: JobId) {
         let state = self.fronts.entry(front).or_default();
         state.job = Some(job);
@@ -145,7 +145,7 @@ impl Verdicts {
         self.jobs.insert(job, verdict);
     }
 
-    /// The opinion about the job that a front has submitted.
+    /// Returns the expectation for the job that a front has submitted.
     pub(crate) fn of_front(&self, front: FrontId) -> Option<&Verdict> {
         self.of(self.fronts.get(&front)?.job?)
     }
@@ -154,7 +154,7 @@ impl Verdicts {
         self.fronts.get(&front).is_some_and(|front| front.is_lost)
     }
 
-    /// The front that gets what a job says.
+    /// Returns the front that gets the messages of a job.
     pub(crate) fn front_of(&self, job: JobId) -> Option<FrontId> {
         Some(self.of(job)?.front)
     }
@@ -171,18 +171,18 @@ impl Verdicts {
         self.jobs.iter().map(|(job, verdict)| (*job, verdict))
     }
 
-    /// The jobs that procs have spawned.
+    /// Returns the spawned jobs.
     pub(crate) fn spawned(&self) -> impl Iterator<Item = (JobId, &Verdict)> {
         self.all().filter(|(_, verdict)| verdict.parent.is_some())
     }
 
-    /// The jobs that are being ended.
+    /// Returns the jobs that are being ended.
     pub(crate) fn ending(&self) -> impl Iterator<Item = JobId> {
         let ending = self.all().filter(|(_, verdict)| verdict.ending);
         ending.map(|(job, _)| job)
     }
 
-    /// A node is told to start its ranks of a job.
+    /// Records a launch that a node gets.
     pub(crate) fn on_launch(&mut self, now: Time, node: NodeId, launch: &Launch) {
         let ranks = launch.map.ranks_on(node);
         if let Some(verdict) = self.of_mut(launch.job) {
@@ -194,13 +194,13 @@ impl Verdicts {
             return;
         };
         let mut verdict = Verdict::new(now, &launch.end, front, parent);
-        // Its spawner's job has the limit.
+        // The time limit is that of the spawner's job.
         verdict.limit_at = None;
         verdict.ranks.insert(node, ranks);
         self.jobs.insert(launch.job, verdict);
     }
 
-    /// The controller is about to be told this.
+    /// Handles a message before the controller gets it.
     pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
         match input {
             ControllerInput::Front(front, message) => self.on_front(*front, message),
@@ -219,7 +219,7 @@ impl Verdicts {
                 }
             }
             ControllerInput::Tick => {
-                // A job whose own ranks are gone lasts as long as one that it has spawned.
+                // A job without live ranks lasts as long as the jobs that it has spawned.
                 let over = self
                     .all()
                     .filter(|(_, verdict)| verdict.limit_at.is_some_and(|at| at <= now));
@@ -332,7 +332,7 @@ impl Verdicts {
         }
     }
 
-    /// A job ends, and with it what its procs have spawned.
+    /// Ends a job, and the jobs that its processes have spawned.
     fn end(&mut self, job: JobId, cause: Cause) {
         for child in self.jobs.keys().copied().collect::<Vec<_>>() {
             let is_meant = self.descends(child, job);

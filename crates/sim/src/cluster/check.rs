@@ -1,4 +1,4 @@
-//! The end of a run: whether what was told of it is true, and nothing is left.
+//! Checks at the end of a run: all reports were true, and nothing is left behind.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,17 +11,17 @@ use dvm::{
 use super::{Cluster, FrontSide};
 use crate::{ledger::Reader, names::called};
 
-/// How long a descendant that writes all the time can keep its rank from being leaky.
+/// Maximum time for which a descendant that writes all the time delays the report that its rank is leaky.
 const LEAK_MAX: Duration = LEAK_DELAY.saturating_mul(1 + 2 * OWN_READS_MAX as u32);
-/// After the last reason to live: how long strays are asked before they are killed.
+/// Time between the last valid reason to continue and the SIGKILL for strays.
 const ASK_MAX: Duration = Duration::from_secs(1);
-/// How long a process may resist SIGKILL before it is given up.
+/// Time for which a process may survive SIGKILL before it is abandoned.
 const KILL_MAX: Duration = Duration::from_secs(2);
-/// Messages and wake-ups on the way to the end.
+/// Time for the messages and wake-ups until the end.
 const END_SLACK: Duration = Duration::from_millis(300);
 
 impl Cluster {
-    /// What is to end ends at once, and not before it is to.
+    /// Checks that a job ends in time, and not too early.
     pub(super) fn check_children(&mut self) {
         let spared = self.verdicts.spawned().find(|(job, verdict)| {
             verdict.ending && !verdict.is_over() && !self.told_to_end.contains(job)
@@ -69,7 +69,7 @@ impl Cluster {
         });
     }
 
-    /// The job is over: nothing may be left, and it must have taken no longer than it must.
+    /// Checks a job that is over: nothing is left behind, and it ended in time.
     pub(super) fn check_end(&mut self) {
         for (id, node) in &self.nodes {
             if !node.is_on() {
@@ -101,7 +101,7 @@ impl Cluster {
         });
     }
 
-    /// Everything that could arrive has arrived: was it the truth, and all of it?
+    /// Checks that all messages have arrived, and were true.
     pub(super) fn check_told(&mut self) {
         let lost = &self.world.ledger.lost;
         let (refused, told) = self.world.ledger.pmix.refused();
@@ -132,7 +132,7 @@ impl Cluster {
         }
     }
 
-    /// What is wrong with what a front was told.
+    /// Returns what is wrong with the messages that a front got.
     fn wrong_of_front(&self, id: FrontId, side: &FrontSide) -> Option<String> {
         let told = &side.front.told;
         if side.front.gone || told.refusal.is_some() {
@@ -191,7 +191,7 @@ impl Cluster {
     }
 }
 
-/// The ranks of a job among procs.
+/// Returns the ranks of a job among processes.
 fn ranks<'a>(job: JobId, procs: impl Iterator<Item = &'a ProcId>) -> impl Iterator<Item = Rank> {
     procs
         .filter(move |proc| proc.job == job)

@@ -1,4 +1,4 @@
-//! What processes ask and are told by PMIx, and whether it is the truth.
+//! Checks the PMIx answers and events that processes get.
 
 mod data;
 mod events;
@@ -22,9 +22,9 @@ use crate::{
     script::{Data, Notify, Site},
 };
 
-/// How much later than its time an answer may come.
+/// How much later than due an answer may arrive.
 const SLACK: Duration = Duration::from_millis(60);
-/// What the end of a process is called that is not as it should be.
+/// The events for processes that end abnormally.
 pub(crate) const TERMINATIONS: [Status; 4] = [
     Status::PROC_ABORTED_BY_SIG,
     Status::PROC_TERM_WO_SYNC,
@@ -32,96 +32,96 @@ pub(crate) const TERMINATIONS: [Status; 4] = [
     Status::PROC_REQUESTED_ABORT,
 ];
 
-/// What is done together by whom.
+/// A collective, by its kind and members.
 type Meeting = (Together, Vec<Proc>);
 
-/// How a process stands with its server.
+/// The connection of a process to its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Inside,
     Finalized,
-    /// It has broken contact.
+    /// It has closed its connection.
     Left(Time),
 }
 
-/// A process from an init to its end.
+/// A process from its init to its end.
 #[derive(Debug)]
 struct Client {
     standing: Standing,
     asked: BTreeMap<Ticket, (Ask, Time)>,
-    /// When it has asked to be let go.
+    /// Time of its finalize.
     finalizing: Option<Time>,
-    /// What it knows that it has registered for.
+    /// The events that it knows to be registered for.
     registered: BTreeSet<Status>,
-    /// The events of programs that it has heard of.
+    /// The events of programs that it has received.
     heard: BTreeSet<u64>,
-    /// The ends of processes and of jobs that it has heard of, by what they were called.
+    /// The ends of processes and jobs that it has received events about, by event code.
     terminations: BTreeSet<(Status, Proc)>,
 }
 
-/// Something published.
+/// A published value.
 #[derive(Debug)]
 struct Published {
     by: ProcId,
-    /// When it was known to be.
+    /// Time since which it is certainly published.
     since: Option<Time>,
-    /// Somebody has begun to take it back.
+    /// True once a process has begun to unpublish it.
     is_withdrawn: bool,
 }
 
-/// An event that a program has raised.
+/// An event that a program has sent.
 #[derive(Debug)]
 struct Raised {
     by: Proc,
     notify: Notify,
-    /// When it was known to be on its way.
+    /// Time since which it is certainly in flight.
     since: Option<Time>,
 }
 
-/// What there was of PMIx.
+/// The PMIx part of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     clients: BTreeMap<ProcId, Client>,
-    /// When processes have begun something together, each time, by what its members are called.
+    /// Times at which processes have begun each collective, by the names of its members.
     entered: BTreeMap<Meeting, BTreeMap<ProcId, Vec<Time>>>,
-    /// What was not done every time: it is not sure any more which of its times belong together.
+    /// Collectives that failed once: it is unknown which of their times belong together.
     failed: BTreeSet<Meeting>,
-    /// Keys that were on their way to the server, and since when they were there.
+    /// Keys that were committed, and the time since which the server has them.
     committed: BTreeMap<(ProcId, String), Option<Time>>,
-    /// Keys of processes of other nodes that a node has.
+    /// Keys of remote processes that a node has.
     brought: BTreeSet<(NodeId, ProcId, String)>,
     published: BTreeMap<String, Published>,
     raised: BTreeMap<u64, Raised>,
-    /// Processes whose end others have asked for.
+    /// Processes that others have aborted.
     pub(crate) condemned: BTreeSet<ProcId>,
-    /// Connections that daemons have closed, and how many the front was told of.
+    /// Connections that daemons have closed, and the number reported to the front.
     pub(crate) refused: u64,
     pub(crate) told_refused: u64,
 }
 
 impl Clients {
-    /// Whether a process has finalized, and not begun again.
+    /// Returns true if a process has finalized and not initialized again.
     pub(crate) fn has_finalized(&self, proc: ProcId) -> bool {
         let client = self.clients.get(&proc);
         client.is_some_and(|client| client.standing == Standing::Finalized)
     }
 
-    /// Connections that were closed, and how many the front was told of.
+    /// Returns the number of closed connections, and the number reported to the front.
     pub(crate) const fn refused(&self) -> (u64, u64) {
         (self.refused, self.told_refused)
     }
 }
 
-/// The end of a process, as its daemon was told of it.
+/// The end of a process, as its daemon learned of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
     pub(crate) at: Time,
-    /// Its job was being ended, so that it is no news.
+    /// True if its job was being ended, so that no event is sent.
     pub(crate) is_ending: bool,
 }
 
 impl Ledger {
-    /// A process has said something by PMIx or was told something: says what is wrong with it, if anything.
+    /// Checks what a process has sent or received by PMIx. Returns what is wrong with it, if anything.
     pub(crate) fn on_news(
         &mut self,
         now: Time,
@@ -174,7 +174,7 @@ impl Ledger {
                 client.standing = Standing::Finalized;
                 let asked = client.finalizing.unwrap_or(now);
                 let node = self.facts.node_of(proc);
-                // What happens on another node takes its time to come here.
+                // Events on another node arrive later.
                 let wrong = self.unheard(proc, |of| {
                     let way = if of == node {
                         Duration::ZERO
@@ -194,7 +194,7 @@ impl Ledger {
         }
     }
 
-    /// A process dies: says for what it has waited in vain.
+    /// Handles the death of a process. Returns what it should have received before, if anything.
     pub(crate) fn on_client_dead(&self, now: Time, proc: ProcId) -> Option<String> {
         let client = self.pmix.clients.get(&proc)?;
         if client.standing != Standing::Inside {
@@ -207,7 +207,7 @@ impl Ledger {
         })
     }
 
-    /// Since when what a process waits for is decided.
+    /// Returns the time since which the answer to a request is determined.
     fn due(&self, proc: ProcId, ask: &Ask) -> Option<Time> {
         match ask {
             Ask::Together(kind, members) => self.broken_since(*kind, members, proc),
@@ -217,7 +217,7 @@ impl Ledger {
                 let died = || self.died.get(&of).copied();
                 committed.copied().flatten().or_else(died)
             }
-            // The node itself answers these, at once.
+            // The node itself answers these immediately.
             Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Finalize => Some(Time::ZERO),
             Ask::Publish(_)
             | Ask::Lookup(..)
@@ -310,7 +310,7 @@ impl Ledger {
                     format!("is told that its {kind:?} with {members:?} is broken, and it is not")
                 })
             }
-            // Nobody knows a job any more that is over.
+            // A job that is over is unknown.
             (Ask::Together(_, members), Err(Status::NOT_FOUND))
                 if members.iter().any(|member| self.is_forgotten(member)) =>
             {
@@ -353,7 +353,7 @@ impl Ledger {
         }
     }
 
-    /// The spawner of a child is told what became of it.
+    /// Checks the answer to the spawn of a child.
     fn on_spawn_answered(
         &self,
         proc: ProcId,
@@ -394,20 +394,20 @@ impl Ledger {
         }
     }
 
-    /// Whether a node has nothing more of the job of a process.
+    /// Returns true if the job of a process is clean on a node.
     fn is_forgotten(&self, proc: &Proc) -> bool {
         let name = proc.nspace.to_string();
         self.forgotten.iter().any(|job| nspace(*job) == name)
     }
 
-    /// The name of a process in PMIx.
+    /// Returns the PMIx name of a process.
     pub(crate) fn name_of(&self, proc: ProcId) -> Option<Proc> {
         let nspace = Nspace::from_text(&nspace(proc.job)).ok()?;
         Some(crate::script::named(&nspace, proc.rank))
     }
 }
 
-/// A fence is the same one whether its data is wanted or not.
+/// Returns the collective without the choice whether a fence collects data, which does not identify it.
 fn meeting(kind: Together, members: &[Proc]) -> Meeting {
     let kind = match kind {
         Together::Fence(_) => Together::Fence(Data::Without),

@@ -1,4 +1,4 @@
-//! The facts of jobs, as the launches of all nodes have them: what processes are told must be the same on every node.
+//! Job info as the launches of all nodes have it. Processes must get the same on every node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +17,12 @@ use pmix::{
 use super::proc_id;
 use crate::{names::nspace, script::named};
 
-/// The host of a node.
+/// Returns the host name of a node.
 pub(crate) fn host(node: NodeId) -> String {
     format!("n{node}")
 }
 
-/// One fact.
+/// One item of job info.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fact {
     Count(u64),
@@ -40,7 +40,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// Where a rank is.
+/// The place of a rank.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     node: NodeId,
@@ -58,11 +58,11 @@ struct Job {
     ranks: BTreeMap<Rank, Place>,
 }
 
-/// All jobs of a run.
+/// The jobs of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     jobs: BTreeMap<JobId, Job>,
-    /// The jobs that children have become.
+    /// The jobs of the children.
     children: BTreeMap<usize, JobId>,
 }
 
@@ -93,7 +93,7 @@ const RANK_KEYS: [&CStr; 13] = [
 ];
 
 impl Job {
-    /// What is true of the job as a whole.
+    /// Returns the expected job info of the job as a whole.
     fn fact(&self, key: &CStr) -> Option<Fact> {
         let count = |count: usize| Some(Fact::Count(count as u64));
         match key {
@@ -109,7 +109,7 @@ impl Job {
         }
     }
 
-    /// What is true of a rank, its node and its app. Nothing where the launches do not say it.
+    /// Returns the expected job info of a rank, its node and its app; `None` if the launches do not determine it.
     fn rank_fact(&self, rank: Rank, key: &CStr) -> Option<Fact> {
         let place = self.ranks.get(&rank)?;
         let number = |number: u32| Some(Fact::Count(number.into()));
@@ -124,7 +124,7 @@ impl Job {
             _ if key == keys::APP_NUMBER => number(place.app),
             _ if key == keys::APP_RANK => number(place.app_rank),
             _ if key == keys::LOCAL_RANK => number(place.local_rank),
-            // Others may be there before a job that was spawned.
+            // Other jobs may use the node before a spawned job.
             _ if key == keys::NODE_RANK && self.parent.is_none() => number(place.local_rank),
             _ if key == keys::NODE_ID => number(place.node.0),
             _ if key == keys::HOSTNAME => Some(Fact::Text(host(place.node))),
@@ -142,7 +142,7 @@ impl Job {
         self.ranks.values().map(|place| place.node).collect()
     }
 
-    /// The first rank of every app, and how many it has.
+    /// Returns the first rank of every app, and its number of ranks.
     fn apps(&self) -> BTreeMap<u32, (Rank, u32)> {
         let mut apps = BTreeMap::new();
         for (rank, place) in &self.ranks {
@@ -154,7 +154,7 @@ impl Job {
 }
 
 impl Facts {
-    /// A node is told to start its ranks of a job.
+    /// Records a launch that a node gets.
     pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
         let job = self.jobs.entry(launch.job).or_default();
         job.size = launch.size();
@@ -186,7 +186,7 @@ impl Facts {
         self.jobs.get(&job).map_or(0, |job| job.size)
     }
 
-    /// Whose proc has spawned a job.
+    /// Returns the process that has spawned a job.
     pub(crate) fn parent_of(&self, job: JobId) -> Option<JobId> {
         job_id(&self.jobs.get(&job)?.parent.as_ref()?.nspace)
     }
@@ -196,7 +196,7 @@ impl Facts {
         Some(place.node)
     }
 
-    /// The processes that names stand for.
+    /// Returns the processes that names stand for.
     pub(crate) fn members(&self, names: &[Proc]) -> Vec<ProcId> {
         let mut members = Vec::new();
         for name in names {
@@ -210,7 +210,7 @@ impl Facts {
         members
     }
 
-    /// What is wrong with what a process knows of itself and its job.
+    /// Returns what is wrong with what a process knows of itself and its job.
     pub(crate) fn of_own_job(&self, program: &Program, proc: ProcId) -> Option<String> {
         let me = program.me()?;
         if me.nspace.to_string() != nspace(proc.job) || me.rank.0 != proc.rank.0 {
@@ -224,7 +224,7 @@ impl Facts {
         self.of_job(program, &me.nspace)
     }
 
-    /// What is wrong with what a process knows of a job.
+    /// Returns what is wrong with the job info of a process.
     pub(crate) fn of_job(&self, program: &Program, name: &Nspace) -> Option<String> {
         let job = self.jobs.get(&job_id(name)?)?;
         let all = Proc::all(name.clone());
@@ -244,7 +244,7 @@ impl Facts {
         })
     }
 
-    /// What is wrong with one fact that a process was told.
+    /// Returns what is wrong with one item of job info of a process.
     pub(crate) fn one(&self, of: &Proc, key: &str, value: &Value) -> Option<String> {
         let job = self.jobs.get(&job_id(&of.nspace)?)?;
         let key = Key::from_text(key).ok()?;
@@ -255,7 +255,7 @@ impl Facts {
         differs(of, key.as_c_str(), &fact?, Some(value))
     }
 
-    /// What is wrong with the environment of a process.
+    /// Returns what is wrong with the environment of a process.
     pub(crate) fn of_environment(
         &self,
         proc: ProcId,
@@ -305,7 +305,7 @@ impl Facts {
     }
 }
 
-/// The number of the child that a job is.
+/// Returns the number of the child that a job is.
 fn child_of(launch: &Launch) -> Option<usize> {
     launch.apps.first()?.program.to_str()?.parse().ok()
 }
@@ -335,7 +335,7 @@ fn list<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> St
     items.join(",")
 }
 
-/// Why a job could not be started, in PMIx's words.
+/// Returns the PMIx status for a failed start of a job.
 pub(crate) fn status_of(failure: &StartFailure) -> Status {
     match (failure.step, failure.errno) {
         (StartStep::Find, _) => Status::JOB_EXE_NOT_FOUND,

@@ -1,4 +1,4 @@
-//! What processes get and look up.
+//! Checks of get and lookup.
 
 use base::{ProcId, Time};
 use pmix::{
@@ -46,7 +46,7 @@ impl Ledger {
                 let early = now.since(asked) < MISSING_KEY_DELAY;
                 (!gone && early).then(|| format!("does not get {whose}, who may commit it yet"))
             }
-            // What was put went with its node, as far as it had not come here before.
+            // Data of a lost node is gone unless this node had it before.
             (Err(Status::LOST_CONNECTION), _) if self.is_on_lost_node(id) => {
                 let node = self.facts.node_of(by);
                 let is_here = node.is_some_and(|node| {

@@ -1,4 +1,4 @@
-//! What processes hear of, and what they should have heard of.
+//! Checks of events: those that processes get, and those that they should have got.
 
 use base::{ExitStatus, NodeId, ProcId, Time};
 use pmix::{
@@ -126,7 +126,7 @@ impl Ledger {
         lost.map(|(other, _)| format!("the end of {}", called(*other)))
     }
 
-    /// Whether an event is for a process.
+    /// Returns true if a process should get an event.
     pub(super) fn reaches(&self, raised: &Raised, proc: &Proc) -> bool {
         let node = |proc| proc_id(proc).and_then(|proc| self.facts.node_of(proc));
         let is_of_job = raised.by.nspace == proc.nspace;

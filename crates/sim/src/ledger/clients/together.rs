@@ -1,4 +1,4 @@
-//! What processes do together: nobody is let go before all have come, and who waits in vain is told.
+//! Checks of collectives: none completes before all members have called, and one that cannot complete fails.
 
 use base::{NodeId, ProcId, Time};
 use pmix::{server::LOST_DELAY, value::Proc};
@@ -10,7 +10,7 @@ use super::{
 use crate::{kernel::Together, script::Data};
 
 impl Ledger {
-    /// Something done together is done: all must have begun it.
+    /// Checks a completed collective: all members must have begun it.
     pub(super) fn on_together(
         &self,
         proc: ProcId,
@@ -31,14 +31,14 @@ impl Ledger {
                 called(missing)
             ));
         }
-        // What has happened on a node before its members came arrives before the word that they have come.
+        // Events on a node before its members called arrive before the report that they have called.
         let unheard = self.unheard(proc, |node| self.came_last(proc, kind, members, node?));
         unheard.map(|unheard| {
             format!("is let go from its {kind:?} number {own} with {members:?}, and has not heard of {unheard}")
         })
     }
 
-    /// When the last member on a node came to what a process is let go from, where that is sure.
+    /// Returns the time at which the last member on a node called, if it is known for certain.
     fn came_last(
         &self,
         proc: ProcId,
@@ -59,7 +59,7 @@ impl Ledger {
             .max()
     }
 
-    /// A fence brings the data of its members to every node.
+    /// Records that a fence brings the data of its members to every node.
     pub(super) fn brings(&mut self, proc: ProcId, kind: Together, members: &[Proc]) {
         let Some(own) = self
             .facts
@@ -87,7 +87,7 @@ impl Ledger {
         self.pmix.brought.extend(brought);
     }
 
-    /// Since when something can never be complete, as far as processes are lost for it.
+    /// Returns the time since which a collective cannot complete because of lost processes.
     pub(super) fn broken_since(
         &self,
         kind: Together,
@@ -103,7 +103,7 @@ impl Ledger {
                 return None;
             }
             let died = self.died.get(member).copied();
-            // It may be lost before it had its processes.
+            // The node may be lost before it had its processes.
             let node = self.facts.node_of(*member);
             let lost = node.and_then(|node| self.lost_nodes.get(&node)).copied();
             let left = self.left(*member).map(|at| at + LOST_DELAY);
@@ -142,14 +142,14 @@ impl Ledger {
                 other != member && before && went(other).is_none_or(|went| went > end)
             };
             let is_known = self.died.contains_key(member) || end + LOST_DELAY <= now;
-            // Its end may be known before its last words are read.
+            // Its end may be known before its last message is read.
             let unheard = start + self.slack >= end;
             is_known && (unheard || !members.iter().any(waited))
         };
         members.iter().any(is_deserted)
     }
 
-    /// When a process has broken contact.
+    /// Returns the time at which a process has closed its connection.
     fn left(&self, proc: ProcId) -> Option<Time> {
         match self.pmix.clients.get(&proc)?.standing {
             Standing::Left(at) => Some(at),
