@@ -1,5 +1,5 @@
-//! The state machines that stand beside the cluster: how a front asks for the end, the process that watches its job, and
-//! ranks that debuggers have. Each has a small world of its own in virtual time.
+//! State machines outside of the cluster: a front that asks for the end, the watchdog, traced ranks, the exec trap and the
+//! backlog of a slow peer. Each is tested in a small world of its own in virtual time.
 
 mod backlog;
 mod debuggers;
@@ -13,19 +13,19 @@ use base::Time;
 
 use crate::{cluster::Report, rng::Rng, world::Recorded};
 
-/// What was wrong, and the record of the run up to it.
+/// A fault, and the record of the run up to it.
 pub(crate) type Wrong = (String, Vec<String>);
 
-/// How long a process takes to do at once what it is told.
+/// Maximum time in which a process reacts, in milliseconds.
 const LATENCY_MS: u64 = 50;
 
-/// What is to happen, in the order of its time and of its coming.
+/// Future events, by time and order of scheduling.
 #[derive(Debug)]
 struct Agenda<Event> {
     now: Time,
     events: BTreeMap<(Time, u64), Event>,
     count: u64,
-    /// The tick that is due, so that one deadline gives one tick.
+    /// The deadline for which a tick is scheduled, so that one deadline causes one tick.
     tick_for: Option<Time>,
 }
 
@@ -60,7 +60,7 @@ impl<Event> Agenda<Event> {
     }
 }
 
-/// One line for each thing that happened, where somebody will read them.
+/// The record of a run: one line for each event, if it is kept.
 #[derive(Debug)]
 struct Record {
     lines: Option<Vec<String>>,
@@ -87,7 +87,7 @@ impl Record {
     }
 }
 
-/// Plays all of these worlds.
+/// Plays all of these worlds once.
 pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Result<Report, Wrong> {
     let mut record = Record {
         lines: matches!(recorded, Recorded::Yes).then(Vec::new),

@@ -1,11 +1,11 @@
 //! A cluster in one thread: a controller, daemons, a front and programs on a fake kernel, driven by one seed.
 //!
-//! [`run`] makes a scenario from a family and a seed, plays it in virtual time and checks all the while that what the
-//! machine says is what happened. The same seed gives the same run, event by event; `docs/simulator.md` says how to read
+//! [`run`] makes a scenario from a family and a seed, plays it in virtual time, and checks all the time that what the
+//! cluster reports is what happened. The same seed gives the same run, event by event. `docs/simulator.md` says how to read
 //! a failure and which checks there are.
 //!
-//! **Architecture invariant:** no clock, no files, no processes, and neither `os` nor `runtime` nor `cli`: what runs here is the very
-//! code of [`dvm`] and [`pmix`], everything around it is simulated.
+//! **Architecture invariant:** no clock, no files, no processes, and neither `os` nor `runtime` nor `cli`. The code under test is
+//! that of [`dvm`] and [`pmix`]; everything around it is simulated.
 
 mod beside;
 mod cluster;
@@ -25,14 +25,14 @@ use std::fmt;
 pub use self::{cluster::Report, scenario::Family};
 use self::{rng::Rng, world::Recorded};
 
-/// A run in which something was not as it must be.
+/// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub family: Family,
     pub seed: u64,
-    /// The first thing that was wrong.
+    /// The first fault.
     pub what: String,
-    /// One line per event, the last ones.
+    /// The last events, one line each.
     pub record: Vec<String>,
 }
 
@@ -40,10 +40,10 @@ pub struct Failure {
 ///
 /// # Errors
 ///
-/// The first thing that was wrong, with the record of the run up to it.
+/// Returns the first fault, with the record of the run up to it.
 pub fn run(family: Family, seed: u64) -> Result<Report, Box<Failure>> {
     play(family, seed, Recorded::No).or_else(|_| {
-        // The same again, with a record: cheap to have, for a run is a function of its seed.
+        // Play it again with a record. The run is the same, because it depends only on its seed.
         play(family, seed, Recorded::Yes)
     })
 }

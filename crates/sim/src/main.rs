@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use sim::{Failure, Family};
 
-/// Seeds of each family, when nobody says how many.
+/// Default number of seeds of each family.
 const SEEDS_DEFAULT: u64 = 1_000;
 
 struct Args {

@@ -1,18 +1,18 @@
-//! Chance, as a function of a seed.
+//! Random numbers as a function of a seed.
 
 use std::time::Duration;
 
-/// SplitMix64: small, well spread, and the same on every machine.
+/// SplitMix64: small, well distributed, and the same on every computer.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// Every seed gives a stream of its own; neighbouring seeds have nothing in common.
+    /// Creates a generator. Each seed gives its own sequence, unrelated to those of neighbouring seeds.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -21,39 +21,39 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `bound` - 1; 0 when `bound` is 0.
+    /// Returns a number from 0 to `bound` - 1; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// A length from `low` to `high`, both included.
+    /// Returns a length from `low` to `high`, inclusive.
     pub(crate) fn length(&mut self, low: usize, high: usize) -> usize {
         usize::try_from(self.between(low as u64, high as u64)).unwrap_or(low)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, inclusive.
     pub(crate) fn number(&mut self, low: u32, high: u32) -> u32 {
         u32::try_from(self.between(u64::from(low), u64::from(high))).unwrap_or(low)
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true with this probability in percent.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of a few values.
+    /// Returns one of some values.
     pub(crate) fn pick<T: Copy, const N: usize>(&mut self, values: [T; N]) -> T {
         const { assert!(N > 0) };
         values[self.length(0, N - 1)]
     }
 
-    /// A duration between two numbers of microseconds.
+    /// Returns a duration between two numbers of microseconds.
     pub(crate) fn micros(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(self.between(low, high))
     }

@@ -1,4 +1,4 @@
-//! What one run is about: the job, its programs, its front, and what goes wrong. Made from a seed by [`make()`].
+//! Scenarios: the jobs of a run, their programs and fronts, and the faults. [`make()`] makes one from a seed.
 
 mod course;
 mod make;
@@ -19,10 +19,10 @@ use dvm::{
 pub(crate) use self::make::make;
 use crate::{node::Programs, script::Op, world::Latency};
 
-/// What a scenario dwells on. Each has seeds of its own.
+/// The subject of a scenario. Each family has its own seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
-    /// Exits, crashes, children left behind, stops, deaf programs.
+    /// Exits, crashes, children left behind, stops, programs that ignore signals.
     Life,
     /// Lines, prompts, very long lines, pipes held open.
     Output,
@@ -50,12 +50,12 @@ pub enum Family {
     Nodes,
     /// Several fronts of one controller, each with a job of another family.
     Fronts,
-    /// The state machines beside the cluster: requests for the end, the watchdog, ranks that debuggers have.
+    /// The state machines beside the cluster: requests for the end, the watchdog, traced ranks, the exec trap, backlogs.
     Beside,
 }
 
 impl Family {
-    /// Those that are played where nobody names one.
+    /// The families that are played by default.
     pub const ALL: [Self; 15] = [
         Self::Life,
         Self::Output,
@@ -74,10 +74,10 @@ impl Family {
         Self::Fronts,
     ];
 
-    /// Those that fail today, and why. They are played by name only.
+    /// Families that fail today, and why. They are played only by name.
     pub const KNOWN_TO_FAIL: [(Self, &'static str); 0] = [];
 
-    /// The name in seed files and on command lines.
+    /// Returns the name in seed files and on command lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl Family {
         }
     }
 
-    /// The family of this name.
+    /// Returns the family with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let known_to_fail = Self::KNOWN_TO_FAIL.into_iter().map(|(family, _)| family);
@@ -108,13 +108,13 @@ impl Family {
     }
 }
 
-/// What the front does with its own standard input.
+/// How the front reads its own stdin.
 #[derive(Clone, Debug)]
 pub(crate) struct InputPlan {
     pub(crate) content: Bytes,
-    /// Between two reads of the front.
+    /// Maximum time between two reads of the front.
     pub(crate) pause_max: Duration,
-    /// Bytes that the front reads at once.
+    /// Maximum number of bytes of one read of the front.
     pub(crate) piece_max: usize,
     pub(crate) eof: Eof,
 }
@@ -123,39 +123,39 @@ pub(crate) struct InputPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eof {
     Comes,
-    /// A terminal at which nobody types.
+    /// A terminal without input.
     Never,
 }
 
-/// How fast somebody reads what the front prints.
+/// How fast the reader of the front's output is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrintPlan {
-    /// For each chunk, at the most.
+    /// Maximum time for each chunk.
     pub(crate) pause_max: Duration,
-    /// Nothing is read between these times, counted from the submission.
+    /// Periods without reads, counted from the submission.
     pub(crate) stalls: Vec<(Duration, Duration)>,
 }
 
-/// Something that the front does at a time of its own.
+/// An action of the front.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
     Signal(Signal),
     End(EndReason),
     Kill(EndReason),
     Release,
-    /// Of the first so many ranks.
+    /// Releases this number of ranks, from rank 0 on.
     ReleaseSome(u32),
-    /// The front is gone without a word.
+    /// The front dies without a message.
     Vanish,
 }
 
-/// What happens behind everybody's back.
+/// A fault that no part of the cluster causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     LoseNode(NodeId),
-    /// Somebody sends a rank SIGKILL, as the kernel does when memory is short.
+    /// A rank gets a SIGKILL, as from the kernel when memory is short.
     KillRank(Rank),
-    /// Every daemon loses the controller, and with it the front.
+    /// Every daemon loses the controller and the front.
     LoseController,
 }
 
@@ -169,24 +169,24 @@ pub(crate) struct Child {
 /// A front and its job.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontPlan {
-    /// When it connects and submits the job.
+    /// Time at which it connects and submits the job.
     pub(crate) submits_at: Duration,
     pub(crate) spec: JobSpec,
     pub(crate) scripts: BTreeMap<Rank, Vec<Op>>,
     pub(crate) unstartable: BTreeMap<Rank, StartFailure>,
     pub(crate) input: InputPlan,
     pub(crate) print: PrintPlan,
-    /// After *all held*, if the front then lets go.
+    /// Time between *all held* and the release; `None` if the front does not release.
     pub(crate) release_after: Option<Duration>,
-    /// Counted from the submission.
+    /// Actions, at times counted from the submission.
     pub(crate) acts: Vec<(Duration, Act)>,
 }
 
-/// One run, before it runs.
+/// The plan of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) allocation: Allocation,
-    /// One, or several in the family of that name.
+    /// One front, or several in the family `fronts`.
     pub(crate) fronts: Vec<FrontPlan>,
     /// The jobs that processes may spawn, by their numbers.
     pub(crate) children: Vec<Child>,
@@ -195,8 +195,8 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// What is started, in the jobs of the fronts and in those of children. The job of the first front has no number among
-    /// the programs; those of the others are numbered behind the children.
+    /// Returns the programs of the jobs of fronts and children. The job of the first front has no number among
+    /// the programs. Those of the other fronts are numbered after the children.
     pub(crate) fn programs(&self) -> Programs {
         let mut programs = Programs::default();
         let mut add = |child, scripts: &BTreeMap<Rank, Vec<Op>>, unstartable: &BTreeMap<_, _>| {

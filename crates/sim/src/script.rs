@@ -1,4 +1,4 @@
-//! What simulated programs do, and the text that they write.
+//! The operations of simulated programs, and the text that they write.
 
 mod pmix;
 
@@ -14,7 +14,7 @@ pub(crate) use self::pmix::{
 };
 use crate::rng::Rng;
 
-/// One thing that a program does. A program whose script is at its end exits with code 0.
+/// An operation of a program. A program at the end of its script exits with code 0.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Sleep(Duration),
@@ -22,15 +22,15 @@ pub(crate) enum Op {
     Write(Stream, Bytes),
     Close(Stream),
     CloseStdin,
-    /// Reads so many bytes, fewer when the input ends.
+    /// Reads this number of bytes, or fewer if the input ends.
     Read(u64),
     ReadToEnd,
     Fork(Fork, Vec<Self>),
     /// SIGSTOP to itself.
     Stop,
-    /// From now on SIGTERM, SIGINT and SIGHUP do nothing.
+    /// Ignores SIGTERM, SIGINT and SIGHUP from now on.
     IgnoreTerm,
-    /// Sleeps in the kernel: not even SIGKILL ends it before.
+    /// Sleeps in the kernel, where not even SIGKILL ends it.
     Uninterruptible(Duration),
     Pmi(PmiOp),
     Pmix(PmixOp),
@@ -38,31 +38,31 @@ pub(crate) enum Op {
     Crash(Signal),
 }
 
-/// How a child is made.
+/// How a child is forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fork {
     /// In its parent's process group.
     Plain,
     /// In a session of its own.
     Session,
-    /// In a session of its own, by a parent in between that exits at once.
+    /// In a session of its own, by an intermediate parent that exits immediately.
     Twice,
 }
 
-/// One thing that a program says over its PMI connection.
+/// An operation over the PMI connection of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PmiOp {
-    /// The first line, which says what will be spoken.
+    /// The first line, which selects the protocol.
     Init(Dialect),
-    /// What PMI-2 says after it.
+    /// The full init of PMI-2, after the first line.
     FullInit,
     Put {
         key: String,
         value: String,
     },
-    /// A program exits with [`FENCE_REFUSED`] when it is told that the fence has failed.
+    /// The program exits with [`FENCE_REFUSED`] if the fence fails.
     Barrier,
-    /// It is a fault when another value is there.
+    /// Any other value is a fault.
     Get {
         key: String,
         value: String,
@@ -73,7 +73,7 @@ pub(crate) enum PmiOp {
         service: String,
         port: String,
     },
-    /// It is a fault when another port is there, or none.
+    /// Any other port is a fault, and so is none.
     Lookup {
         service: String,
         port: String,
@@ -83,7 +83,7 @@ pub(crate) enum PmiOp {
     },
     Finalize,
     Abort(i32),
-    /// What is no command.
+    /// Sends bytes that are not a command.
     Garbage,
     /// Closes the connection.
     HangUp,
@@ -92,10 +92,10 @@ pub(crate) enum PmiOp {
 /// The exit code of a program whose fence has failed.
 pub(crate) const FENCE_REFUSED: u8 = 99;
 
-/// For a program that must be ended by others: beyond the horizon of every run.
+/// Sleep of a program that must be ended by others: longer than any run.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// Bytes of text that all contents are cut from; prime, so that repetitions do not line up.
+/// Length of the text that all contents are cut from, in bytes. It is prime, so that repetitions do not line up.
 const TEXT_LEN: usize = 1_048_583;
 
 fn text() -> &'static Bytes {
@@ -111,7 +111,7 @@ fn text() -> &'static Bytes {
     })
 }
 
-/// So many bytes without a line feed; no two places have the same text.
+/// Returns text of this length without a line feed. No two positions have the same text.
 pub(crate) fn words(rng: &mut Rng, length: usize) -> Bytes {
     let text = text();
     if length <= text.len() / 2 {
@@ -127,7 +127,7 @@ pub(crate) fn words(rng: &mut Rng, length: usize) -> Bytes {
     Bytes::from(long)
 }
 
-/// A line of so many bytes, its line feed included.
+/// Returns a line of this length, including its line feed.
 pub(crate) fn line(rng: &mut Rng, length: usize) -> Bytes {
     let mut line = words(rng, length.saturating_sub(1)).to_vec();
     line.push(b'\n');

@@ -1,8 +1,8 @@
-//! Some hundred seeds of each family, at every test run.
+//! Plays some hundred seeds of each family in every test run.
 
 use sim::Family;
 
-/// Seeds of a family. A flood moves megabytes, so that it has fewer.
+/// Number of seeds of a family. The family `flood` moves megabytes, so it has fewer.
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,
@@ -52,7 +52,7 @@ families! {
     fronts: Fronts,
 }
 
-/// Whoever mends what such a family finds moves it among the others.
+/// When such a family is fixed, it moves to the others.
 #[test]
 fn families_that_are_known_to_fail_do() {
     for (family, why) in Family::KNOWN_TO_FAIL {

@@ -1,11 +1,11 @@
-//! Every planted bug is found, and how soon.
+//! Checks that every planted bug is found, and prints how soon.
 
 #![cfg(feature = "planted")]
 
 use dvm::planted::{self, Bug};
 use sim::Family;
 
-/// Seeds of each family that a bug may survive.
+/// Number of seeds of each family within which a bug must be found.
 const SEEDS_MAX: u64 = 200;
 
 #[test]

@@ -1,8 +1,8 @@
-//! Seeds that have once found a bug are played for ever.
+//! Plays the seeds that have found bugs.
 
 use sim::Family;
 
-/// The files of `seeds`, one per family: a seed a line, and what it found.
+/// The files in `seeds`, one per family. Each line has a seed and the bug that it found.
 const FILES: [(Family, &str); 15] = [
     (Family::Life, include_str!("../seeds/life.txt")),
     (Family::Output, include_str!("../seeds/output.txt")),

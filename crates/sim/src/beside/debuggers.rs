@@ -1,5 +1,5 @@
-//! Ranks that were let go while debuggers had them. Debuggers let go of ranks, die, or keep them; ranks end; and the
-//! kernel does not always say who traces whom.
+//! Ranks that were released while debuggers traced them. Debuggers detach, die, or keep their ranks. Ranks end. The
+//! kernel does not always report the tracer.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,10 +26,10 @@ enum Event {
 struct Traceable {
     debugger: Option<i32>,
     is_watched: bool,
-    /// Since when nobody has it, and how often the kernel has not said so since.
+    /// Time since which it has no tracer, and the number of times that the kernel has not reported that.
     free: Option<Time>,
     silences: u32,
-    /// What was said of its debugger when it was seen free.
+    /// The state of its debugger when it was found without a tracer.
     former: Option<Former>,
 }
 
@@ -67,7 +67,7 @@ impl World {
             };
             ranks.insert(proc, rank);
         }
-        // In the end nobody has a rank.
+        // In the end no rank is traced.
         for debugger in &living {
             let when = Time::ZERO + rng.millis(100, 12_000);
             agenda.at(when, Event::Dies(*debugger));
@@ -91,7 +91,7 @@ impl World {
                 let Some(rank) = self.ranks.get_mut(&proc) else {
                     return;
                 };
-                // Whoever has no debugger any more gets its SIGCONT, and is not watched.
+                // A rank without a debugger gets its SIGCONT, and is not watched.
                 let Some(pid) = rank.debugger else { return };
                 rank.is_watched = true;
                 let known = rng.chance(80).then(|| debugger(pid));
@@ -135,7 +135,7 @@ impl World {
         Seen::Free(former)
     }
 
-    /// Nobody stands for longer than it takes to look.
+    /// Checks that no rank stays stopped for longer than the interval between two checks.
     fn check(&self, record: &mut Record) -> Result<(), Wrong> {
         let now = self.agenda.now;
         let forgotten = self.ranks.iter().find(|(_, rank)| {

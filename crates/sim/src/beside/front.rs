@@ -1,4 +1,4 @@
-//! A user who wants the end, ranks that may be deaf, and a controller that may be stopped.
+//! A user who asks for the end of a job, ranks that may ignore signals, and a controller that may be stopped.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use dvm::{
 use super::{Agenda, LATENCY_MS, Record, Wrong};
 use crate::rng::Rng;
 
-/// A controller's process number.
+/// The pid of the controller.
 const CONTROLLER: i32 = 7;
-/// Nothing of this lasts longer.
+/// Virtual time after which a run counts as hanging.
 const HORIZON: Duration = Duration::from_secs(120);
-/// What a job may take longer than what it was given.
+/// How much longer than allowed a job may take to end.
 const SLACK: Duration = Duration::from_millis(4 * LATENCY_MS);
 
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ enum Event {
     Stop,
     Continue,
     Tick,
-    /// The job ends, unless the controller stands still.
+    /// The job ends, unless the controller is stopped.
     JobEnds,
 }
 
@@ -33,14 +33,14 @@ struct World {
     agenda: Agenda<Event>,
     escalation: Escalation,
     grace: Duration,
-    /// Whether INT and TERM do nothing to the ranks.
+    /// Whether the ranks ignore INT and TERM.
     is_deaf: bool,
     stopped_since: Option<Time>,
-    /// When the controller was continued last.
+    /// Time at which the controller was last continued.
     continued: Time,
     ends_at: Option<Time>,
     requests: u32,
-    /// Since when the job has to end at all, and when it has to end at once.
+    /// Times since which the job has to end, and has to end immediately.
     must_end: Option<Time>,
     killed: Option<Time>,
     is_over: bool,
@@ -93,7 +93,7 @@ impl World {
         world
     }
 
-    /// The controller ends the job: ranks that hear it go at once, the others when the grace is over.
+    /// Lets the controller end the job. Ranks that do not ignore signals end immediately, the others after the grace.
     fn end_by(&mut self, from: Time, grace: Duration) {
         let grace = if self.is_deaf { grace } else { Duration::ZERO };
         let end = from + grace + Duration::from_millis(LATENCY_MS);
@@ -107,7 +107,7 @@ impl World {
         self.must_end = Some(self.must_end.map_or(now, |before| before.min(now)));
     }
 
-    /// What the front does. True: it has given up the controller, or all of it.
+    /// Carries out an output of the front. Returns true if the front has given up the controller or the job.
     fn carry_out(&mut self, output: Output, record: &mut Record) -> Result<bool, Wrong> {
         let now = self.agenda.now;
         record.note(now, || format!("front -> {output:?}"));
@@ -140,10 +140,10 @@ impl World {
         Ok(false)
     }
 
-    /// A job that has to end has ended, whatever the controller does.
+    /// Checks that a job that has to end has ended, whatever the controller does.
     fn check(&self, record: &mut Record) -> Result<(), Wrong> {
         let now = self.agenda.now;
-        // Somebody sees within two looks that a controller is stopped.
+        // A stopped controller is detected within two checks.
         let patience = UNREAD_MAX * 3 + SLACK;
         let late =
             |since: Time, given: Duration| now > since.max(self.continued) + given + patience;
@@ -163,7 +163,7 @@ pub(super) fn play(rng: &mut Rng, record: &mut Record) -> Result<Time, Wrong> {
         let deadline = world.escalation.deadline();
         world.agenda.tick_at(deadline, Event::Tick);
         let Some(event) = world.agenda.next() else {
-            // A job that nobody wants to end, and that nothing ends.
+            // Nothing ends this job.
             let free = world.must_end.is_none() && world.killed.is_none();
             record.require(free, || {
                 "nothing more happens to a job that has to end".to_owned()

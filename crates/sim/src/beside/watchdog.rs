@@ -1,4 +1,4 @@
-//! The process that watches a job: it may leave at once, late or never, end by itself, or not be there at all.
+//! The watchdog of a job: it may exit immediately, late or never when it is asked to, exit by itself, or fail to start.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const HORIZON: Duration = Duration::from_secs(120);
 enum Event {
     RanksRun,
     JobOver,
-    /// The process ends, if it lives.
+    /// The watchdog exits, if it is alive.
     Ends,
     Tick,
 }
@@ -24,7 +24,7 @@ pub(super) fn play(rng: &mut Rng, record: &mut Record) -> Result<Time, Wrong> {
     let idle = rng.chance(90).then(|| rng.millis(1_000, 60_000));
     let limit = rng.chance(50).then(|| rng.millis(0, 60_000));
     let starts = rng.chance(90);
-    // What it does when it is asked to end; absent: nothing.
+    // Time that it takes to exit when it is asked to; `None` if it does not.
     let leaves = rng.chance(70).then(|| rng.millis(0, 6_000));
     let mut watchdog = Watchdog::new(Time::ZERO, idle, limit);
     let mut agenda = Agenda::new();

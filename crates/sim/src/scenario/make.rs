@@ -1,4 +1,4 @@
-//! From a seed to a scenario.
+//! Makes a scenario from a seed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     script::{Op, words},
 };
 
-/// Ranks of a job at the most, so that every rank knows every other's key.
+/// Maximum number of ranks of a job, so that every rank can know every other rank's key.
 pub(super) const RANKS_MAX: u32 = 10;
 
-/// In which ways a dialogue may be spoiled.
+/// How a PMI dialogue may be broken off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spoiling {
     Any,
@@ -30,7 +30,7 @@ pub(super) enum Spoiling {
     Fatal,
 }
 
-/// Every step of a start, for failures.
+/// All steps of a start that can fail.
 const STEPS: [StartStep; 15] = [
     StartStep::Find,
     StartStep::Channels,
@@ -49,28 +49,28 @@ const STEPS: [StartStep; 15] = [
     StartStep::Exec,
 ];
 
-/// What is being made.
+/// The scenario under construction.
 pub(super) struct Maker<'a> {
     pub(super) rng: &'a mut Rng,
-    /// A program was made that others must end.
+    /// True if a program must be ended by others.
     pub(super) needs_end: bool,
-    /// A program was made that reads until there is no more.
+    /// True if a program reads its input to the end.
     pub(super) waits_for_input_end: bool,
-    /// Events that were given a number.
+    /// Number of numbered events so far.
     pub(super) events: u64,
-    /// The child that is being made, if it is one.
+    /// The child under construction, if it is one.
     pub(super) child: Option<usize>,
     pub(super) children: Vec<Child>,
     pub(super) family: Family,
     pub(super) nodes: u32,
     pub(super) size: u32,
-    /// The rank at which the second app begins, if there is one.
+    /// The first rank of the second app; `None` with one app.
     second_app: Option<u32>,
     pub(super) acts: Vec<(Duration, Act)>,
     pub(super) faults: Vec<(Duration, Fault)>,
 }
 
-/// Makes a scenario of a family.
+/// Makes a scenario of a family from random numbers.
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     if family == Family::Fronts {
         return fronts(rng);
@@ -79,7 +79,7 @@ pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     make_on(nodes, family, rng)
 }
 
-/// Several fronts with jobs of other families on the same nodes.
+/// Makes several fronts with jobs of other families on the same nodes.
 fn fronts(rng: &mut Rng) -> Scenario {
     const FAMILIES: [Family; 7] = [
         Family::Life,
@@ -183,7 +183,7 @@ impl Maker<'_> {
         self.faults();
         let plan = HoldPlan {
             at: hold,
-            // The only one that every job has.
+            // Every job has rank 0.
             ranks: self.rng.chance(20).then(|| RankSet::single(Rank(0))),
         };
         let release_after =
@@ -223,7 +223,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether programs speak PMIx.
+    /// Returns true if programs of this family use PMIx.
     pub(super) fn is_pmix(&self) -> bool {
         matches!(self.family, Family::Pmix | Family::Spawn | Family::Nodes)
     }
@@ -318,7 +318,7 @@ impl Maker<'_> {
             3 => 65_536,
             4 => self.rng.length(500_000, 3_500_000),
             5 => 2 * 1024 * 1024,
-            // More than the window takes while somebody does not read.
+            // More output than the window holds while the reader pauses.
             6 | 7 if self.family == Family::Input => self.rng.length(2_500_000, 5_000_000),
             _ => self.rng.length(1, 200_000),
         };
@@ -368,7 +368,7 @@ impl Maker<'_> {
             .collect()
     }
 
-    /// Why something cannot be started, and whether that is so of its whole app.
+    /// Returns why a rank cannot be started, and whether this holds for its whole app.
     pub(super) fn start_failure(&mut self) -> (StartFailure, bool) {
         let step = self.rng.pick(STEPS);
         let failure = StartFailure {
@@ -397,7 +397,7 @@ impl Maker<'_> {
                 columns: 80,
             },
         });
-        // A terminal at which nobody types is never at its end.
+        // A terminal without input never reports end of file.
         self.needs_end |= pty.is_some() && self.waits_for_input_end;
         StdioPlan {
             stderr,
@@ -413,7 +413,7 @@ impl Maker<'_> {
                 .below(if self.family == Family::Flood { 5 } else { 8 })
             {
                 0..3 => (1, 200, 20),
-                // Programs write megabytes before the next one is started.
+                // A program writes megabytes before the next one starts.
                 3 | 4 => (3_000, 400_000, 20),
                 _ => (3_000, 5_000, 1_000),
             };

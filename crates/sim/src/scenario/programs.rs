@@ -1,4 +1,4 @@
-//! Programs, drawn from chance.
+//! Random programs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::make::{Maker, RANKS_MAX, Spoiling};
 use crate::script::{FOR_EVER, Fork, Op, PmiOp, line, words};
 
 impl Maker<'_> {
-    /// How a program ends: mostly well.
+    /// Adds the end of a program, usually a success.
     pub(super) fn ending(&mut self) -> Op {
         match self.rng.below(10) {
             0 => Op::Exit(u8::try_from(self.rng.between(1, 255)).unwrap_or(1)),
@@ -22,7 +22,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Does not end unless it is ended.
+    /// Adds an end that others must cause.
     pub(super) fn endless(&mut self) -> Vec<Op> {
         self.needs_end = true;
         let mut ops = Vec::new();
@@ -37,7 +37,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Something that a rank leaves behind.
+    /// Adds a process that a rank leaves behind.
     pub(super) fn stray(&mut self) -> Op {
         let mut ops = Vec::new();
         for stream in Stream::BOTH {
@@ -48,7 +48,7 @@ impl Maker<'_> {
         match self.rng.below(8) {
             0 => ops.push(Op::IgnoreTerm),
             1 => {
-                // Writes now and then, for as long as it may.
+                // It writes now and then until it is ended.
                 for _ in 0..self.rng.between(1, 40) {
                     ops.push(Op::Sleep(self.rng.millis(10, 900)));
                     ops.push(Op::Write(Stream::Stdout, line(self.rng, 20)));
@@ -80,7 +80,7 @@ impl Maker<'_> {
         )
     }
 
-    /// Lives, and may leave something behind.
+    /// Makes a program that runs for a while and may leave processes behind.
     pub(super) fn life(&mut self) -> Vec<Op> {
         let mut ops = vec![Op::Sleep(self.rng.millis(0, 80))];
         if self.rng.chance(15) {
@@ -101,7 +101,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Text in lines, in pieces of any size.
+    /// Adds writes of text in lines, in pieces of any size.
     pub(super) fn some_output(&mut self, lines: u64) -> Vec<Op> {
         let mut ops = Vec::new();
         for _ in 0..self.rng.between(0, lines) {
@@ -140,11 +140,11 @@ impl Maker<'_> {
         ops
     }
 
-    /// Writes in all the ways that programs have.
+    /// Makes a program that writes in the ways that real programs do.
     pub(super) fn writer(&mut self) -> Vec<Op> {
         let mut ops = self.some_output(12);
         if self.rng.chance(15) {
-            // A prompt, and a wait for what nobody types.
+            // A prompt, and a wait for an answer that never comes.
             ops.push(Op::Write(Stream::Stdout, words(self.rng, 12)));
             ops.push(Op::Sleep(self.rng.millis(60, 300)));
         }
@@ -163,9 +163,9 @@ impl Maker<'_> {
         ops
     }
 
-    /// Writes more than the windows take, and leaves.
+    /// Makes a program that writes more than the windows hold, and exits.
     pub(super) fn flood(&mut self, megabytes: u64) -> Vec<Op> {
-        // Some start writing only when the window may be shut already.
+        // Some begin to write only when the window may already be shut.
         let late = self.rng.chance(30);
         let mut ops = vec![Op::Sleep(if late {
             self.rng.millis(0, 1_000)
@@ -187,7 +187,7 @@ impl Maker<'_> {
             ops.push(self.stray());
         }
         if self.rng.chance(25) {
-            // A descendant that writes for longer than its rank lives.
+            // A descendant writes for longer than its rank lives.
             let noise = (0..40)
                 .map(|_| Op::Write(stream, line(self.rng, 250_000)))
                 .collect();
@@ -197,7 +197,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Reads its input in one of the ways that programs have.
+    /// Makes a program that reads its input in one of the ways that real programs do.
     pub(super) fn reader(&mut self) -> Vec<Op> {
         let late = self.rng.chance(15);
         let mut ops = vec![Op::Sleep(if late {
@@ -244,7 +244,7 @@ impl Maker<'_> {
         }
         let service = |fence: u64, rank: u32| format!("s{fence}-{rank}");
         let port = |fence: u64, rank: u32| format!("port {fence}-{rank}");
-        // Those that speak PMI-1 have barriers of their own.
+        // Ranks that use PMI-1 have barriers of their own.
         let even: Vec<Rank> = (0..size).step_by(2).map(Rank).collect();
         for fence in 0..fences {
             let key = |rank: u32| format!("k{fence}-{rank}");
@@ -267,7 +267,7 @@ impl Maker<'_> {
                 service: service(fence, neighbour),
                 port: port(fence, neighbour),
             }));
-            // Whoever looked it up has come to this fence.
+            // All ranks that looked it up have reached this fence.
             if fence > 0 {
                 ops.push(Op::Pmi(PmiOp::Unpublish {
                     service: service(fence - 1, rank.0),
@@ -285,7 +285,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Breaks a dialogue off somewhere.
+    /// Breaks off a dialogue at a random place.
     pub(super) fn spoil(&mut self, ops: &mut Vec<Op>, how: Spoiling) {
         let at = self.rng.length(0, ops.len().saturating_sub(2));
         ops.truncate(at);

@@ -1,4 +1,4 @@
-//! Jobs that ranks spawn by PMIx, drawn from chance.
+//! Random jobs that ranks spawn by PMIx.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use dvm::proto::StartFailure;
 use super::{Child, make::Maker};
 use crate::script::{Data, FOR_EVER, Op, Party, PmixOp, Site};
 
-/// Ranks of a job that is spawned, at the most.
+/// Maximum number of ranks of a spawned job.
 const CHILD_RANKS_MAX: u32 = 4;
-/// Children of children of the job of the front, and no further.
+/// Maximum depth of spawned jobs below the job of the front.
 const DEPTH_MAX: u32 = 2;
 
 impl Maker<'_> {
@@ -27,7 +27,7 @@ impl Maker<'_> {
         scripts
     }
 
-    /// Does something else in the midst of a script, after its init.
+    /// Inserts operations in the middle of a script, after its init.
     fn insert(&mut self, ops: &mut Vec<Op>, what: Vec<Op>) {
         let init = |op: &Op| matches!(op, Op::Pmix(PmixOp::Init));
         let first = ops.iter().position(init).map_or(ops.len(), |at| at + 1);
@@ -35,7 +35,7 @@ impl Maker<'_> {
         ops.splice(at..at, what);
     }
 
-    /// Spawns a job, and does with it what that expects.
+    /// Adds a spawn, and the operations that the spawned job expects.
     fn spawn(&mut self, by: Rank, depth: u32) -> Vec<Op> {
         let number = self.children.len();
         self.children.push(Child::default());
@@ -102,14 +102,14 @@ impl Maker<'_> {
         ops
     }
 
-    /// What a spawner does with a child that connects with it.
+    /// Returns the operations of a spawner whose child connects with it.
     fn relations(&mut self, by: Rank, child: usize, size: u32) -> Vec<Op> {
         let all = vec![Party::Rank(by), Party::Child(child)];
         let last = Party::ChildRank(child, Rank(size - 1));
         let mut ops = Vec::new();
         let mut say = |op| ops.push(Op::Pmix(op));
         if self.rng.chance(30) {
-            // Facts of another job before it is connected with.
+            // Job info of another job before the connect.
             say(PmixOp::Get(vec![
                 (Party::Child(child), "pmix.job.size".to_owned()),
                 (last, "pmix.lrank".to_owned()),
@@ -124,7 +124,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// The scripts of such a child.
+    /// Returns the scripts of such a child.
     fn relatives(&mut self, size: u32) -> BTreeMap<Rank, Vec<Op>> {
         let child = self.child.unwrap_or(0);
         let all = vec![Party::Parent, Party::Job];

@@ -1,4 +1,4 @@
-//! Programs that speak PMIx, drawn from chance.
+//! Random programs that use PMIx.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,23 +11,23 @@ use crate::{
     script::{Data, FOR_EVER, Lookup, Notify, Op, Party, PmixOp, Reach, Stranger},
 };
 
-/// Codes of events that programs raise.
+/// Codes of events that programs send.
 const CODES: [Status; 3] = [Status(-3_001), Status(-3_002), Status(-3_003)];
 
-/// What the ranks of a job have agreed upon.
+/// The common plan of the ranks of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     size: u32,
     rounds: Vec<Round>,
-    /// Everybody looks up what its neighbour has published.
+    /// True if every rank looks up what its neighbour has published.
     publishes: bool,
 }
 
-/// From one fence of all to the next.
+/// The operations between two fences of all ranks.
 #[derive(Clone, Debug)]
 struct Round {
     data: Data,
-    /// These have a fence of their own before.
+    /// The members of a fence before it; empty for none.
     group: Vec<Rank>,
 }
 
@@ -53,7 +53,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Takes part in all that its job has agreed upon.
+    /// Makes a program that follows the common plan.
     pub(super) fn talker(&mut self, rank: Rank, plan: &Plan) -> Vec<Op> {
         let mut ops = vec![Op::Sleep(self.rng.millis(0, 40)), Op::Pmix(PmixOp::Init)];
         if self.rng.chance(8) {
@@ -62,7 +62,7 @@ impl Maker<'_> {
             ops.insert(at, Op::Pmix(PmixOp::Knock(stranger)));
         }
         if self.rng.chance(10) {
-            // It keeps the connection open.
+            // The process keeps the connection open.
             ops.push(self.stray());
         }
         if self.rng.chance(60) {
@@ -87,7 +87,7 @@ impl Maker<'_> {
     }
 
     fn round(&mut self, ops: &mut Vec<Op>, rank: Rank, plan: &Plan, number: usize, round: &Round) {
-        // All put the same keys, so that nobody's value may pass for another's.
+        // All ranks put the same keys, so that a value of the wrong rank is detected.
         let key = format!("k{number}");
         let service = |number: usize, of: Rank| format!("s{number}-{of}");
         let neighbour = Rank((rank.0 + 1) % plan.size);
@@ -100,7 +100,7 @@ impl Maker<'_> {
         if self.rng.chance(40) {
             say(PmixOp::Notify(self.notify(plan.size)));
         }
-        // What is waited for is there before its owner waits for anything.
+        // Every rank commits before it waits, so no two ranks wait for each other.
         if self.rng.chance(30) {
             say(PmixOp::Get(vec![(Party::Rank(neighbour), key.clone())]));
         }
@@ -128,14 +128,14 @@ impl Maker<'_> {
                 of: neighbour,
                 wait: None,
             }));
-            // Whoever looked it up has come to this fence.
+            // All ranks that looked it up have reached this fence.
             if let Some(before) = number.checked_sub(1) {
                 say(PmixOp::Unpublish(self.service(service(before, rank))));
             }
         }
     }
 
-    /// A name that no other job publishes.
+    /// Returns a name that no other job publishes.
     fn service(&self, name: String) -> String {
         match self.child {
             Some(child) => format!("{name} of child {child}"),
@@ -160,7 +160,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Breaks off somewhere, in one of the ways that programs have.
+    /// Breaks off a program at a random place, in one of the ways that real programs do.
     pub(super) fn break_off(&mut self, ops: &mut Vec<Op>) {
         let at = self.rng.length(1, ops.len().saturating_sub(2).max(1));
         ops.truncate(at);
@@ -175,7 +175,7 @@ impl Maker<'_> {
                 let all = self.rng.chance(70);
                 let ranks = if all { vec![] } else { vec![Rank(0)] };
                 ops.push(Op::Pmix(PmixOp::Abort(17, ranks)));
-                // Who is not ended by that ends by itself.
+                // A process that is not ended by that ends by itself.
                 let patient = self.rng.chance(70) && all;
                 let wait = if patient {
                     FOR_EVER
@@ -201,7 +201,7 @@ impl Maker<'_> {
         }
     }
 
-    /// The scripts of a job whose ranks speak PMIx, some of which break off.
+    /// Returns the scripts of a job whose ranks use PMIx. Some of them break off.
     pub(super) fn talk(&mut self, size: u32) -> BTreeMap<Rank, Vec<Op>> {
         let rounds = self.rng.between(1, 3);
         let plan = self.plan(size, rounds);

@@ -1,12 +1,12 @@
-//! What simulated programs do by PMIx.
+//! The PMIx operations of simulated programs.
 
 use std::{ffi::CStr, time::Duration};
 
 use base::Rank;
 use pmix::value::{Nspace, Proc, Status};
 
-/// One thing that a program does by PMIx. What it puts and publishes follows from who it is and from the key, so that
-/// everybody knows what a get must give.
+/// A PMIx operation of a program. The values that it puts and publishes follow from its name and the key, so that
+/// the expected result of every get is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PmixOp {
     /// As the environment says, and until it knows the facts of its job. After a finalize: once more.
@@ -18,7 +18,7 @@ pub(crate) enum PmixOp {
     Fence(Vec<Party>, Data),
     Connect(Vec<Party>),
     Disconnect(Vec<Party>),
-    /// All at once; each waits until its key is there.
+    /// Several gets at the same time. Each waits until its key exists.
     Get(Vec<(Party, String)>),
     Publish(String),
     Lookup(Lookup),
@@ -27,61 +27,61 @@ pub(crate) enum PmixOp {
     Notify(Notify),
     /// Starts the child with this number, with so many processes of each of its programs.
     Spawn(usize, Vec<u32>, Site),
-    /// The end of the whole job, or of some ranks of it.
+    /// An abort of the whole job, or of some ranks.
     Abort(u8, Vec<Rank>),
     Finalize,
-    /// Makes a connection beside its own, at which nobody should be let in.
+    /// Opens a second connection, which the server must refuse.
     Knock(Stranger),
-    /// What is no message.
+    /// Sends bytes that are not a message.
     Garbage,
     /// Closes the connection.
     HangUp,
 }
 
-/// Where a job is to run.
+/// The nodes for a spawned job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
     Anywhere,
-    /// On a node that there is not.
+    /// A node that does not exist.
     Nowhere,
 }
 
-/// Who connects and has no right to.
+/// A client that the server must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stranger {
-    /// Somebody who does not know the protocol.
+    /// A client that does not use the protocol.
     Babbler,
     /// Another user.
     Foreigner,
 }
 
-/// Whether a fence also gives what was committed.
+/// Whether a fence collects the committed data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Data {
     With,
     Without,
 }
 
-/// Something that a program looks up.
+/// A lookup of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lookup {
     pub(crate) service: String,
-    /// Who publishes it, in the job of the one who looks it up.
+    /// The rank that publishes it, in the job of the caller.
     pub(crate) of: Rank,
-    /// How long it waits for it, in whole seconds.
+    /// Time-out of the lookup, in whole seconds.
     pub(crate) wait: Option<Duration>,
 }
 
-/// An event that a program raises.
+/// An event that a program sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notify {
-    /// No other event of the run has it.
+    /// A number that no other event of the run has.
     pub(crate) number: u64,
     pub(crate) code: Status,
     pub(crate) reach: Reach,
 }
 
-/// Whom an event is for.
+/// The receivers of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     Node,
@@ -90,30 +90,30 @@ pub(crate) enum Reach {
     Some(Vec<Rank>),
 }
 
-/// Whom a program means.
+/// Processes as a program names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
-    /// One of its own job.
+    /// A rank of its own job.
     Rank(Rank),
-    /// All of its own job.
+    /// All ranks of its own job.
     Job,
-    /// All of a job that it has spawned.
+    /// All ranks of a job that it has spawned.
     Child(usize),
-    /// One of a job that it has spawned.
+    /// A rank of a job that it has spawned.
     ChildRank(usize, Rank),
-    /// The one that has spawned its own job.
+    /// The process that has spawned its own job.
     Parent,
 }
 
-/// The fact that tells the events of programs apart.
+/// The attribute that distinguishes the events of programs.
 pub(crate) const EVENT_NUMBER: &CStr = c"sim.event";
 
-/// What a process puts and publishes under a key.
+/// Returns the value that a process puts and publishes under a key.
 pub(crate) fn value_of(proc: &Proc, key: &str) -> String {
     format!("{key} of {proc}")
 }
 
-/// The name of a process in PMIx.
+/// Returns the PMIx name of a process.
 pub(crate) fn named(nspace: &Nspace, rank: Rank) -> Proc {
     Proc {
         nspace: nspace.clone(),

@@ -66,8 +66,8 @@ impl Ledger {
         (!is_right).then(|| format!("hears of {code} of {about}, who {status}"))
     }
 
-    /// Says of what a process should have heard and has not: of what has happened on a node until the time that `sure`
-    /// gives for it.
+    /// Returns an event that a process should have got and has not. `sure` gives the time on each node until which events must
+    /// have arrived.
     pub(super) fn unheard(
         &self,
         proc: ProcId,

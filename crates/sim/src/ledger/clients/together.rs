@@ -113,8 +113,8 @@ impl Ledger {
         members.iter().filter_map(gone).min()
     }
 
-    /// Whether somebody who has come may count as one who has not: it was gone again at once, or before anybody else came,
-    /// and what nobody waits for is forgotten.
+    /// Returns true if a member that has called may count as one that has not. This holds if it was gone before any other member
+    /// called: servers forget collectives without waiting callers.
     pub(super) fn was_deserted(
         &self,
         now: Time,
