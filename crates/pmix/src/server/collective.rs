@@ -1,8 +1,8 @@
 //! Collectives: every participant calls, and all are answered when the last one has called.
 //!
-//! A collective is found by its kind and by the members that its callers name. When all of them have called, it is
-//! removed from the index, so the next call over the same members starts a new one. A process that calls again before
-//! the others have called once is already in the next one. The callers of a group construction may not know all
+//! A collective is identified by its kind and by the members that its callers name. When all of them have called, it is
+//! removed from the index, so the next call over the same members starts a new one. A second call by a process,
+//! before the others have made their first, joins the next collective. The callers of a group construction may not know all
 //! members, see [`super::construct`].
 //!
 //! Effects of the loss or death of a member, before and after it has called:
@@ -14,13 +14,13 @@
 //! | construct, optional | the group is made without it | the group is made without it |
 //! | destruct | the others do not wait for it | no effect |
 //!
-//! A collective with members on several nodes has two stages. Its server waits for the members on its own node, and
-//! then for the servers of the other nodes, see [`super::gather`]. The column *lost before it has called* is true for
-//! members on any node. Once a node has reported that all of its members have called, the loss of one of them still
+//! A collective with members on several nodes has two stages. Each server waits for the members on its own node. Then it sends
+//! its share, the data of its members, and waits for the shares of the other servers, see [`super::gather`]. The column *lost
+//! before it has called* applies to members on any node. Once a node has reported that all of its members have called, the loss of one of them still
 //! ends a connect or a construction. An optional construction goes on, and the lost process stays a member.
 //!
-//! The number of collectives is bounded. Each waits for other nodes, or has a request of a connection that waits for
-//! it. There are at most [`super::MAX_SENT`] of the first kind (with [`super::MAX_SENT_BYTES`] in total), and the
+//! The number of collectives is bounded. A collective either waits for other nodes, or holds a pending request of some
+//! connection. There are at most [`super::MAX_SENT`] of the first kind (with [`super::MAX_SENT_BYTES`] in total), and the
 //! requests of each connection are bounded.
 
 use std::{
@@ -46,7 +46,7 @@ use crate::{
     value::{Info, Nspace, Proc, Status},
 };
 
-/// Collectives of a server that wait for other nodes. The callers of one more get OUT_OF_RESOURCE.
+/// Maximum number of collectives per server that wait for other nodes. Callers of a further one get OUT_OF_RESOURCE.
 pub const MAX_SENT: usize = 4096;
 /// Bytes of the ids and shares of the collectives that wait for other nodes. A share that does not fit is replaced by
 /// OUT_OF_RESOURCE, so that all nodes agree.
@@ -88,7 +88,7 @@ pub(super) struct Tracker {
 #[derive(Debug)]
 pub(super) struct RemotePart {
     pub(super) id: GatherId,
-    /// The members that it needs to succeed, as in its id.
+    /// Which members must take part for success. The id contains this too.
     pub(super) need: Need,
     /// All nodes with members, including this one, sorted.
     pub(super) nodes: Vec<u32>,
@@ -97,18 +97,18 @@ pub(super) struct RemotePart {
     pub(super) bytes: usize,
 }
 
-/// Progress of a collective over several nodes on this node.
+/// The progress on this node of a collective that spans several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Waits for members on this node.
     Here,
-    /// Waits for members on this node, which was reported by [`Output::Waits`].
+    /// Waits for members on this node. [`Output::Waits`] has told the other nodes so.
     Announced,
     /// Waits for the other nodes: all members on this node have called.
     Sent,
 }
 
-/// Whether the list of members is complete.
+/// Whether the list of members is complete. The terms are those of [`super::construct`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Roll {
     Complete,
@@ -511,7 +511,7 @@ impl Server {
                     Ok(expanded) => expanded,
                     Err(status) => return self.status(reply, status),
                 };
-                // A caller that does not name itself is no participant.
+                // A caller that does not name itself is not a participant.
                 if !present.contains(&member) {
                     return self.status(reply, Status::BAD_PARAM);
                 }
@@ -558,7 +558,7 @@ impl Server {
         self.say_what_waits();
     }
 
-    /// Moves the arrivals of another collective here.
+    /// Moves the callers of the collective `other` into this one.
     pub(super) fn merge(&mut self, number: u64, other: Tracker) {
         if let Some(tracker) = self.collectives.get_mut(number) {
             for arrival in &other.arrived {
@@ -683,7 +683,7 @@ impl Server {
             .collect()
     }
 
-    /// Answers with SUCCESS, then what `before` writes, then the packed facts of each job.
+    /// Answers with SUCCESS, then what `before` writes, then the packed job info of each job.
     pub(super) fn tell_jobs<'a>(
         &mut self,
         reply: ReplyTo,
