@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
         }
     }
-    // What the whole process needed at its worst; Linux only, and only for people to read.
+    // Peak memory of the process. Linux only, for information.
     if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
         for line in status.lines().filter(|line| line.starts_with("VmHWM")) {
             println!(

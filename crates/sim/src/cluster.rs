@@ -421,7 +421,7 @@ impl Cluster {
         }
     }
 
-    /// Returns true if no job is left and every front is finished or gone.
+    /// Ends the run and checks it once no job is left and every front is finished or gone.
     fn check_finished(&mut self) {
         let is_over = |(id, side): (&FrontId, &FrontSide)| {
             side.submission.is_none() && (side.is_finished || self.verdicts.is_lost(*id))

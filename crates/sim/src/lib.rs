@@ -1,4 +1,4 @@
-//! A cluster in one thread: a controller, daemons, a front and programs on a fake kernel, driven by one seed.
+//! A cluster in one thread: a controller, daemons, fronts and programs on a fake kernel, driven by one seed.
 //!
 //! [`run`] makes a scenario from a family and a seed, plays it in virtual time, and checks all the time that what the
 //! cluster reports is what happened. The same seed gives the same run, event by event. `docs/simulator.md` says how to read

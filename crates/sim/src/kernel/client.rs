@@ -244,7 +244,8 @@ impl Kernel {
         }
     }
 
-    /// Connects with the configuration from the environment. Returns false if it has none.
+    /// Connects with the configuration from the environment. Returns false if it has none, or if the process is
+    /// already connected.
     fn init(&mut self, now: Time, pid: Pid) -> bool {
         let is_there = |client: &Client| !client.is_over;
         let proc = self.procs.get(&pid);

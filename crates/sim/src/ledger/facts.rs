@@ -186,7 +186,7 @@ impl Facts {
         self.jobs.get(&job).map_or(0, |job| job.size)
     }
 
-    /// Returns the process that has spawned a job.
+    /// Returns the job whose process has spawned this job.
     pub(crate) fn parent_of(&self, job: JobId) -> Option<JobId> {
         job_id(&self.jobs.get(&job)?.parent.as_ref()?.nspace)
     }

@@ -10,7 +10,7 @@ use super::make::{Maker, RANKS_MAX, Spoiling};
 use crate::script::{FOR_EVER, Fork, Op, PmiOp, line, words};
 
 impl Maker<'_> {
-    /// Adds the end of a program, usually a success.
+    /// Returns the end of a program, usually a success.
     pub(super) fn ending(&mut self) -> Op {
         match self.rng.below(10) {
             0 => Op::Exit(u8::try_from(self.rng.between(1, 255)).unwrap_or(1)),
@@ -22,7 +22,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Adds an end that others must cause.
+    /// Returns an end that others must cause.
     pub(super) fn endless(&mut self) -> Vec<Op> {
         self.needs_end = true;
         let mut ops = Vec::new();
@@ -37,7 +37,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Adds a process that a rank leaves behind.
+    /// Returns a process that a rank leaves behind.
     pub(super) fn stray(&mut self) -> Op {
         let mut ops = Vec::new();
         for stream in Stream::BOTH {
@@ -101,7 +101,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Adds writes of text in lines, in pieces of any size.
+    /// Returns writes of text in lines, in pieces of any size.
     pub(super) fn some_output(&mut self, lines: u64) -> Vec<Op> {
         let mut ops = Vec::new();
         for _ in 0..self.rng.between(0, lines) {

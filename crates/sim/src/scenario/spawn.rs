@@ -35,7 +35,7 @@ impl Maker<'_> {
         ops.splice(at..at, what);
     }
 
-    /// Adds a spawn, and the operations that the spawned job expects.
+    /// Returns a spawn, and the operations that the spawned job expects.
     fn spawn(&mut self, by: Rank, depth: u32) -> Vec<Op> {
         let number = self.children.len();
         self.children.push(Child::default());

@@ -66,8 +66,8 @@ impl Ledger {
         (!is_right).then(|| format!("hears of {code} of {about}, who {status}"))
     }
 
-    /// Returns an event that a process should have got and has not. `sure` gives the time on each node until which events must
-    /// have arrived.
+    /// Returns an event that a process should have got and has not. `sure` gives, for each node, the time up to which its
+    /// events must have arrived.
     pub(super) fn unheard(
         &self,
         proc: ProcId,

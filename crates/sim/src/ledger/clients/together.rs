@@ -113,8 +113,8 @@ impl Ledger {
         members.iter().filter_map(gone).min()
     }
 
-    /// Returns true if a member that has called may count as one that has not. This holds if it was gone before any other member
-    /// called: servers forget collectives without waiting callers.
+    /// Returns true if a member that has called may count as one that has not. This holds if it was gone immediately after its
+    /// call, or before any other member called: servers forget collectives without waiting callers.
     pub(super) fn was_deserted(
         &self,
         now: Time,
