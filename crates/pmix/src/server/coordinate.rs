@@ -152,7 +152,8 @@ impl Server {
         });
     }
 
-    /// Hands over to the coordinator a construction whose named members have all called and added others.
+    /// Hands over to the coordinator a construction whose named members have all called and added others. `now` is `None` if this
+    /// node cannot be the coordinator: there, members on one node wait for added members themselves.
     pub(super) fn hand_over(
         &mut self,
         now: Option<Time>,
@@ -437,13 +438,18 @@ impl Server {
         }
     }
 
+    /// Withdraws calls from the coordinator. Callers whose connection is open get LOST_CONNECTION: they belong to other jobs than
+    /// the member whose job is over.
     fn withdraw_calls(&mut self, tickets: Vec<QuestionTicket>) {
         for ticket in tickets {
-            if self.coordination.take_call(ticket).is_some() {
+            if let Some(call) = self.coordination.take_call(ticket) {
                 self.out.push_back(Output::NoLongerAsked {
                     ticket,
                     node: COORDINATOR,
                 });
+                let replies = call.callers.into_iter().map(|(reply, _)| reply);
+                let callers = replies.map(|reply| reply.map(Caller::Here));
+                self.tell_callers(callers, Status::LOST_CONNECTION);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use pmix::{
     keys,
     message::{Answer, GroupAnswer, Request},
-    server::MAX_SENT_BYTES,
+    server::{Input, MAX_SENT_BYTES},
     value::{Info, PmixRank, Proc, Status, Value},
 };
 
@@ -596,4 +596,30 @@ fn many_bytes_after_a_gather() {
         .collect();
     assert!(told.iter().all(Option::is_some), "{told:?}");
     cluster.assert_no_state_left(&["a"]);
+}
+
+/// Calls of two jobs travel as one. One of the jobs ends on all nodes before the coordinator has answered: the caller of the
+/// other job gets an answer.
+#[test]
+fn one_of_two_jobs_with_one_call_ends() {
+    let mut cluster = Cluster::new(2, &[("a", &[1]), ("b", &[1]), ("c", &[0])]);
+    let ranks = ["a", "b"].map(|name| (1, cluster.nodes[1].connect(name, 0)));
+    let named = [proc("a", 0), proc("b", 0)];
+    let request = construct(
+        &named,
+        vec![info(
+            keys::GROUP_ADD_MEMBERS,
+            Value::procs(vec![proc("c", 0)]),
+        )],
+    );
+    let tags = ranks.map(|rank| cluster.send(rank, &request));
+    assert_eq!(cluster.status(ranks[1], tags[1]), None);
+    cluster.nodes[1].close(ranks[0].1);
+    cluster.nodes[1].end("a", 0, KILLED);
+    // The end of the job overtakes the answer of the coordinator.
+    cluster.nodes[1].handle(Input::Deregister(nspace("a")));
+    cluster.settle();
+    let told = cluster.status(ranks[1], tags[1]);
+    assert_eq!(told, Some(Status::LOST_CONNECTION));
+    cluster.assert_no_state_left(&["a", "b", "c"]);
 }
