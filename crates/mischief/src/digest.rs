@@ -1,15 +1,15 @@
-//! A checksum of a byte stream, for comparing what two processes saw.
+//! A checksum of a byte stream, for comparing the data seen by two processes.
 
 use std::fmt;
 
-/// Length and FNV-1a checksum of a stream. It works on words of eight bytes where it can, so that it keeps up with a pipe.
+/// Length and FNV-1a checksum of a stream. It hashes whole words of eight bytes, so that it keeps up with a pipe.
 ///
 /// It finds lost, duplicated and swapped bytes. It is not cryptographic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest {
     bytes: u64,
     state: u64,
-    /// Bytes of the word that is not full yet, in the low end.
+    /// Bytes of the incomplete last word, in the low-order end.
     tail: u64,
 }
 
@@ -27,7 +27,7 @@ impl Digest {
         }
     }
 
-    /// Returns the digest of one slice.
+    /// Returns the digest of a stream that consists of this slice.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut digest = Self::new();
@@ -35,7 +35,7 @@ impl Digest {
         digest
     }
 
-    /// Adds the next bytes. It makes no difference how a stream is cut into slices.
+    /// Adds the next bytes. The result does not depend on how the stream is split into slices.
     pub fn update(&mut self, mut bytes: &[u8]) {
         while !self.bytes.is_multiple_of(Self::WORD)
             && let [first, rest @ ..] = bytes
@@ -81,7 +81,7 @@ impl Default for Digest {
     }
 }
 
-/// Writes the number of bytes and the checksum, in the form that all programs here print.
+/// Writes the number of bytes and the checksum, in the common format of all programs here.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = (self.state ^ self.tail).wrapping_mul(Self::PRIME);

@@ -1,7 +1,7 @@
-//! Programs that misbehave on purpose, for the end-to-end tests, and checks of what they print.
+//! Programs that misbehave on purpose, for the end-to-end tests, and checks of their output.
 //!
-//! **Architecture invariant:** nothing that ships depends on this crate, and it depends on none of our crates: a fault in
-//! our code must not be hidden by the same fault in the program that tests it.
+//! **Architecture invariant:** no shipped code depends on this crate, and it depends on none of our crates: the same fault in
+//! the test program must not hide a fault in our code.
 
 mod digest;
 mod lines;

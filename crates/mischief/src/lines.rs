@@ -1,10 +1,10 @@
-//! Lines with a header and a checksum, so that a reader detects torn, lost, duplicated or mixed ones.
+//! Lines with a header, so that a reader detects torn, lost, duplicated or mixed lines.
 
 use std::collections::BTreeMap;
 
 use crate::Digest;
 
-/// Returns line number `index` of a rank, without the line feed. It has `length` bytes, or as many as its header needs.
+/// Returns line number `index` of a rank, without the line feed. It has `length` bytes, or more if its header needs more.
 ///
 /// The content is derived from the arguments: a header with rank, index and length, then letters.
 #[must_use]
@@ -20,19 +20,19 @@ pub fn line(rank: u32, index: u32, length: usize) -> Vec<u8> {
     line
 }
 
-/// What is wrong with the output of many ranks.
+/// A fault in the output of several ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineError {
-    /// A line that no rank has written; its first bytes.
+    /// The first bytes of a line that no rank has written.
     Torn(String),
-    /// A line of a rank that is out of order, duplicated, or behind a gap.
+    /// A line that is out of order, duplicated, or follows a gap.
     Order { rank: u32, expected: u32, got: u32 },
-    /// A rank that has written fewer lines than it should.
+    /// A rank with fewer lines than expected.
     Missing { rank: u32, got: u32 },
 }
 
-/// Checks that `text` consists of `count` lines of each of the ranks `0..ranks`, complete and in each rank's order. Lines
-/// of different ranks may be interleaved.
+/// Checks that `text` consists of `count` complete lines from each of the ranks `0..ranks`, in order for each rank. Lines of
+/// different ranks may be interleaved.
 pub fn check_lines(text: &[u8], ranks: u32, count: u32) -> Result<Digest, LineError> {
     let mut next = BTreeMap::<u32, u32>::new();
     let mut rest = text;

@@ -1,7 +1,6 @@
-//! One program with many bad habits; the first argument chooses one. `rally run -n 4 mischief HABIT ...`.
+//! A program with many bad habits; the first argument selects one: `rally run -n 4 mischief HABIT ...`.
 //!
-//! It prints plain lines, so that a test can wait for them. If a test must act at the right moment, the habit prints
-//! `ready` first.
+//! It prints plain lines, so that a test can wait for them. A habit during which a test must act prints `ready` first.
 
 use std::{
     env,
@@ -25,7 +24,7 @@ use nix::{
 
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
-/// Bytes per write for habits that produce much output.
+/// Bytes per write in habits that produce much output.
 const BLOCK: usize = 1 << 20;
 
 const HABITS: &str = "\
@@ -60,7 +59,7 @@ fn main() -> ExitCode {
     match perform(&habit, &args.collect::<Vec<_>>()) {
         Ok(code) => code,
         Err(error) => {
-            // If stderr is broken, there is nowhere to report it.
+            // An error on stderr cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "mischief {habit}: {error}");
             ExitCode::from(99)
         }
@@ -168,7 +167,7 @@ fn quiet(command: &mut Command) -> &mut Command {
         .stderr(Stdio::null())
 }
 
-/// Returns the rank from the variable that every MPICH program reads; 0 without a launcher.
+/// Returns the rank from `PMI_RANK`, which MPICH programs read; 0 without a launcher.
 fn rank() -> u32 {
     env::var("PMI_RANK")
         .ok()
@@ -186,8 +185,8 @@ fn live(millis: Option<&str>) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Raises SIGSEGV until it kills: Rust's own handler for stack overflows swallows the first one without an address, but no
-/// second one.
+/// Raises SIGSEGV twice, because Rust's handler for stack overflows swallows the first signal without an address. The second
+/// one kills the process.
 fn crash() -> Outcome {
     for _ in 0..2 {
         signal::raise(Signal::SIGSEGV)?;
@@ -203,8 +202,7 @@ fn set(names: &[String]) -> Result<SigSet, Box<dyn Error>> {
     Ok(set)
 }
 
-/// Waits for blocked signals instead of handling them: a handler would need unsafe code, and for the sender there is no
-/// difference.
+/// Waits for blocked signals instead of installing a handler, which would need unsafe code. The sender sees no difference.
 fn trap(args: &[String]) -> Outcome {
     let [count, code, signals @ ..] = args else {
         return Err("trap needs COUNT CODE SIGNAL...".into());
@@ -219,7 +217,7 @@ fn trap(args: &[String]) -> Outcome {
 }
 
 fn grab_foreground() -> Result<(), Box<dyn Error>> {
-    // In the background the call would stop us if the signal were not blocked.
+    // If SIGTTOU were not blocked, the call would stop a process in the background.
     SigSet::from(Signal::SIGTTOU).thread_block()?;
     let terminal: OwnedFd = fs::File::options()
         .read(true)
@@ -267,7 +265,7 @@ fn lines(args: &[String]) -> Result<(), Box<dyn Error>> {
 }
 
 fn blast(mut bytes: usize) -> io::Result<()> {
-    // This bypasses `Stdout`, whose search for line feeds would cost more than the write.
+    // Bypasses `Stdout`, whose search for line feeds would cost more than the write.
     let mut out = fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let block = vec![b'x'; BLOCK];
     while bytes > 0 {

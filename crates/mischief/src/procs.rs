@@ -1,8 +1,8 @@
-//! The processes of the node, and which of them belong to a test.
+//! The processes of the node, and a way to find those of a test.
 
 use std::{fmt, fs, os::unix::fs::MetadataExt, path::Path};
 
-/// One process as shown by `/proc`.
+/// A process as shown by `/proc`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proc {
     pub pid: i32,
@@ -16,7 +16,7 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// Reads one process; `None` if it is gone.
+    /// Reads one process; `None` if it no longer exists or cannot be read.
     #[must_use]
     pub fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -37,7 +37,7 @@ impl Proc {
         })
     }
 
-    /// Returns true if the environment that the process was started with contains the entry `NAME=value`.
+    /// Returns true if the initial environment of the process contains the entry `NAME=value`.
     #[must_use]
     pub fn carries(&self, variable: &str) -> bool {
         self.environment
@@ -45,7 +45,7 @@ impl Proc {
             .any(|entry| entry == variable.as_bytes())
     }
 
-    /// Returns the value of a variable in that environment.
+    /// Returns the value of a variable in the initial environment of the process.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<String> {
         let entry = self.environment.split(|byte| *byte == 0);
@@ -64,13 +64,13 @@ impl Proc {
         own.is_some() && own == file(executable)
     }
 
-    /// Returns false for a zombie: it has exited, even if its parent has not reaped it yet.
+    /// Returns false for a zombie: a process that has exited but that its parent has not reaped yet.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 
-    /// Returns the value of a line of `/proc/PID/status`.
+    /// Returns the value of a field of `/proc/PID/status`.
     #[must_use]
     pub fn status(&self, name: &str) -> Option<String> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
@@ -92,14 +92,14 @@ impl fmt::Display for Proc {
     }
 }
 
-/// Writes the same as [`fmt::Display`]: the environment as bytes would be unreadable.
+/// Writes the same text as [`fmt::Display`], because the environment as bytes would be unreadable.
 impl fmt::Debug for Proc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
 
-/// Returns every process that we may inspect.
+/// Returns every process that the caller may inspect.
 #[must_use]
 pub fn all_procs() -> Vec<Proc> {
     let Ok(entries) = fs::read_dir("/proc") else {

@@ -27,7 +27,7 @@
 //!   where each process is, which is always right.
 //! - `MPIR_force_to_main` and `MPIR_ignore_queues` are statements about the program, which may use MPI or not.
 //! - `MPIR_executable_path`, `MPIR_server_arguments` and `MPIR_attach_fifo` promise to start the debugger's daemons, or to
-//!   fill the table late. The table is always filled early, and starting daemons is not implemented yet.
+//!   fill the table late. The table is always filled early, and starting daemons of debuggers is not implemented yet.
 //! - `MPIR_debug_gate` belongs in MPI processes.
 
 #[expect(

@@ -59,7 +59,7 @@ pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, append_to, dev_null, duplicate,
     duplicate_inherited, is_readable, is_regular_or_null, is_same_file, let_go_of_standard_stream,
     pipe, read, reopen_nonblocking, request_pipe_size, set_nonblocking, socket_pair,
-    standard_streams, unreadable_input, write, write_if_room, write_vectored,
+    standard_streams, unreadable_input, wait_readable, write, write_if_room, write_vectored,
 };
 pub use private::{make_private_dir, random_number, remove_private_dir, write_private_file};
 pub use process::{
@@ -74,9 +74,10 @@ pub use resource::Resource;
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
 pub use socket::{
-    AcceptOutcome, Accepted, ConnectOutcome, Peer, PeerIdentity, SocketOwners, UnknownPeer, accept,
-    accept_at, connect_at, connect_loopback, connect_outcome, listen_at, listen_loopback,
-    unused_port,
+    AcceptOutcome, Accepted, ConnectOutcome, InterfaceAddress, Peer, PeerIdentity, RemoteOutcome,
+    SocketOwners, UnknownPeer, accept, accept_at, accept_remote, connect_at, connect_loopback,
+    connect_outcome, connect_remote, interface_addresses, listen_anywhere, listen_at,
+    listen_loopback, unused_port,
 };
 pub use spawn::{Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use terminal::{

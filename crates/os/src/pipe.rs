@@ -19,7 +19,10 @@ use nix::{
     unistd,
 };
 
+use base::Time;
+
 use crate::{
+    clock::Clock,
     error::{Error, check, check_size},
     terminal,
 };
@@ -314,6 +317,30 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
         flags & OFlag::O_ACCMODE != OFlag::O_WRONLY && !flags.contains(OFlag::O_PATH)
     });
     is_open && !is_directory
+}
+
+/// Waits until reading from `fd` does not block, at most until `until`. Returns false if that time has passed.
+///
+/// # Errors
+/// Those of poll(2), except "interrupted".
+pub fn wait_readable(fd: BorrowedFd<'_>, until: Option<Time>) -> Result<bool, Error> {
+    loop {
+        let timeout = match until {
+            // Rounded up, so that the time has passed when the wait is over.
+            Some(until) => {
+                let millis = Clock::until(until).as_micros().div_ceil(1000);
+                PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+            }
+            None => PollTimeout::NONE,
+        };
+        let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
+        match poll(&mut polled, timeout) {
+            Ok(0) if until.is_some_and(|until| until > Clock::now()) => {}
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(Error::nix("poll")(error)),
+        }
+    }
 }
 
 /// Opens /dev/null for writing only, so that a process that reads it gets an error, as from an unreadable input.

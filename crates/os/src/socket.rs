@@ -1,4 +1,5 @@
-//! TCP on the loopback interface: listening, accepting, connecting, and the user at the other end.
+//! TCP on the loopback interface: listening, accepting, connecting, and the user at the other end. [`remote`] is for other
+//! nodes.
 //!
 //! Every user of the node can connect to a loopback port, and a connection does not carry its user. The kernel knows it
 //! ([`SocketOwners`]), and is asked when a connection is accepted, before a byte of it is read.
@@ -14,6 +15,7 @@ mod diag;
 mod identity;
 mod local;
 mod port;
+mod remote;
 mod table;
 
 use std::{
@@ -37,6 +39,10 @@ use crate::error::{Error, check};
 pub use identity::{PeerIdentity, SocketOwners, UnknownPeer};
 pub use local::{Peer, accept_at, connect_at, listen_at};
 pub use port::unused_port;
+pub use remote::{
+    InterfaceAddress, RemoteOutcome, accept_remote, connect_remote, interface_addresses,
+    listen_anywhere,
+};
 
 /// States of a TCP connection, with the numbers of the kernel's net/tcp_states.h.
 const ESTABLISHED: u8 = 1;
