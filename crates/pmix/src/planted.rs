@@ -1,15 +1,19 @@
-//! Bugs of the server that a test switches on, to show that the simulator finds them.
+//! Bugs of the PMIx server that a test switches on to prove that the tests find them.
 //!
-//! The simulator finds those that `dvm` lists; `tests/nodes/planted.rs` finds those that need several nodes. Without the feature
-//! `planted`, which no release has, `is` is the constant `false` and the compiler removes every planted bug.
+//! `dvm` lists some of them among its own planted bugs, and the simulator finds those. `tests/nodes/planted.rs` finds the
+//! bugs in the exchange between nodes. Some bugs are found by both.
+//!
+//! The feature `planted` is not part of any release. Without it, `is` is the constant `false`, and none of these bugs is
+//! compiled in.
 
-/// A plausible mistake in the server.
+/// A plausible bug of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A fence completes while one participant is still missing.
     FenceOneEarly,
     /// A get is answered with the data that rank 0 put.
     GetOfAnother,
+    /// An event is delivered twice.
     EventTwice,
     /// Collectives keep waiting for a process whose connection broke and that did not reconnect.
     SilenceNotTold,
@@ -21,11 +25,11 @@ pub enum Bug {
     LocalDataLeavesTheNode,
     /// A group over several nodes gets a different context id on each node.
     ContextOfEachNode,
-    /// Other nodes are not informed that members of a collective have gone.
+    /// Other nodes get no message that members of a collective are gone.
     GoneNotTold,
     /// An event that came from another node is sent to the other nodes again.
     EventEchoes,
-    /// A node with an outstanding get for a process is not informed of the death of that process.
+    /// A node with an outstanding get for a process gets no message about the death of that process.
     DeathNotTold,
 }
 
@@ -65,7 +69,7 @@ pub(crate) use switched::is;
 #[cfg(feature = "planted")]
 pub use switched::with;
 
-/// Returns true if a bug is switched on: here never.
+/// Returns `false`: no bug is switched on.
 #[cfg(not(feature = "planted"))]
 #[inline(always)]
 pub(crate) const fn is(_: Bug) -> bool {

@@ -63,7 +63,8 @@
 //! | processes in one subscription | [`MAX_SUBSCRIPTION_PROCS`] | BAD_PARAM |
 //! | collectives that wait for other nodes | [`MAX_SENT`] | OUT_OF_RESOURCE |
 //! | bytes of their ids and shares | [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
-//! | data in the share of a fence | [`MAX_FENCE_SHARE`], the rest of [`MAX_SENT_BYTES`] | further data is fetched by gets |
+//! | data in the share of a fence | [`MAX_FENCE_SHARE`], the rest of [`MAX_SENT_BYTES`], a node's part of [`MAX_CARRIED`] | further data is fetched by gets |
+//! | a message to another server, or all shares of a collective | [`MAX_CARRIED`] | OUT_OF_RESOURCE |
 //! | questions to other nodes | [`MAX_QUESTIONS`] | OUT_OF_RESOURCE |
 //! | bytes of one call for the coordinator of a group | [`MAX_CALL`], the rest of [`MAX_SENT_BYTES`] | the group gets OUT_OF_RESOURCE |
 //! | questions about one process, and bytes of a question | [`MAX_QUESTIONS_ABOUT`], [`MAX_QUESTION`] | OUT_OF_RESOURCE |
@@ -123,6 +124,7 @@ use self::{
     job::Namespace,
     monitor::Monitors,
     peer::Peer,
+    query::AskedQuery,
     subscription::Subscriptions,
     timers::{Timer, Timers},
 };
@@ -143,7 +145,7 @@ pub use self::{
     published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
     question::{ConstructQuestion, Constructed, GetQuestion, Patience, Question},
     registration::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
-    share::{Contribution, GatherId, Joined, Share},
+    share::{Contribution, GatherId, Joined, MAX_CARRIED, Share},
     stored::{MAX_COMMITTED, MAX_HANDED_IN},
     subscription::{MAX_SUBSCRIPTION_PROCS, MAX_SUBSCRIPTIONS},
 };
@@ -193,6 +195,8 @@ pub struct Server {
     /// Processes whose connection broke, and the time at which each is *lost*.
     silent: BTreeMap<Proc, Time>,
     asks: BTreeMap<Ticket, ReplyTo>,
+    /// Queries that wait for an answer of the host.
+    queries: BTreeMap<Ticket, AskedQuery>,
     next_ticket: u64,
     out: VecDeque<Output>,
 }
@@ -220,6 +224,7 @@ impl Server {
             timers: Timers::default(),
             silent: BTreeMap::new(),
             asks: BTreeMap::new(),
+            queries: BTreeMap::new(),
             next_ticket: 0,
             out: VecDeque::new(),
         }
@@ -248,6 +253,8 @@ impl Server {
             Input::Answer { ticket, answer } => {
                 if let Some(reply) = self.asks.remove(&ticket) {
                     self.on_answer(reply, &answer);
+                } else if let Some(asked) = self.queries.remove(&ticket) {
+                    self.on_query_asked(asked, &answer);
                 }
             }
             Input::Event(mut event) => {
@@ -306,6 +313,7 @@ impl Server {
             && self.subscriptions.is_empty()
             && self.silent.is_empty()
             && self.asks.is_empty()
+            && self.queries.is_empty()
             && self.timers.is_empty()
     }
 

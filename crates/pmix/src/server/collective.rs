@@ -1,27 +1,33 @@
-//! Collectives: every participant calls, and all are answered when the last one has called.
+//! Collectives: operations in which several processes take part. Every member requests the operation (it *calls*), and all
+//! callers get their answers when the last member has called.
 //!
-//! A collective is identified by its kind and by the members that its callers name. When all of them have called, it is
-//! removed from the index, so the next call over the same members starts a new one. A second call by a process,
-//! before the others have made their first, joins the next collective. The callers of a group construction may not know all
-//! members, see [`super::construct`].
+//! The kinds of collectives are fence, connect, disconnect, and the construction and destruction of a group. A collective
+//! is identified by its kind and by the members that its callers name. Once all members have called, it accepts no more
+//! calls: a further call over the same members starts the next collective. If a process calls twice before another member
+//! has called once, its second call also belongs to the next collective.
 //!
-//! Effects of the loss or death of a member, before and after it has called:
+//! In a group construction, a caller might know only some of the members. A *leader* names itself and some other members, and says
+//! how many leaders there are. A *follower* names no members, and waits until another caller names it. The server of one
+//! node, the *coordinator*, collects such calls from all nodes, see [`super::construct`] and [`super::coordinate`].
 //!
-//! | collective | lost before it has called | lost while it waits |
+//! A member is *lost* when its process has ended, or when its connection has broken and it has not reconnected in time:
+//!
+//! | collective | the member had not called | the member had called, and others had not |
 //! |---|---|---|
-//! | fence, disconnect | all get LOST_CONNECTION | no effect |
-//! | connect, construct | all get LOST_CONNECTION | all get LOST_CONNECTION: no answer may name a lost member |
-//! | construct, optional | the group is made without it | the group is made without it |
-//! | destruct | the others do not wait for it | no effect |
+//! | fence, disconnect | all callers get LOST_CONNECTION | no effect |
+//! | connect, construct | all callers get LOST_CONNECTION | all callers get LOST_CONNECTION: no answer may name a lost member |
+//! | construct with GROUP_OPTIONAL | the group is made without it | the group is made without it |
+//! | destruct | the other members do not wait for it | no effect |
 //!
-//! A collective with members on several nodes has two stages. Each server waits for the members on its own node. Then it sends
-//! its share, the data of its members, and waits for the shares of the other servers, see [`super::gather`]. The column *lost
-//! before it has called* applies to members on any node. Once a node has reported that all of its members have called, the loss of one of them still
-//! ends a connect or a construction. An optional construction goes on, and the lost process stays a member.
+//! If the members are on several nodes, a collective has two stages, see [`super::gather`]. First, each server waits for
+//! the members on its own node. Then it sends its *share* to the other servers, and waits for their shares. The share says
+//! that the members on that node have called, and contains their data ([`super::share::Share`]).
 //!
-//! The number of collectives is bounded. A collective either waits for other nodes, or holds a pending request of some
-//! connection. There are at most [`super::MAX_SENT`] of the first kind (with [`super::MAX_SENT_BYTES`] in total), and the
-//! requests of each connection are bounded.
+//! The table applies to members on any node, with one exception. If a member is lost after its node has sent the share, a
+//! construction with GROUP_OPTIONAL continues, but the lost process stays a member.
+//!
+//! The number of collectives is bounded: each of them either has sent its share or holds an unanswered request. The shares
+//! are bounded by [`MAX_SENT`] and [`MAX_SENT_BYTES`], and the unanswered requests by a limit for each connection.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -46,24 +52,26 @@ use crate::{
     value::{Info, Nspace, Proc, Status},
 };
 
-/// Maximum number of collectives per server that wait for other nodes. Callers of a further one get OUT_OF_RESOURCE.
+/// Maximum number of collectives that have sent their share and wait for other nodes. Further ones get OUT_OF_RESOURCE.
 pub const MAX_SENT: usize = 4096;
-/// Bytes of the ids and shares of the collectives that wait for other nodes. A share that does not fit is replaced by
-/// OUT_OF_RESOURCE, so that all nodes agree.
+/// Maximum total size in bytes of the ids and shares of all collectives that have sent their share. If a share would
+/// exceed it, the server sends OUT_OF_RESOURCE as its share, so that the collective fails on all nodes.
 pub const MAX_SENT_BYTES: usize = 64 << 20;
 
-/// Identifies a collective on this server: its kind and the members that its callers name, sorted.
+/// Key of a collective on this server: its kind and the members that its callers name, sorted. The list of members is
+/// empty if leaders construct a group, because each of them may name different members.
 pub(super) type Id = (Kind, Box<[Member]>);
 
-/// Active collectives by number.
+/// Active collectives by number. A number is valid on this server only, and is never reused.
 #[derive(Debug, Default)]
 pub(super) struct Collectives {
     trackers: BTreeMap<u64, Tracker>,
-    /// Numbers of the collectives that wait for local members, by [`Id`], the oldest first.
+    /// Numbers of the collectives that still accept calls, by [`Id`], the oldest first.
     collecting: BTreeMap<Id, VecDeque<u64>>,
     next: u64,
-    /// Number of collectives that wait for other nodes, and the bytes of their ids and shares.
+    /// Number of collectives in [`Stage::Sent`], at most [`MAX_SENT`].
     sent: usize,
+    /// Total of [`RemotePart::bytes`] over these collectives, at most [`MAX_SENT_BYTES`].
     sent_bytes: usize,
 }
 
@@ -71,85 +79,85 @@ pub(super) struct Collectives {
 #[derive(Debug)]
 pub(super) struct Tracker {
     id: Id,
-    /// Members that were added after its creation.
+    /// Members that callers of a construction have added, or that leaders have named. Empty for other kinds.
     pub(super) added: BTreeSet<Member>,
-    /// Members on this node that have not called.
+    /// Members on this node that have not called; on the coordinator of a construction, those on any node.
     missing: BTreeSet<Member>,
     pub(super) arrived: Vec<Arrival>,
-    pub(super) roll: Roll,
+    pub(super) roster: Roster,
     deadline: Option<Time>,
-    /// The status with which it fails when all have called, because the node of a caller cannot take part.
+    /// Error that all callers get once all members have called; normally `None`. The coordinator sets it if the
+    /// server of a caller has no room for the group or for the call.
     refused: Option<Status>,
-    /// The part that concerns other nodes; `None` if it has no members there.
+    /// The part that concerns other nodes. `None` if this server itself waits for all members, as the coordinator does.
     pub(super) remote: Option<RemotePart>,
 }
 
-/// The part of a collective that concerns other nodes.
+/// The part of a collective that concerns other nodes. Their servers know the collective by its [`GatherId`].
 #[derive(Debug)]
 pub(super) struct RemotePart {
     pub(super) id: GatherId,
-    /// Which members must take part for success. The id contains this too.
+    /// Whether a lost member makes the collective fail. This is also part of the id.
     pub(super) need: Need,
-    /// All nodes with members, including this one, sorted.
+    /// Nodes with members, including this one, in ascending order.
     pub(super) nodes: Vec<u32>,
     pub(super) stage: Stage,
-    /// The bytes of the id plus those of the share that was sent; 0 before.
+    /// Size of the id and of this node's share together; 0 until the share is sent.
     pub(super) bytes: usize,
 }
 
 /// The progress on this node of a collective that spans several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Waits for members on this node.
+    /// This server waits for members on its own node.
     Here,
-    /// Waits for members on this node. [`Output::Waits`] has told the other nodes so.
+    /// This server waits for members on its own node, and has reported that by [`Output::Waits`].
     Announced,
-    /// Waits for the other nodes: all members on this node have called.
+    /// All members on this node have called. This server has sent its share, and waits for the shares of other nodes.
     Sent,
 }
 
-/// Whether the list of members is complete. The terms are those of [`super::construct`].
+/// What this server knows about the members. Only group constructions can begin without knowing all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Roll {
+pub(super) enum Roster {
+    /// All members are known.
     Complete,
-    /// `of` leaders construct the group; `left` of them have not called yet and may name more members.
-    Leaders {
-        of: u64,
-        left: u64,
-    },
-    /// The caller waits until a leader names it.
+    /// `total` leaders construct the group. `outstanding` of them have not called yet, and may name more members.
+    Leaders { total: u64, outstanding: u64 },
+    /// The only caller is a follower. It has a collective of its own until another caller names it.
     Follower,
-    /// The named members are known. Members that they add call the coordinator, see [`super::coordinate`].
+    /// The members in the id are known, and this server waits for those on its node. If callers have added members, the
+    /// coordinator then waits for the added ones, see [`super::coordinate`].
     Named,
 }
 
 /// The receiver of the answer to a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// A local process.
+    /// A process on this node.
     Here(ReplyTo),
-    /// A process of another node, whose group this node coordinates.
+    /// A process on another node, which has called this coordinator. Calls sent in one message have the same ticket.
     Node { node: u32, ticket: QuestionTicket },
 }
 
-/// One process in a collective.
+/// A process that has called in a collective.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    /// `None` if its connection has closed.
+    /// The receiver of the answer; `None` if the process has closed its connection or withdrawn its call.
     pub(super) reply: Option<Caller>,
     pub(super) member: Member,
-    /// Its directives, as far as they matter when the collective completes.
+    /// The directives that matter when the collective completes. A construction moves them into the share that it sends.
     pub(super) infos: Vec<Info>,
 }
 
 impl Collectives {
-    /// Returns the number of the oldest collective with an id that passes a test.
+    /// Returns the number of the oldest collective that has this id, still accepts calls and passes the test.
     pub(super) fn find(&self, id: &Id, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
         let mut numbers = self.collecting.get(id)?.iter().copied();
         numbers.find(|number| self.trackers.get(number).is_some_and(&test))
     }
 
-    /// Returns the number of the first collective of a kind that passes a test, whatever its members.
+    /// Returns the number of a collective of this kind, with any members, that still accepts calls and passes the test.
     pub(super) fn find_kind(&self, kind: &Kind, test: impl Fn(&Tracker) -> bool) -> Option<u64> {
         let first: Id = (kind.clone(), Box::default());
         self.collecting
@@ -160,8 +168,7 @@ impl Collectives {
             .find(|number| self.trackers.get(number).is_some_and(&test))
     }
 
-    /// Returns the collectives of followers for whom this one still waits, whether it names them or all ranks of their
-    /// job.
+    /// Returns the [`Roster::Follower`] collectives of this group that have a caller for which this collective waits.
     pub(super) fn followers_of(&self, number: u64) -> Vec<u64> {
         let Some(tracker) = self.trackers.get(&number) else {
             return Vec::new();
@@ -170,13 +177,13 @@ impl Collectives {
             return Vec::new();
         }
         let first: Id = (tracker.id.0.clone(), Box::default());
-        // A follower that has called twice is in the next group of this name as well.
+        // A follower that has called twice has two collectives: the second is for the next group of this name.
         let mut taken = BTreeSet::new();
         let awaited = |number: &u64| {
             self.trackers.get(number).is_some_and(|other| {
                 let mut arrived = other.arrived.iter().map(|arrival| arrival.member);
-                other.roll == Roll::Follower
-                    && arrived.any(|member| tracker.misses(member) && taken.insert(member))
+                other.roster == Roster::Follower
+                    && arrived.any(|member| tracker.awaits(member) && taken.insert(member))
             })
         };
         self.collecting
@@ -191,7 +198,7 @@ impl Collectives {
     pub(super) fn insert(
         &mut self,
         id: Id,
-        roll: Roll,
+        roster: Roster,
         missing: BTreeSet<Member>,
         remote: Option<RemotePart>,
     ) -> u64 {
@@ -202,7 +209,7 @@ impl Collectives {
             added: BTreeSet::new(),
             missing,
             arrived: Vec::new(),
-            roll,
+            roster,
             deadline: None,
             refused: None,
             remote,
@@ -229,8 +236,9 @@ impl Collectives {
         Some(tracker)
     }
 
-    /// Drops the requests of a closed connection. Whether its process is lost is reported separately. Returns
-    /// collectives that were removed because no caller is left, if other nodes may wait for them.
+    /// Drops the requests of a closed connection. Removes each collective without a caller to answer, unless its share was
+    /// sent. Returns the removed collectives with members on other nodes. The process may still reconnect: if it does not,
+    /// [`Server::on_gone`] handles its loss.
     pub(super) fn forget(&mut self, conn: Conn, timers: &mut Timers) -> Vec<(u64, RemotePart)> {
         let mut deserted = Vec::new();
         for (number, tracker) in &mut self.trackers {
@@ -238,7 +246,7 @@ impl Collectives {
                 let is_of = |caller: &mut Caller| matches!(caller, Caller::Here(reply) if reply.conn == conn);
                 arrival.reply.take_if(is_of);
             }
-            // Remove a collective without waiting callers, unless this node has reported that all members have called.
+            // Other nodes count on a share that was sent.
             if !tracker.is_sent()
                 && tracker
                     .arrived
@@ -258,7 +266,7 @@ impl Collectives {
         forgotten
     }
 
-    /// Drops the call of a process of another node. Removes its collective if no caller is left.
+    /// Drops the calls in a message that node `of` has withdrawn. Removes their collective if it has no caller to answer.
     pub(super) fn forget_call(&mut self, of: u32, number: QuestionTicket, timers: &mut Timers) {
         let caller = Caller::Node {
             node: of,
@@ -277,12 +285,11 @@ impl Collectives {
         }
     }
 
-    /// Returns true if a collective is active.
     pub(super) fn has(&self, number: u64) -> bool {
         self.trackers.contains_key(&number)
     }
 
-    /// Marks the collectives that wait for members on this node as announced, and returns those that were not before.
+    /// Moves all collectives in [`Stage::Here`] to [`Stage::Announced`]. Returns them for the caller to report.
     pub(super) fn announce(&mut self) -> Vec<(u64, &RemotePart)> {
         let mut announced = Vec::new();
         for (number, tracker) in &mut self.trackers {
@@ -296,13 +303,13 @@ impl Collectives {
         announced
     }
 
-    /// Returns the bytes that one more collective may send to other nodes; `None` if [`MAX_SENT`] is reached.
+    /// Returns how many bytes the id and the share of a further collective may have; `None` if [`MAX_SENT`] is reached.
     pub(super) fn room(&self) -> Option<usize> {
         (self.sent < MAX_SENT).then(|| MAX_SENT_BYTES.saturating_sub(self.sent_bytes))
     }
 
-    /// Returns the length in bytes of the id by which other nodes know a collective; 0 if they do not.
-    pub(super) fn name_length(&self, number: u64) -> usize {
+    /// Returns the length in bytes of a collective's [`GatherId`]; 0 if it has none or is not active.
+    pub(super) fn id_length(&self, number: u64) -> usize {
         let remote = self
             .trackers
             .get(&number)
@@ -310,20 +317,20 @@ impl Collectives {
         remote.map_or(0, |remote| remote.id.0.len())
     }
 
-    /// Returns true if a collective waits for other nodes.
+    /// Returns true if a collective has sent its share and waits for other nodes.
     pub(super) fn is_sent(&self, number: u64) -> bool {
         self.trackers.get(&number).is_some_and(Tracker::is_sent)
     }
 
-    /// Marks a collective as sent: its share and id, together `bytes` long, go to the other nodes.
-    pub(super) fn send(&mut self, number: u64, bytes: usize) -> Option<&RemotePart> {
+    /// Moves a collective to [`Stage::Sent`]: from now on, it accepts no calls. `bytes` is the size of its id and share.
+    pub(super) fn mark_sent(&mut self, number: u64, bytes: usize) -> Option<&RemotePart> {
         let tracker = self.trackers.get_mut(&number)?;
         let remote = tracker.remote.as_mut()?;
         remote.stage = Stage::Sent;
         remote.bytes = bytes;
         self.sent += 1;
         self.sent_bytes += bytes;
-        // A call from now on belongs to the next collective.
+        // A further call with this id starts the next collective.
         let id = tracker.id.clone();
         self.stop_collecting(&id, number);
         self.trackers.get(&number)?.remote.as_ref()
@@ -338,7 +345,7 @@ impl Collectives {
         }
     }
 
-    /// Returns true if this node still waits for members of its own in a collective with this id.
+    /// Returns true if a collective with this id waits for members on this node, and at least one of them has called.
     pub(super) fn is_collecting(&self, id: &GatherId) -> bool {
         self.trackers.values().any(|tracker| {
             let remote = tracker.remote.as_ref();
@@ -350,7 +357,7 @@ impl Collectives {
         self.trackers.is_empty() && self.collecting.is_empty()
     }
 
-    /// Applies the loss of a process. Returns the collectives that go on without it, and those that fail.
+    /// Removes a lost process from the collectives that continue without it. Returns those, and the ones that must fail.
     fn lose(&mut self, lost: Member) -> (Vec<u64>, Vec<u64>) {
         let (mut changed, mut broken) = (Vec::new(), Vec::new());
         for (number, tracker) in &mut self.trackers {
@@ -364,7 +371,7 @@ impl Collectives {
                 continue;
             }
             if tracker.is_sent() && tracker.survives_loss() {
-                // The other nodes already know that it is a member.
+                // The share has named it as a member, so it stays one.
                 continue;
             }
             if tracker.survives_loss() {
@@ -380,55 +387,52 @@ impl Collectives {
 }
 
 impl Tracker {
-    /// Returns the members in its id, and those added later.
+    /// Returns the members in the id and in [`Self::added`].
     pub(super) fn named(&self) -> impl Iterator<Item = &Member> {
         self.id.1.iter().chain(&self.added)
     }
 
-    /// Returns the kind of the collective.
     pub(super) const fn kind(&self) -> &Kind {
         &self.id.0
     }
 
-    /// Returns the members on this node that have called.
+    /// Returns the members whose calls have reached this server. On the coordinator, these include members on other nodes.
     pub(super) fn members_here(&self) -> impl Iterator<Item = Member> {
         self.arrived.iter().map(|arrival| arrival.member)
     }
 
-    /// Returns true if the other nodes know that all members on this node have called.
+    /// Returns true if the collective has sent its share and waits for other nodes.
     pub(super) fn is_sent(&self) -> bool {
         self.remote
             .as_ref()
             .is_some_and(|remote| remote.stage == Stage::Sent)
     }
 
-    /// Returns true if it still waits for a process.
-    pub(super) fn misses(&self, member: Member) -> bool {
+    pub(super) fn awaits(&self, member: Member) -> bool {
         self.missing.contains(&member)
     }
 
-    /// Returns true if a process has called.
-    pub(super) fn has(&self, member: Member) -> bool {
+    pub(super) fn has_called(&self, member: Member) -> bool {
         self.arrived.iter().any(|arrival| arrival.member == member)
     }
 
-    /// Makes it fail when all members have called.
+    /// Makes the collective fail with this status once all members have called.
     pub(super) const fn refuse(&mut self, status: Status) {
         self.refused = Some(status);
     }
 
-    /// Returns the members by which it was created.
+    /// Returns the members in the id, without those in [`Self::added`].
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         self.id.1.iter()
     }
 
-    /// Adds members to wait for, as far as they have not called.
+    /// Makes the collective also wait for each of these members that has not called.
     pub(super) fn await_too(&mut self, members: &BTreeSet<Member>) {
         let arrived: BTreeSet<Member> = self.members_here().collect();
         self.missing.extend(members.difference(&arrived));
     }
 
-    /// Sets its time-out to `deadline`, unless it has an earlier one.
+    /// Sets the collective's deadline if it has none or a later one. Does nothing if `deadline` is `None`.
     fn hasten(&mut self, number: u64, deadline: Option<Time>, timers: &mut Timers) {
         let Some(deadline) = deadline else {
             return;
@@ -443,7 +447,7 @@ impl Tracker {
         self.deadline = Some(deadline);
     }
 
-    /// Returns true if the callers of a fence want its data; INVALID_ARG if they disagree.
+    /// Returns true if the callers of a fence want to exchange data (COLLECT_DATA); INVALID_ARG if only some of them do.
     pub(super) fn collects(&self) -> Result<bool, Status> {
         let collects = |arrival: &Arrival| is_set(&arrival.infos, keys::COLLECT_DATA);
         let first = self.arrived.first().is_some_and(collects);
@@ -458,11 +462,11 @@ impl Tracker {
         }
     }
 
-    /// Returns true if it goes on without a lost member.
+    /// Returns true if the loss of a member does not make the collective fail.
     fn survives_loss(&self) -> bool {
         match self.id.0 {
             Kind::Destruct(_) => true,
-            // The directives of the callers are in the share now.
+            // The share has taken the directives of the callers, so GROUP_OPTIONAL is no longer in `arrived`.
             Kind::Construct(_) if self.is_sent() => {
                 let remote = self.remote.as_ref();
                 remote.is_some_and(|remote| remote.need == Need::Remaining)
@@ -494,11 +498,11 @@ impl Server {
             return self.status(reply, Status::NOT_FOUND);
         };
         let id = (kind, members);
-        let misses = |tracker: &Tracker| tracker.misses(member);
+        let awaits = |tracker: &Tracker| tracker.awaits(member);
         let waiting = match id.0 {
-            // A member may have left the group between two calls, so callers can name different members.
-            Kind::Destruct(_) => self.collectives.find_kind(&id.0, misses),
-            _ => self.collectives.find(&id, misses),
+            // Ignore the named members: if a member leaves the group between two calls, the two calls name different members.
+            Kind::Destruct(_) => self.collectives.find_kind(&id.0, awaits),
+            _ => self.collectives.find(&id, awaits),
         };
         let number = match waiting {
             Some(number) => number,
@@ -511,7 +515,7 @@ impl Server {
                     Ok(expanded) => expanded,
                     Err(status) => return self.status(reply, status),
                 };
-                // A caller that does not name itself is not a participant.
+                // A caller must be one of the members that it names.
                 if !present.contains(&member) {
                     return self.status(reply, Status::BAD_PARAM);
                 }
@@ -521,13 +525,14 @@ impl Server {
                     return self.status(reply, Status::LOST_CONNECTION);
                 }
                 let remote = self.remote_part(&id, from, away, Need::All);
-                self.collectives.insert(id, Roll::Complete, present, remote)
+                self.collectives
+                    .insert(id, Roster::Complete, present, remote)
             }
         };
         self.arrive(now, number, Some(Caller::Here(reply)), member, infos);
     }
 
-    /// Adds a caller to a collective, and completes it if it was the last.
+    /// Adds a caller to a collective. Completes the collective if no other call is missing.
     pub(super) fn arrive(
         &mut self,
         now: Time,
@@ -558,7 +563,7 @@ impl Server {
         self.say_what_waits();
     }
 
-    /// Moves the callers of the collective `other` into this one.
+    /// Moves the callers of `other`, a follower's own collective, into the collective `number`, which waits for them.
     pub(super) fn merge(&mut self, number: u64, other: Tracker) {
         if let Some(tracker) = self.collectives.get_mut(number) {
             for arrival in &other.arrived {
@@ -570,9 +575,9 @@ impl Server {
         }
     }
 
-    /// Stops waiting for a process in all collectives of a kind.
+    /// Makes all collectives of a kind stop waiting for this member, which has left the group.
     pub(super) fn not_awaited(&mut self, kind: &Kind, member: Member) {
-        while let Some(number) = self.collectives.find_kind(kind, |one| one.misses(member)) {
+        while let Some(number) = self.collectives.find_kind(kind, |one| one.awaits(member)) {
             if let Some(tracker) = self.collectives.get_mut(number) {
                 tracker.missing.remove(&member);
             }
@@ -580,7 +585,8 @@ impl Server {
         }
     }
 
-    /// Answers all callers, or sends the share of this node, if no member is missing.
+    /// Does nothing if a member is missing or unknown. Otherwise sends this node's share if other nodes have members. If
+    /// all members are here, answers the callers, or passes a construction with added members to the coordinator.
     pub(super) fn complete(&mut self, number: u64) {
         let Some(tracker) = self.collectives.get_mut(number) else {
             return;
@@ -589,11 +595,11 @@ impl Server {
             Kind::Fence if planted::is(Bug::FenceOneEarly) => 1,
             _ => 0,
         };
-        let is_known = matches!(tracker.roll, Roll::Complete | Roll::Named);
+        let is_known = matches!(tracker.roster, Roster::Complete | Roster::Named);
         if !is_known || tracker.missing.len() > awaited {
             return;
         }
-        let adds = tracker.roll == Roll::Named && !tracker.added.is_empty();
+        let adds = tracker.roster == Roster::Named && !tracker.added.is_empty();
         if let Some(remote) = &tracker.remote
             && !planted::is(Bug::FenceStaysHere)
         {
@@ -637,7 +643,7 @@ impl Server {
         }
     }
 
-    /// Completes a collective without data, after all members on all nodes have called.
+    /// Completes a connect, disconnect or destruct after all members on all nodes have called.
     pub(super) fn done(&mut self, tracker: Tracker) {
         match &tracker.id.0 {
             Kind::Fence | Kind::Construct(_) => {}
@@ -652,7 +658,7 @@ impl Server {
         self.answer_all(tracker, Status::SUCCESS);
     }
 
-    /// Completes a connect: answers each caller with the job info of the other jobs.
+    /// Completes a connect: answers each caller with the job info of all other jobs among the members.
     fn connected(&mut self, tracker: Tracker) {
         if !self.connect(&tracker.id.1) {
             return self.answer_all(tracker, Status::OUT_OF_RESOURCE);
@@ -671,7 +677,7 @@ impl Server {
         }
     }
 
-    /// Returns the jobs of members, by number.
+    /// Returns the names of the members' jobs, by job number.
     pub(super) fn jobs_of<'a>(
         &self,
         members: impl Iterator<Item = &'a Member>,
@@ -683,7 +689,7 @@ impl Server {
             .collect()
     }
 
-    /// Answers with SUCCESS, then what `before` writes, then the packed job info of each job.
+    /// Sends an answer: SUCCESS, the output of `before`, then the output of `each` for the packed job info of each job.
     pub(super) fn tell_jobs<'a>(
         &mut self,
         reply: ReplyTo,
@@ -714,14 +720,14 @@ impl Server {
         }
     }
 
-    /// Answers all callers with a status.
+    /// Answers all callers of a collective with a status, see [`Self::tell_callers`].
     pub(super) fn answer_all(&mut self, tracker: Tracker, status: Status) {
         let arrived = tracker.arrived.into_iter();
         self.tell_callers(arrived.map(|arrival| arrival.reply), status);
     }
 
-    /// Answers callers with a status, except those whose connection has closed. Callers on other nodes get failures only; one
-    /// answer serves all that have one question.
+    /// Answers callers with a status, except for `None`: it has disconnected or withdrawn its call. On other nodes, callers
+    /// get only errors in this way, one for each message (successes: [`Self::tell_other_callers`]).
     pub(super) fn tell_callers(
         &mut self,
         callers: impl IntoIterator<Item = Option<Caller>>,
@@ -743,7 +749,8 @@ impl Server {
         }
     }
 
-    /// Fails the collectives that a lost or dead process cannot take part in any more, or lets them go on without it.
+    /// Handles the loss of a local process: fails the collectives that need it, and continues the others without it.
+    /// Reports the loss to the host, and to the nodes that have asked about this process.
     pub(super) fn on_gone(&mut self, proc: &Proc) {
         let Some(lost) = self.member_of(proc) else {
             return;
@@ -753,7 +760,7 @@ impl Server {
         self.tell_watching_nodes(proc);
     }
 
-    /// Fails the collectives that need a member, and lets the others go on without it.
+    /// Fails the collectives that need this member, which is lost. Completes those that waited only for it.
     pub(super) fn lose_member(&mut self, lost: Member) {
         let (changed, broken) = self.collectives.lose(lost);
         self.fail_all(broken, Status::LOST_CONNECTION);
@@ -762,8 +769,8 @@ impl Server {
         }
     }
 
-    /// Fails all collectives that have processes of a job that has ended.
-    pub(super) fn collectives_without(&mut self, job: u32) {
+    /// Fails all collectives with members or callers of this job, which has ended on this node.
+    pub(super) fn fail_collectives_of(&mut self, job: u32) {
         let broken = self
             .collectives
             .trackers
@@ -777,12 +784,11 @@ impl Server {
         self.fail_all(broken, Status::LOST_CONNECTION);
     }
 
-    /// Fails a collective whose time-out has passed.
     pub(super) fn expire_collective(&mut self, number: u64) {
         self.fail_all(vec![number], Status::TIMEOUT);
     }
 
-    /// Fails collectives: their callers get the status, and the other nodes are informed.
+    /// Removes collectives that have failed. Sends the status to their callers and to the other nodes.
     pub(super) fn fail_all(&mut self, numbers: Vec<u64>, status: Status) {
         for number in numbers {
             if let Some(tracker) = self.collectives.remove(number, &mut self.timers) {

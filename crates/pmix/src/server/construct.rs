@@ -18,7 +18,7 @@ use base::Time;
 
 use super::{
     ReplyTo, Server,
-    collective::{Arrival, Caller, Id, Roll, Tracker},
+    collective::{Arrival, Caller, Id, Roster, Tracker},
     find,
     group::name,
     info, is_set,
@@ -192,7 +192,7 @@ impl Server {
         let (member, need) = (*member, *need);
         let more = living(self.anywhere(added)?, need)?;
         let id: Id = (kind, named.clone());
-        let waiting = self.collectives.find(&id, |tracker| tracker.misses(member));
+        let waiting = self.collectives.find(&id, |tracker| tracker.awaits(member));
         let number = match waiting {
             Some(number) => number,
             None => {
@@ -202,17 +202,17 @@ impl Server {
                 if !present.contains(&member) {
                     return Err(Status::BAD_PARAM);
                 }
-                let roll = if remote.is_none() && self.is_coordinator(from) {
-                    Roll::Complete
+                let roster = if remote.is_none() && self.is_coordinator(from) {
+                    Roster::Complete
                 } else {
-                    Roll::Named
+                    Roster::Named
                 };
-                self.collectives.insert(id, roll, present, remote)
+                self.collectives.insert(id, roster, present, remote)
             }
         };
         if let Some(tracker) = self.collectives.get_mut(number) {
             tracker.added.extend(added);
-            if tracker.roll == Roll::Complete {
+            if tracker.roster == Roster::Complete {
                 tracker.await_too(&more);
                 self.watch_members(number, &more);
             }
@@ -238,12 +238,12 @@ impl Server {
             return self.with_leaders(&kind, member, leaders, missing, &all);
         }
         if named.is_empty() {
-            let misses = |tracker: &Tracker| tracker.misses(member);
-            let named = self.collectives.find_kind(&kind, misses);
+            let awaits = |tracker: &Tracker| tracker.awaits(member);
+            let named = self.collectives.find_kind(&kind, awaits);
             return Ok(named.unwrap_or_else(|| {
                 let id = (kind, Box::from([member]));
                 self.collectives
-                    .insert(id, Roll::Follower, BTreeSet::new(), None)
+                    .insert(id, Roster::Follower, BTreeSet::new(), None)
             }));
         }
         let mut all = [&**named, &**added].concat();
@@ -252,45 +252,54 @@ impl Server {
         let missing = living(self.anywhere(&all)?, need)?;
         let id: Id = (kind, all.into());
         // A collective with a part on other nodes collects the calls of named members for the next group.
-        let misses = |tracker: &Tracker| tracker.remote.is_none() && tracker.misses(member);
-        if let Some(waiting) = self.collectives.find(&id, misses) {
+        let awaits = |tracker: &Tracker| tracker.remote.is_none() && tracker.awaits(member);
+        if let Some(waiting) = self.collectives.find(&id, awaits) {
             return Ok(waiting);
         }
         let watched = missing.clone();
-        let number = self.collectives.insert(id, Roll::Complete, missing, None);
+        let number = self.collectives.insert(id, Roster::Complete, missing, None);
         self.watch_members(number, &watched);
         Ok(number)
     }
 
-    /// Finds or creates the collective of a leader, who has named `all` and waits for `missing`. `of` is the number of
+    /// Finds or creates the collective of a leader, who has named `all` and waits for `missing`. `total` is the number of
     /// leaders.
     fn with_leaders(
         &mut self,
         kind: &Kind,
         member: Member,
-        of: u64,
+        total: u64,
         missing: BTreeSet<Member>,
         all: &[Member],
     ) -> Result<u64, Status> {
-        // Leaders name different members, so the members cannot be part of the id: all bootstraps of a group share an
-        // empty list.
+        // Leaders name different members, so the members cannot be part of the id: all bootstraps of a group have the id
+        // with an empty list.
         let id: Id = (kind.clone(), Box::default());
         let waiting = self.collectives.find(&id, |tracker| {
-            matches!(tracker.roll, Roll::Leaders { .. }) && !tracker.has(member)
+            matches!(tracker.roster, Roster::Leaders { .. }) && !tracker.has_called(member)
         });
         let number = match waiting {
             Some(number) => number,
             None => {
-                let roll = Roll::Leaders { of, left: of };
-                self.collectives.insert(id, roll, BTreeSet::new(), None)
+                let roster = Roster::Leaders {
+                    total,
+                    outstanding: total,
+                };
+                self.collectives.insert(id, roster, BTreeSet::new(), None)
             }
         };
         if let Some(tracker) = self.collectives.get_mut(number) {
-            match tracker.roll {
-                Roll::Leaders { of: others, left } if others == of => {
-                    tracker.roll = match left {
-                        0 | 1 => Roll::Complete,
-                        _ => Roll::Leaders { of, left: left - 1 },
+            match tracker.roster {
+                Roster::Leaders {
+                    total: others,
+                    outstanding,
+                } if others == total => {
+                    tracker.roster = match outstanding {
+                        0 | 1 => Roster::Complete,
+                        _ => Roster::Leaders {
+                            total,
+                            outstanding: outstanding - 1,
+                        },
                     };
                 }
                 _ => return Err(Status::BAD_PARAM),

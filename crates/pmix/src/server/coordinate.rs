@@ -1,14 +1,13 @@
-//! Construction of groups over several nodes when some members do not name all others. One node, the coordinator, matches their
+//! Construction of groups over several nodes when not every call lists all members. One node, the coordinator, matches the
 //! calls.
 //!
 //! Node [`COORDINATOR`] is the coordinator. Calls of processes on other nodes reach it as follows:
 //!
 //! | caller | its server |
 //! |---|---|
-//! | a leader of a bootstrap | sends its call to the coordinator ([`Question::Construct`]) |
-//! | a member that names no members | the same |
-//! | a member that names members | first waits for the calls of all named members, in a gather if necessary |
-//! | named members that have all called | sends the calls of its node to the coordinator, if one of them adds members |
+//! | a leader (GROUP_BOOTSTRAP) | sends its call to the coordinator ([`Question::Construct`]) |
+//! | a member that names no members | sends its call to the coordinator |
+//! | a member that names members | waits for the calls of all named members, over nodes in a gather ([`super::gather`]); then sends the calls of its node to the coordinator, if any call adds members |
 //!
 //! The coordinator handles these calls like those of its own processes, see [`super::construct`]. It waits for named and
 //! added members on any node, and answers each call with the result. Each server with members then records the group and
@@ -16,9 +15,9 @@
 //!
 //! | who waits | for what | until |
 //! |---|---|---|
-//! | a server | the answer to a call | the answer; its connections close; its job ends; the coordinator is lost |
-//! | the coordinator | calls of members on other nodes | the calls; `pmix.timeout`; their loss ([`Question::Loss`]); a job ends |
-//! | a server | the loss of its own processes | the loss; their job ends; the construction ends |
+//! | a server | the answer to a call | the answer arrives; all its callers disconnect; a caller's job ends; the coordinator is lost |
+//! | the coordinator | calls of members on other nodes | all have called; `pmix.timeout`; a member is lost ([`Question::Loss`]); a job ends |
+//! | a server that was asked to report a loss | the loss of one of these local processes | the loss; their job ends; the construction ends |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +28,14 @@ use super::{
     collective::{Arrival, Caller, Tracker},
     member::Member,
     question::{ConstructQuestion, Constructed, Question, read_lost, write_lost},
-    share::Joined,
+    share::{Joined, MAX_CARRIED},
 };
 use crate::{
     keys,
     value::{Nspace, Proc, Status},
 };
 
-/// The node that coordinates the construction of groups whose members do not all name each other. Every dvm has it.
+/// The node that coordinates the construction of groups whose members do not all name each other. Every DVM has a node 0.
 const COORDINATOR: u32 = 0;
 
 /// Maximum size of a call for the coordinator, in bytes. A longer call makes its construction fail with OUT_OF_RESOURCE.
@@ -56,7 +55,7 @@ pub(super) struct Coordination {
     watched: BTreeMap<(u32, QuestionTicket), Vec<Proc>>,
 }
 
-/// A question to the coordinator.
+/// Calls of one node that were sent to the coordinator and have no answer yet.
 #[derive(Debug)]
 struct Call {
     group: Nspace,
@@ -98,8 +97,8 @@ impl Coordination {
 }
 
 impl ConstructQuestion {
-    /// Makes the construction fail. The question keeps only the directives that identify the construction
-    /// and its members.
+    /// Makes the construction fail. The question keeps only the directives that the coordinator needs to
+    /// match and to end the construction.
     fn refuse(&mut self, status: Status) {
         self.refused = Some(status);
         let matters = [keys::GROUP_BOOTSTRAP, keys::GROUP_OPTIONAL, keys::TIMEOUT];
@@ -152,8 +151,9 @@ impl Server {
         });
     }
 
-    /// Hands over to the coordinator a construction whose named members have all called and added others. `now` is `None` if this
-    /// node cannot be the coordinator: there, members on one node wait for added members themselves.
+    /// Hands a construction over to the coordinator, after all named members have called and some have added others. If
+    /// this node is the coordinator, it coordinates the construction itself, for which it needs `now`. `None` means that this
+    /// node is not the coordinator.
     pub(super) fn hand_over(
         &mut self,
         now: Option<Time>,
@@ -287,11 +287,16 @@ impl Server {
             };
             // Each answer has the whole result: a call may be withdrawn while its answer is in flight.
             let answer = result.encode();
+            let answer = if answer.len() > MAX_CARRIED {
+                Err(Status::OUT_OF_RESOURCE)
+            } else {
+                Ok(answer)
+            };
             for ticket in tickets {
                 self.out.push_back(Output::QuestionAnswered {
                     node,
                     ticket: QuestionTicket(ticket),
-                    result: Ok(answer.clone()),
+                    result: answer.clone(),
                 });
             }
         }
@@ -331,7 +336,7 @@ impl Server {
         }
     }
 
-    /// Returns the node of a member on another node.
+    /// Returns the node of a member, unless the member is local or unknown.
     fn away_node_of(&self, member: Member) -> Option<u32> {
         let proc = self.proc_of(member)?;
         let job = self.jobs.get(&proc.nspace)?;
@@ -402,7 +407,7 @@ impl Server {
         });
     }
 
-    /// Drops the requests of a closed connection, and withdraws the calls without another open connection.
+    /// Drops the requests of a closed connection, and withdraws each call whose callers have all disconnected.
     pub(super) fn forget_calls(&mut self, conn: Conn) {
         let mut deserted = Vec::new();
         for (ticket, call) in &mut self.coordination.calls {
@@ -418,8 +423,8 @@ impl Server {
         self.withdraw_calls(deserted);
     }
 
-    /// Withdraws the calls of a job that is over, and answers questions about its processes. The coordinator ends its collectives
-    /// itself.
+    /// Withdraws the calls of a job that is over, and answers questions about its processes. The coordinator itself ends the
+    /// collectives of the job.
     pub(super) fn forget_coordination_of(&mut self, nspace: &Nspace, job: u32) {
         let calls = self.coordination.calls.iter();
         let of_job = calls.filter(|(_, call)| {
@@ -438,8 +443,8 @@ impl Server {
         }
     }
 
-    /// Withdraws calls from the coordinator. Callers whose connection is open get LOST_CONNECTION: they belong to other jobs than
-    /// the member whose job is over.
+    /// Withdraws calls from the coordinator. Callers whose connection is open get LOST_CONNECTION: their own job continues,
+    /// but another caller's job is over.
     fn withdraw_calls(&mut self, tickets: Vec<QuestionTicket>) {
         for ticket in tickets {
             if let Some(call) = self.coordination.take_call(ticket) {
@@ -454,7 +459,7 @@ impl Server {
         }
     }
 
-    /// Ends the questions about members of collectives that are over.
+    /// Withdraws the questions about members of collectives that are over.
     pub(super) fn end_watches(&mut self) {
         let collectives = &self.collectives;
         let watched = &mut self.coordination.watched_members;

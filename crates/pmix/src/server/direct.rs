@@ -267,6 +267,10 @@ impl Server {
         let asker = Asker::Node { node, ticket };
         match Question::decode(question) {
             Ok(Question::Get(question)) => self.get_for_node(now, asker, question),
+            // Without callers, nobody could get the answer.
+            Ok(Question::Construct(call)) if call.callers.is_empty() => {
+                self.answer_get(asker, Err(Status::BAD_PARAM));
+            }
             Ok(Question::Construct(call)) => {
                 let replies = call.callers.iter();
                 let replies = replies.map(|_| Some(Caller::Node { node, ticket }));

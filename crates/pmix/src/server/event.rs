@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use base::RankSet;
 use bytes::Bytes;
 
-use super::{Conn, Elsewhere, Event, Output, ReplyTo, Server, find, info, is_set, job::Namespace};
+use super::{
+    Conn, Elsewhere, Event, MAX_CARRIED, Output, ReplyTo, Server, find, info, is_set,
+    job::Namespace,
+};
 use crate::{
     codec::{Family, Format, Writer},
     frame, keys,
@@ -237,6 +240,11 @@ impl Server {
         if event.range != Range::CUSTOM && find(&event.infos, keys::EVENT_CUSTOM_RANGE).is_some() {
             // A list of receivers takes precedence over any other range.
             event.range = Range::CUSTOM;
+        }
+        if self.elsewhere(&event) != Elsewhere::Nowhere
+            && packed(&push_of(&event, None), Format::V4).len() > MAX_CARRIED
+        {
+            return self.status(reply, Status::OUT_OF_RESOURCE);
         }
         self.status(reply, Status::SUCCESS);
         if event.status == Status::READY_FOR_DEBUG {

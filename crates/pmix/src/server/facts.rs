@@ -128,7 +128,13 @@ impl Namespace {
         }
     }
 
-    fn node_fact(&self, index: u32, key: &CStr) -> Option<Value> {
+    /// Returns true if a key is about a node.
+    pub(super) fn is_of_nodes(key: &CStr) -> bool {
+        NODE_KEYS.contains(&key)
+    }
+
+    /// Returns one fact of a node, given by its index in the job.
+    pub(super) fn node_fact(&self, index: u32, key: &CStr) -> Option<Value> {
         let node = self.job.nodes.get(index as usize)?;
         let ranks = self.ranks_on(index);
         match key {

@@ -30,7 +30,7 @@ use super::{
     GatherId, GatherNumber, GatherTicket, Output, Server,
     collective::{Id, RemotePart, Stage, Tracker},
     member::Member,
-    share::{Contribution, FORMAT, Joined, Kind, Need, Share},
+    share::{Contribution, FORMAT, Joined, Kind, MAX_CARRIED, Need, Share},
     stored::View,
 };
 use crate::{
@@ -39,7 +39,8 @@ use crate::{
     value::{Nspace, PmixRank, Proc, Status},
 };
 
-/// Bytes of committed data that a server puts into its share of one fence. Other nodes fetch further data by gets.
+/// Bytes of committed data that a server puts into its share of one fence. The shares of all nodes must fit into
+/// [`MAX_CARRIED`] as well. Other nodes fetch further data by gets.
 pub const MAX_FENCE_SHARE: usize = 32 << 20;
 /// Upper bound on the bytes of an encoded [`Contribution`] without its data and the name of its job.
 const CONTRIBUTION_HEAD: usize = 32;
@@ -80,7 +81,7 @@ impl Server {
 
     /// Sends this node's share, because all members on this node have called.
     pub(super) fn send_share(&mut self, number: u64) {
-        let name = self.collectives.name_length(number);
+        let name = self.collectives.id_length(number);
         let room = self.collectives.room();
         let Some(room) = room.and_then(|room| room.checked_sub(name)) else {
             return self.fail_all(vec![number], Status::OUT_OF_RESOURCE);
@@ -89,10 +90,10 @@ impl Server {
             return;
         };
         let mut share = share.encode();
-        if share.len() > room {
+        if share.len() > room.min(MAX_CARRIED) {
             share = Share::Failed(Status::OUT_OF_RESOURCE).encode();
         }
-        let Some(remote) = self.collectives.send(number, name + share.len()) else {
+        let Some(remote) = self.collectives.mark_sent(number, name + share.len()) else {
             return;
         };
         self.out.push_back(Output::Gather {
@@ -112,6 +113,11 @@ impl Server {
                 Ok(false) => Share::Fence,
                 Ok(true) => {
                     let members: Vec<Member> = tracker.members_here().collect();
+                    let nodes = tracker
+                        .remote
+                        .as_ref()
+                        .map_or(1, |remote| remote.nodes.len());
+                    let room = room.min(MAX_FENCE_SHARE).min(MAX_CARRIED / nodes.max(1));
                     Share::FenceWithData(self.contributions(&members, room))
                 }
             },
@@ -142,7 +148,7 @@ impl Server {
     fn contributions(&self, members: &[Member], room: usize) -> Vec<Contribution> {
         let mut contributions = Vec::new();
         // One byte is the tag of the share.
-        let mut room = room.saturating_sub(1).min(MAX_FENCE_SHARE);
+        let mut room = room.saturating_sub(1);
         for member in members {
             let Some(proc) = self.proc_of(*member) else {
                 continue;

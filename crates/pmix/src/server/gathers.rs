@@ -39,7 +39,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{GatherId, GatherNumber, GatherTicket};
+use super::{GatherId, GatherNumber, GatherTicket, MAX_CARRIED};
 use crate::{
     planted::{self, Bug},
     value::Status,
@@ -320,10 +320,14 @@ impl Gathers {
         if planted::is(Bug::ShareForgotten) {
             all.pop();
         }
-        let all: Arc<[(u32, Bytes)]> = all.into();
+        let bytes: usize = all.iter().map(|(_, share)| share.len()).sum();
+        let result: Result<Arc<[(u32, Bytes)]>, Status> = if bytes > MAX_CARRIED {
+            Err(Status::OUT_OF_RESOURCE)
+        } else {
+            Ok(all.into())
+        };
         for (node, (ticket, _)) in gather.shares {
-            let result = Ok(Arc::clone(&all));
-            self.answer(node, ticket, result);
+            self.answer(node, ticket, result.clone());
         }
     }
 

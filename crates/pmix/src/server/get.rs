@@ -9,7 +9,7 @@ use super::{
     Conn, MISSING_KEY_DELAY, Output, QuestionTicket, ReplyTo, Server, is_set,
     job::Namespace,
     question::{GetQuestion, Patience},
-    share::FORMAT,
+    share::{FORMAT, MAX_CARRIED},
     stored::{Committed, Refused, View, Wanted},
     timeout,
     timers::{Timer, Timers},
@@ -402,6 +402,9 @@ impl Server {
         if let Some(data) = data.filter(|data| data.has(wanted, View::Remote)) {
             let mut writer = Writer::new(FORMAT);
             data.write_put(View::Remote, &mut writer);
+            if writer.as_bytes().len() > MAX_CARRIED {
+                return Found::Never(Status::OUT_OF_RESOURCE);
+            }
             return Found::Buffers(vec![writer.into_bytes().into()]);
         }
         if job.has_ended(target.rank) {

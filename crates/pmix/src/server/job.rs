@@ -29,6 +29,21 @@ struct Local {
     is_aborting: bool,
 }
 
+/// Process numbers and states of processes of other nodes, by rank. A process that has not started has the number 0.
+pub(super) type Remote = BTreeMap<u32, (u32, ProcState)>;
+
+impl Local {
+    /// Returns the state in the process table.
+    const fn state(&self) -> ProcState {
+        match self.presence {
+            Presence::Expected if self.pid == 0 => ProcState::PREPPED,
+            Presence::Expected | Presence::Finalized | Presence::Lost => ProcState::RUNNING,
+            Presence::Connected => ProcState::CONNECTED,
+            Presence::Ended(state) => state,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Presence {
     /// The process has not called PMIx_Init.
@@ -306,32 +321,32 @@ impl Namespace {
         self.by_node.get(node as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the rows of the process table for local processes: only their pids are known here.
-    pub(super) fn table(&self) -> Vec<Value> {
-        let row = |(rank, local): (&u32, &Local)| {
-            let facts = self.rank(PmixRank(*rank))?;
+    /// Returns rows of the process table, in the order of these ranks. A process of another node has a row if it is in
+    /// `remote`.
+    pub(super) fn table(&self, ranks: impl Iterator<Item = u32>, remote: &Remote) -> Vec<Value> {
+        let row = |rank: u32| {
+            let facts = self.rank(PmixRank(rank))?;
             let app = self.job.apps.get(facts.app as usize)?;
             let executable = app.argv.as_ref().and_then(|argv| {
                 let program = argv.to_bytes().split(|byte| *byte == b' ').next()?;
                 CString::new(program).ok()
             });
+            let (pid, state) = match self.local.get(&rank) {
+                Some(local) => (local.pid, local.state()),
+                None => *remote.get(&rank)?,
+            };
             Some(Value::ProcInfo(Box::new(ProcInfo {
                 proc: Proc {
                     nspace: self.job.nspace.clone(),
-                    rank: PmixRank(*rank),
+                    rank: PmixRank(rank),
                 },
                 hostname: self.node_name(facts.node).map(CStr::to_owned),
                 executable,
-                pid: local.pid,
-                state: match local.presence {
-                    Presence::Expected if local.pid == 0 => ProcState::PREPPED,
-                    Presence::Expected | Presence::Finalized | Presence::Lost => ProcState::RUNNING,
-                    Presence::Connected => ProcState::CONNECTED,
-                    Presence::Ended(state) => state,
-                },
+                pid,
+                state,
             })))
         };
-        self.local.iter().filter_map(row).collect()
+        ranks.filter_map(row).collect()
     }
 }
 
@@ -375,7 +390,7 @@ impl Server {
         };
         let number = job.number;
         let concerns_others = job.local_ranks().next().is_some() && self.has_neighbors();
-        self.collectives_without(number);
+        self.fail_collectives_of(number);
         self.forget_coordination_of(nspace, number);
         self.forget_questions_about(nspace);
         self.jobs.remove(nspace);

@@ -357,6 +357,7 @@ impl Server {
             let forgotten = self.collectives.forget(conn, &mut self.timers);
             self.say_forgotten(forgotten);
             self.asks.retain(|_, reply| reply.conn != conn);
+            self.forget_queries(conn);
         }
         let State::Connected(known) = peer.state else {
             return;

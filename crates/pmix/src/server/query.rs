@@ -1,20 +1,125 @@
 //! Queries (PMIx_Query_info) about jobs, nodes and supported features.
+//!
+//! The server knows the process numbers and states only of local processes. It asks the host for those of other nodes, and
+//! answers the query afterwards.
 
-use std::ffi::CStr;
-
-use super::{ReplyTo, Server, directive, facts::joined, find, info};
-use crate::{
-    keys,
-    message::Answer,
-    value::{DataType, Elements, Info, Nspace, PmixRank, Proc, Query, Status, Value},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::CStr,
 };
 
+use super::{
+    Ask, Output, ReplyTo, Server, Ticket, directive,
+    facts::joined,
+    find, info,
+    job::{Namespace, Remote},
+};
+use crate::{
+    keys,
+    message::{Answer, Request},
+    value::{DataType, Elements, Info, Nspace, PmixRank, Proc, Query, Status, Text, Value},
+};
+
+/// A query that waits for the host to report the processes of other nodes.
+#[derive(Debug)]
+pub(super) struct AskedQuery {
+    reply: ReplyTo,
+    from: Proc,
+    queries: Vec<Query>,
+}
+
+/// Process numbers and states of processes on other nodes, by job.
+#[derive(Debug, Default)]
+struct Away(BTreeMap<Nspace, Remote>);
+
+/// The job, rank and node that the qualifiers of a query select.
+struct Subject<'a> {
+    job: &'a Namespace,
+    rank: Option<PmixRank>,
+    /// The index of the node; `None` without a qualifier for it.
+    node: Option<u32>,
+}
+
+impl Away {
+    /// Reads the host's answer to a query for process tables.
+    fn of(answer: &Answer) -> Self {
+        let mut away = Self::default();
+        let Answer::Infos { infos, .. } = answer else {
+            return away;
+        };
+        for info in infos {
+            let Value::Array(array) = &info.value else {
+                continue;
+            };
+            let Elements::Values(rows) = &array.elements else {
+                continue;
+            };
+            for row in rows {
+                if let Value::ProcInfo(row) = row {
+                    let of_job = away.0.entry(row.proc.nspace.clone()).or_default();
+                    of_job.insert(row.proc.rank.0, (row.pid, row.state));
+                }
+            }
+        }
+        away
+    }
+
+    fn about(&self, job: &Namespace) -> &Remote {
+        const NONE: &Remote = &Remote::new();
+        self.0.get(&job.job.nspace).unwrap_or(NONE)
+    }
+}
+
 impl Server {
-    pub(super) fn on_query(&mut self, reply: ReplyTo, from: &Proc, queries: &[Query]) {
+    pub(super) fn on_query(&mut self, reply: ReplyTo, from: &Proc, queries: Vec<Query>) {
+        let away = self.away_jobs(from, &queries);
+        if away.is_empty() {
+            return self.answer_query(reply, from, &queries, &Away::default());
+        }
+        let about = |nspace: &Nspace| Query {
+            keys: vec![Text::Some(keys::QUERY_PROC_TABLE.to_owned())],
+            qualifiers: info(keys::NSPACE, Value::String(Some(nspace.as_c_str().into())))
+                .into_iter()
+                .collect(),
+        };
+        let request = Request::Query {
+            queries: away.iter().map(about).collect(),
+        };
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let asked = AskedQuery {
+            reply,
+            from: from.clone(),
+            queries,
+        };
+        self.queries.insert(ticket, asked);
+        self.out.push_back(Output::Ask(Box::new(Ask {
+            ticket,
+            from: from.clone(),
+            request,
+        })));
+    }
+
+    /// Answers a query with the host's answer about other nodes. Without it, the result has only local processes.
+    pub(super) fn on_query_asked(&mut self, asked: AskedQuery, answer: &Answer) {
+        let AskedQuery {
+            reply,
+            from,
+            queries,
+        } = asked;
+        self.answer_query(reply, &from, &queries, &Away::of(answer));
+    }
+
+    /// Drops the waiting queries of a closed connection.
+    pub(super) fn forget_queries(&mut self, conn: super::Conn) {
+        self.queries.retain(|_, asked| asked.reply.conn != conn);
+    }
+
+    fn answer_query(&mut self, reply: ReplyTo, from: &Proc, queries: &[Query], away: &Away) {
         let mut infos = Vec::new();
         for query in queries {
             for key in query.keys.iter().flatten() {
-                let value = self.fact_for(from, key, &query.qualifiers);
+                let value = self.fact_for(from, key, &query.qualifiers, away);
                 infos.extend(value.and_then(|value| info(key, value)));
             }
         }
@@ -28,20 +133,62 @@ impl Server {
         self.answer(reply, &Answer::Infos { status, infos });
     }
 
-    fn fact_for(&self, from: &Proc, key: &CStr, qualifiers: &[Info]) -> Option<Value> {
-        let whose = match find(qualifiers, keys::PROC_ID) {
-            Some(Value::Proc(proc)) => Some(&**proc),
-            _ => None,
+    /// Returns the jobs whose processes on other nodes must be known for these queries.
+    fn away_jobs(&self, from: &Proc, queries: &[Query]) -> BTreeSet<Nspace> {
+        let mut jobs = BTreeSet::new();
+        for query in queries {
+            let Some(Subject { job, rank, node }) = self.subject(from, &query.qualifiers) else {
+                continue;
+            };
+            let needs = |key: &CStr| {
+                if key == keys::QUERY_PROC_TABLE {
+                    !job.away().is_empty()
+                } else if key == keys::QUERY_LOCAL_PROC_TABLE {
+                    node.is_some_and(|node| node != job.job.here && !job.ranks_on(node).is_empty())
+                } else {
+                    key == keys::PROC_PID
+                        && rank.is_some_and(|rank| job.rank(rank).is_some() && !job.is_local(rank))
+                }
+            };
+            if query.keys.iter().flatten().any(|key| needs(key)) {
+                jobs.insert(job.job.nspace.clone());
+            }
+        }
+        jobs
+    }
+
+    /// Returns the subject of a query; `None` if its job is unknown. By default, the job is that of the caller.
+    fn subject(&self, from: &Proc, qualifiers: &[Info]) -> Option<Subject<'_>> {
+        let whose = whose(qualifiers);
+        let nspace = named(qualifiers);
+        let job = self.jobs.get(nspace.as_ref().unwrap_or(&from.nspace))?;
+        let rank = find(qualifiers, keys::RANK).and_then(|value| match value {
+            Value::Rank(rank) => Some(*rank),
+            value => count_of(value).map(PmixRank),
+        });
+        let name = find(qualifiers, keys::HOSTNAME).and_then(Value::as_text);
+        let id = find(qualifiers, keys::NODE_ID).and_then(count_of);
+        let is_meant = |node: &super::NodeFacts| match name {
+            Some(name) => node.name.as_c_str() == name,
+            None => Some(node.id) == id,
         };
-        let named = find(qualifiers, keys::NSPACE)
-            .and_then(name_of)
-            .or_else(|| Some(whose?.nspace.clone()));
+        let node = (name.is_some() || id.is_some()).then(|| {
+            let found = job.job.nodes.iter().position(is_meant);
+            found.and_then(|index| u32::try_from(index).ok())
+        });
+        Some(Subject {
+            job,
+            rank: rank.or_else(|| Some(whose?.rank)),
+            // A node that the job does not use has no facts.
+            node: node.map(|found| found.unwrap_or(u32::MAX)),
+        })
+    }
+
+    fn fact_for(&self, from: &Proc, key: &CStr, qualifiers: &[Info], away: &Away) -> Option<Value> {
         // A query about an unknown job has no result, whatever its key.
-        if named.as_ref().is_some_and(|name| !self.knows(name)) {
+        if named(qualifiers).is_some_and(|name| !self.knows(&name)) {
             return None;
         }
-        let nspace = named.unwrap_or_else(|| from.nspace.clone());
-        let job = self.jobs.get(&nspace);
         if key == keys::QUERY_NAMESPACES {
             let names = self.jobs.keys().map(Nspace::as_c_str);
             return Some(Value::String(joined(names, b',')));
@@ -59,8 +206,22 @@ impl Server {
             });
             return Some(Value::array(DataType::INFO, all.flatten().collect()));
         }
-        if key == keys::QUERY_PROC_TABLE || key == keys::QUERY_LOCAL_PROC_TABLE {
-            return Some(Value::array(DataType::PROC_INFO, job?.table()));
+        let subject = self.subject(from, qualifiers);
+        if key == keys::QUERY_PROC_TABLE {
+            let job = subject?.job;
+            let all = 0..job.size();
+            return Some(Value::array(
+                DataType::PROC_INFO,
+                job.table(all, away.about(job)),
+            ));
+        }
+        if key == keys::QUERY_LOCAL_PROC_TABLE {
+            let Subject { job, node, .. } = subject?;
+            let there = job.ranks_on(node.unwrap_or(job.job.here)).iter().copied();
+            return Some(Value::array(
+                DataType::PROC_INFO,
+                job.table(there, away.about(job)),
+            ));
         }
         if key == keys::QUERY_SPAWN_SUPPORT {
             return Some(Value::String(joined(directive::OF_SPAWN, b',')));
@@ -86,20 +247,20 @@ impl Server {
             let group = find(qualifiers, keys::GROUP_ID)?.as_text()?;
             return Some(Value::procs(self.members_of(group)?.to_vec()));
         }
-        let job = job?;
-        let rank = find(qualifiers, keys::RANK).and_then(|value| match value {
-            Value::Rank(rank) => Some(*rank),
-            value => value
-                .as_count()
-                .and_then(|rank| u32::try_from(rank).ok())
-                .map(PmixRank),
-        });
-        let rank = rank.or_else(|| Some(whose?.rank));
+        let Subject { job, rank, node } = subject?;
+        if key == keys::PROC_PID
+            && let Some((pid, _)) = rank.and_then(|rank| away.about(job).get(&rank.0))
+        {
+            return (*pid != 0).then_some(Value::Pid(*pid));
+        }
         let fact = match rank {
             Some(rank) if rank.is_number() => job.rank_fact(rank, key),
             _ => job.job_fact(key),
         };
-        fact.or_else(|| job.class_fact(rank.unwrap_or(from.rank), key))
+        match node {
+            Some(node) if Namespace::is_of_nodes(key) => job.node_fact(node, key),
+            _ => fact.or_else(|| job.class_fact(rank.unwrap_or(from.rank), key)),
+        }
     }
 
     pub(super) fn on_resolve_peers(
@@ -155,6 +316,27 @@ impl Server {
         };
         self.answer(reply, &answer);
     }
+}
+
+/// Returns the process that a query names; `None` if it names none.
+fn whose(qualifiers: &[Info]) -> Option<&Proc> {
+    match find(qualifiers, keys::PROC_ID) {
+        Some(Value::Proc(proc)) => Some(proc),
+        _ => None,
+    }
+}
+
+/// Returns the job that a query names; `None` if it names none.
+fn named(qualifiers: &[Info]) -> Option<Nspace> {
+    let name = find(qualifiers, keys::NSPACE).and_then(name_of);
+    name.or_else(|| Some(whose(qualifiers)?.nspace.clone()))
+}
+
+/// Returns a value that is a number of 32 bits.
+fn count_of(value: &Value) -> Option<u32> {
+    value
+        .as_count()
+        .and_then(|number| u32::try_from(number).ok())
 }
 
 /// Returns a namespace that is given as a string, as a namespace, or as an array of them (its first element).

@@ -76,7 +76,7 @@ impl Server {
                 // A deregistration gets no answer.
                 drop(reply);
             }
-            Request::Query { queries } => self.on_query(reply, from, &queries),
+            Request::Query { queries } => self.on_query(reply, from, queries),
             Request::Log {
                 data, directives, ..
             } => self.on_log(reply, from, &data, &directives),

@@ -25,6 +25,10 @@ pub(super) enum Kind {
     Destruct(Nspace),
 }
 
+/// Maximum size in bytes of what a host carries to another server in one message: all shares of a collective, a question,
+/// an answer, an event. What would be larger fails with OUT_OF_RESOURCE.
+pub const MAX_CARRIED: usize = 40 << 20;
+
 /// The format of messages between servers.
 pub(super) const FORMAT: Format = Format::V4;
 

@@ -536,9 +536,9 @@ fn too_many_wait_for_other_nodes() {
 /// Data that exceeds the room of a fence is requested when a rank wants it.
 #[test]
 fn data_without_room() {
-    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 1]);
-    let large = vec![7; pmix::server::MAX_FENCE_SHARE * 4 / 5];
-    for (node, conn) in &ranks[..3] {
+    let (mut cluster, ranks) = Cluster::of(2, &[0, 0, 0, 0, 1]);
+    let large = vec![7; pmix::server::MAX_SENT_BYTES * 2 / 7];
+    for (node, conn) in &ranks[..4] {
         let kval = Kval {
             key: key("key"),
             value: Value::ByteObject(large.clone().into()),
@@ -550,18 +550,18 @@ fn data_without_room() {
             Status::SUCCESS
         );
     }
-    // Each fence has one of the first three ranks and the rank on the other node. Two fit, and the third transmits no data.
-    let request = |rank: u32| collecting(&[proc("a", rank), proc("a", 3)]);
-    for rank in 0..3 {
+    // Each fence has one of the first four ranks and the rank on the other node. Three fit, and the fourth transmits no data.
+    let request = |rank: u32| collecting(&[proc("a", rank), proc("a", 4)]);
+    for rank in 0..4 {
         cluster.send(ranks[rank as usize], &request(rank));
     }
-    for rank in 0..3 {
-        assert_eq!(cluster.status_of(ranks[3], &request(rank)), Status::SUCCESS);
+    for rank in 0..4 {
+        assert_eq!(cluster.status_of(ranks[4], &request(rank)), Status::SUCCESS);
     }
     let said = cluster.said;
-    for (rank, asks) in [(0, false), (1, false), (2, true)] {
+    for (rank, asks) in [(0, false), (1, false), (2, false), (3, true)] {
         let get = crate::world::get(&proc("a", rank), "key", Vec::new());
-        assert_eq!(cluster.status_of(ranks[3], &get), Status::SUCCESS);
+        assert_eq!(cluster.status_of(ranks[4], &get), Status::SUCCESS);
         assert_eq!(cluster.said > said, asks, "{rank}");
     }
     cluster.assert_no_state_left(&["a"]);

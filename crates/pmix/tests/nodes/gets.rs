@@ -298,8 +298,14 @@ fn facts_of_ranks_of_other_nodes() {
 #[test]
 fn questions_that_make_no_sense() {
     let (mut cluster, ranks) = Cluster::of(2, &[0, 1]);
-    let questions: [&[u8]; 3] = [b"", b"nonsense", &[0xff; 40]];
-    for question in questions {
+    // The last one is a construction without callers.
+    let questions: [(&[u8], Status); 4] = [
+        (b"", Status::UNPACK_FAILURE),
+        (b"nonsense", Status::UNPACK_FAILURE),
+        (&[0xff; 40], Status::UNPACK_FAILURE),
+        (b"\x02\x01\x02\x02\0\x02\0\x02\0\x82\0\0", Status::BAD_PARAM),
+    ];
+    for (question, status) in questions {
         cluster.nodes[1].handle(Input::Question {
             node: 0,
             ticket: pmix::server::QuestionTicket(7),
@@ -309,7 +315,7 @@ fn questions_that_make_no_sense() {
         let Output::QuestionAnswered { result, .. } = output else {
             panic!("{output:?}");
         };
-        assert_eq!(result, Err(Status::UNPACK_FAILURE));
+        assert_eq!(result, Err(status));
     }
     // An answer to an unknown request.
     cluster.inboxes[0].push_back(ToNode::QuestionAnswered(

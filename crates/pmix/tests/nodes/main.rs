@@ -6,6 +6,7 @@
 )]
 
 mod added;
+mod bounds;
 mod cluster;
 mod crossing;
 mod events;
@@ -14,6 +15,7 @@ mod gets;
 mod groups;
 #[cfg(feature = "planted")]
 mod planted;
+mod queries;
 #[path = "../server/world.rs"]
 #[expect(dead_code, reason = "other tests need more of it")]
 mod world;
