@@ -6,6 +6,8 @@
 mod error;
 mod hostfile;
 mod hosts;
+mod lsf;
+mod relative;
 mod slurm;
 #[cfg(test)]
 mod tests;
@@ -14,9 +16,11 @@ use base::HostList;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    error::{AllocError, Problem, RemoteNodes},
+    error::{AllocError, Problem},
     hostfile::{MAX_HOSTFILE, hostfile, sequence},
     hosts::hosts,
+    lsf::{lsf_hosts, lsf_pairs},
+    relative::Base,
     slurm::{SlurmTexts, Text, slurm},
 };
 
@@ -50,13 +54,27 @@ pub enum Slots {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalNames {
     host: String,
+    /// Name that a resource manager gives to this node.
+    alias: Option<String>,
 }
 
 impl LocalNames {
     /// Creates the names from the host name that the kernel reports. Its first label is a name of this node too.
     #[must_use]
     pub fn new(host: impl Into<String>) -> Self {
-        Self { host: host.into() }
+        Self {
+            host: host.into(),
+            alias: None,
+        }
+    }
+
+    /// Adds the name that a resource manager gives to this node, if any.
+    #[must_use]
+    pub fn with_alias(self, alias: Option<impl Into<String>>) -> Self {
+        Self {
+            alias: alias.map(Into::into),
+            ..self
+        }
     }
 
     /// Returns the name under which this node is displayed.
@@ -71,6 +89,7 @@ impl LocalNames {
         let label = |name: &str| name.split('.').next().map(str::to_owned);
         matches!(name, "localhost" | "localhost.localdomain" | "127.0.0.1" | "::1")
             || name == self.host
+            || self.alias.as_deref() == Some(name)
             // A short name matches a long one with the same first label.
             || (!name.contains('.') && label(&self.host).as_deref() == Some(name))
             || (!self.host.contains('.') && label(name).as_deref() == Some(&self.host) && !name.starts_with(|c: char| c.is_ascii_digit()))
@@ -107,23 +126,29 @@ impl Allocation {
         self.nodes.iter().map(|node| node.name.as_str()).collect()
     }
 
-    /// Refuses nodes other than this node.
-    ///
-    /// # Errors
-    ///
-    /// [`RemoteNodes`] with all the other nodes: daemons cannot be started on other nodes yet.
-    pub fn refuse_remote(&self, names: &LocalNames) -> Result<(), RemoteNodes> {
-        let remote = self
+    /// Returns the wanted nodes in the order of this allocation. What the wanted nodes do not say (slots, maximum), this
+    /// allocation says. `None` if a wanted node is not part of this allocation.
+    #[must_use]
+    pub fn narrowed(&self, wanted: &Self) -> Option<Self> {
+        let mut by_name: std::collections::BTreeMap<&str, &AllocatedNode> = wanted
             .nodes
             .iter()
-            .map(|node| node.name.as_str())
-            .filter(|name| !names.contains(name));
-        let nodes = remote.collect::<HostList>();
-        if nodes.is_empty() {
-            Ok(())
-        } else {
-            Err(RemoteNodes { nodes })
-        }
+            .map(|node| (node.name.as_str(), node))
+            .collect();
+        let narrow = |node: &AllocatedNode| {
+            let wanted = by_name.remove(node.name.as_str())?;
+            Some(AllocatedNode {
+                name: node.name.clone(),
+                slots: match wanted.slots {
+                    Slots::Implicit => node.slots,
+                    Slots::Explicit(slots) => Slots::Explicit(slots),
+                },
+                max_slots: wanted.max_slots.or(node.max_slots),
+                granted: node.granted,
+            })
+        };
+        let nodes = self.nodes.iter().filter_map(narrow).collect();
+        by_name.is_empty().then_some(Self { nodes })
     }
 }
 

@@ -1,15 +1,20 @@
 //! The controller: it manages nodes, fronts and jobs, and routes messages between them.
 //!
 //! Each job is a state machine of its own ([`job`]), and [`fronts`] decides what a front may do. The controller
-//! registers each job and routes messages to it. It decides whatever concerns several jobs: which other jobs end with
-//! one, which front gets whose output, and what procs publish for each other.
+//! registers each job and routes messages to it. It also decides everything that involves several jobs:
 //!
-//! Failures and the controller's response:
+//! - which other jobs are ended when one job fails or is ended,
+//! - which front gets the output of a job,
+//! - which proc gets the data that another proc has published.
+//!
+//! Losses, and the controller's response:
 //!
 //! | lost | detected by | response |
 //! |---|---|---|
 //! | a front | [`ControllerInput::FrontLost`] | end its job and the job's descendants, with [`LOSS_GRACE`] |
-//! | a daemon | [`ControllerInput::DaemonLost`] | count its ranks as killed; end their jobs |
+//! | a daemon | [`ControllerInput::DaemonLost`] | end the jobs with live ranks there, or count these as killed if the user wants the job to continue; refuse jobs not launched yet |
+//!
+//! The descendants of a job are the jobs that its procs have spawned, and the descendants of those jobs.
 //!
 //! [`LOSS_GRACE`]: crate::LOSS_GRACE
 
@@ -41,11 +46,13 @@ use self::{
 };
 use crate::{
     alloc::Allocation,
+    bootstrap::NotJoined,
     planted::{self, Bug},
     proto::{
-        Cause, EndReason, FromFront, FrontId, Note, Refusal, Rest, ToController, ToDaemon, ToFront,
+        Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, ToController,
+        ToDaemon, ToFront,
     },
-    spec::JobSpec,
+    spec::{JobSpec, OnFailure},
 };
 
 /// An event that the caller reports to the controller.
@@ -60,7 +67,10 @@ pub enum ControllerInput {
     /// The connection to a front was lost.
     FrontLost(FrontId),
     Daemon(NodeId, ToController),
-    DaemonLost(NodeId),
+    /// A daemon was lost, for the reason given.
+    DaemonLost(NodeId, String),
+    /// Some nodes cannot be used: their daemons did not start or did not join.
+    NotJoined(NotJoined),
     /// The time that [`Controller::deadline`] returned has passed.
     Tick,
 }
@@ -70,9 +80,10 @@ pub enum ControllerInput {
 pub enum ControllerOutput {
     Front(FrontId, ToFront),
     Daemon(NodeId, ToDaemon),
-    /// Close the connection to this front once all messages to it are written; the last one was output before this.
+    /// Close the connection to this front once all messages to it are written. No [`ControllerOutput::Front`] for this
+    /// front follows.
     Finished(FrontId),
-    /// Log a violation of the protocol by a daemon or a front. This is a bug of ours.
+    /// Log that a daemon or a front has violated the protocol. The cause is a bug in our own code.
     Log(String),
 }
 
@@ -92,17 +103,20 @@ pub struct Controller {
     allocation: Allocation,
     /// Nodes whose daemon has sent its `Hello`.
     nodes: BTreeMap<NodeId, Node>,
-    /// Set when a daemon of another version has sent its `Hello`: then no job can run.
+    /// The reason to refuse every job that is not launched: a daemon of another version has sent its `Hello`. `None` if
+    /// there was no such daemon.
     other_version: Option<Refusal>,
-    /// Set when a node was lost. A job that is not launched is refused from then on: it would wait for that node.
+    /// The reason to refuse every job that is not launched: a node is lost or has not joined, and a job is placed only while
+    /// all nodes are connected. `None` if there is no such node.
     lost: Option<Refusal>,
     fronts: BTreeMap<FrontId, Front>,
-    /// Jobs that are not over.
+    /// Jobs from their submission or spawn until they are finished or refused.
     jobs: BTreeMap<JobId, Job>,
     next_job: u32,
-    /// Lower bound for the next job's offset, from the jobs that are over.
+    /// Lower bound for the next job's offset: the highest global rank of all finished jobs plus 1, or 0. The global rank
+    /// of a proc is its job's offset plus its rank in the job, and no two procs have the same.
     offset: u32,
-    /// Prefix of the jobs' PMIx nspaces.
+    /// Prefix of the PMIx nspaces of all jobs, see [`Controller::new`].
     name: String,
     published: Published,
     servers: Servers,
@@ -141,7 +155,13 @@ impl Controller {
             ControllerInput::Front(front, message) => self.on_front(now, front, message),
             ControllerInput::FrontLost(front) => self.on_front_lost(front),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
-            ControllerInput::DaemonLost(node) => self.on_daemon_lost(now, node),
+            ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
+            ControllerInput::NotJoined(failed) => {
+                self.lost.get_or_insert(Refusal::NotJoined(failed));
+                for id in self.living() {
+                    self.launch_if_ready(id);
+                }
+            }
             ControllerInput::Tick => {
                 for id in self.living() {
                     self.with(id, |job| job.on_tick(now));
@@ -224,6 +244,7 @@ impl Controller {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each message")]
     fn on_daemon(&mut self, now: Time, node: NodeId, message: ToController) {
         match message {
             ToController::Hello {
@@ -257,7 +278,9 @@ impl Controller {
             ToController::StdinClosed { job } => {
                 self.with(job, |job| job.on_input_credit(node, None));
             }
-            ToController::Left { job, ranks } => self.with(job, |job| job.on_abandoned(ranks)),
+            ToController::Unkillable { job, ranks } => {
+                self.with(job, |job| job.on_abandoned(ranks))
+            }
             ToController::Ended { job, classes } => {
                 self.copy_output_ends(job, node, &classes);
                 self.with(job, |job| job.on_ended(now, classes));
@@ -291,7 +314,7 @@ impl Controller {
             } => self.on_ask(now, node, proc, ticket, &request),
             ToController::Server(message) => self.on_server(node, *message),
             ToController::Fence { id, news } => self.on_fence(node, &id, news),
-            ToController::FencesLeft { .. } => self.on_fences_left(node),
+            ToController::FencesAbandoned { .. } => self.on_fences_abandoned(node),
             ToController::Abort {
                 job,
                 rank,
@@ -310,16 +333,39 @@ impl Controller {
             ToController::Protocol { job, rank, what } => {
                 self.end(job, Cause::Protocol { rank, what });
             }
-            ToController::Absent { job, ranks } => self.end(job, Cause::Absent(ranks)),
+            ToController::ExitedEarly { job, state, ranks } => {
+                self.with(job, |job| job.on_exited_early(node, state, &ranks));
+            }
+            ToController::Absent { job, ranks } => {
+                let ranks = self.exited_early(job, PmiState::NotInitialized, ranks);
+                self.end(job, Cause::Absent(ranks));
+            }
             ToController::Unfinished { job, ranks } => {
+                let ranks = self.exited_early(job, PmiState::NotFinalized, ranks);
                 self.end(job, Cause::Unfinished(ranks));
             }
-            ToController::LeftEarly { job, ranks } => self.on_left_early(job, ranks),
+            ToController::ExitedUnfinalized { job, ranks } => {
+                self.on_exited_unfinalized(job, ranks)
+            }
             ToController::Note { job, note } => {
                 self.with(job, |job| job.tell(ToFront::Note(note)));
             }
             ToController::DebuggerLost { job, ranks } => self.on_debugger_lost(job, ranks),
             ToController::Clean { job } => self.with(job, |job| job.on_clean(node)),
+            ToController::Missing { what, why } => {
+                if let Some(front) = self.fronts.keys().next().copied() {
+                    self.tell(front, ToFront::Note(Note::Missing { node, what, why }));
+                }
+            }
+            ToController::Bug(what) => self.log(format!("on node {node}: {what}")),
+        }
+    }
+
+    /// Returns these ranks and the job's other ranks, on any node, that exited with code 0 in the same state.
+    fn exited_early(&self, job: JobId, state: PmiState, ranks: RankSet) -> RankSet {
+        match self.jobs.get(&job) {
+            Some(job) => ranks.union(job.exited_early(state)),
+            None => ranks,
         }
     }
 
@@ -331,8 +377,9 @@ impl Controller {
         }
     }
 
-    /// Notes that ranks exited with code 0 without finalizing PMI or PMIx. The job has ended on their node.
-    fn on_left_early(&mut self, id: JobId, ranks: RankSet) {
+    /// Sends the front a note about ranks that exited with code 0 before they finalized PMI or PMIx. The job has ended on
+    /// the node of these ranks. The note also says whether another cause of failure is known so far ([`Rest`]).
+    fn on_exited_unfinalized(&mut self, id: JobId, ranks: RankSet) {
         self.with(id, |job| {
             let well = job.cause.is_none();
             let rest = if well { Rest::Well } else { Rest::Badly };
@@ -340,11 +387,12 @@ impl Controller {
         });
     }
 
-    /// Begins to end a job and its descendants.
+    /// Begins to end a job and its descendants. If the job has failed, its whole MPI program is ended, which may include
+    /// the job's spawner, see [`Self::job_to_end`].
     fn end(&mut self, id: JobId, cause: Cause) {
         let (id, cause) = self.job_to_end(id, cause);
         for spawned in self.descendants(id) {
-            // A spawned job ends together with the job that it serves.
+            // A descendant's own cause is that its spawner is being ended.
             if !planted::is(Bug::ChildrenNotEnded) {
                 self.with(spawned, |job| {
                     job.end(Cause::Ended(EndReason::SpawnerEnded))
@@ -354,7 +402,7 @@ impl Controller {
         self.with(id, |job| job.end(cause));
     }
 
-    fn on_daemon_lost(&mut self, now: Time, node: NodeId) {
+    fn on_daemon_lost(&mut self, now: Time, node: NodeId, why: &str) {
         self.nodes.remove(&node);
         let host = self.allocation.nodes.get(node.0 as usize);
         let host = host.map_or_else(String::new, |node| node.name.clone());
@@ -364,6 +412,17 @@ impl Controller {
         self.subscribers.forget_node(node);
         for id in self.living() {
             self.copy_output_ends_of_node(id, node);
+            let job = self.jobs.get(&id).filter(|job| job.has_live_ranks_on(node));
+            let why = why.to_owned();
+            match job.map(|job| job.spec.end.on_node_loss) {
+                Some(OnFailure::Continue) if !planted::is(Bug::NodeLossIgnored) => {
+                    self.with(id, |job| job.continue_without(node, why));
+                }
+                Some(OnFailure::EndJob | OnFailure::Continue) => {
+                    self.end(id, Cause::NodeLost { node, why });
+                }
+                None => {}
+            }
             self.with(id, |job| job.on_node_lost(now, node));
             self.launch_if_ready(id);
         }
@@ -373,7 +432,8 @@ impl Controller {
         self.jobs.keys().copied().collect()
     }
 
-    /// Finishes settled jobs. The job of a front waits until all its descendants are finished.
+    /// Finishes every job that is complete ([`Job::is_settled`]). The job that a front has submitted waits until all its
+    /// descendants are finished.
     fn finish_settled(&mut self) {
         let mut settled: Vec<(JobId, JobId)> = Vec::new();
         for job in self.jobs.values().filter(|job| job.is_settled()) {
@@ -402,7 +462,7 @@ impl Controller {
         let outcome = job.finish();
         self.route(id);
         self.tell_servers_over(id);
-        // A proc that waits for the start of the job gets an answer even if the job was ended before that.
+        // If the job was ended before all its procs were started, its spawner still waits for the answer.
         self.tell_spawned(id);
         let Some(job) = self.jobs.remove(&id) else {
             return;

@@ -489,6 +489,7 @@ impl Daemon {
         self.jobs.is_empty()
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each message")]
     fn on_message(&mut self, now: Time, message: ToDaemon) {
         let out = &mut self.outputs;
         match message {
@@ -580,6 +581,9 @@ impl Daemon {
                 number,
                 shares,
             } => self.job(job, |job, out| job.on_gathered(now, number, shares, out)),
+            ToDaemon::ExitedElsewhere { job, state } => {
+                self.job(job, |job, _| job.on_exited_elsewhere(now, state));
+            }
             ToDaemon::FenceAwaited { id, gather } => {
                 // No rank of a job that is over on this node will join the fence.
                 if self.jobs.get(&id.job).is_none_or(LocalJob::has_no_fences) {
@@ -667,7 +671,7 @@ impl Daemon {
             let refused = service.map(|service| service.last_words(id, left));
             job.leave_fences(&mut self.outputs);
             if let Some(ranks) = job.unfinished() {
-                let left = ToController::LeftEarly { job: id, ranks };
+                let left = ToController::ExitedUnfinalized { job: id, ranks };
                 self.outputs.push_back(Output::Send(left));
             }
             for note in refused.into_iter().flatten() {

@@ -7,6 +7,7 @@
 
 pub mod alloc;
 pub mod backlog;
+pub mod bootstrap;
 mod controller;
 mod daemon;
 pub mod escalation;

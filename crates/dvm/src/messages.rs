@@ -8,6 +8,7 @@
 //! `rally help ID` prints.
 
 mod kind;
+mod nodes;
 mod start;
 mod trouble;
 mod words;
@@ -151,6 +152,7 @@ pub fn refused(refusal: &Refusal) -> Message {
         )
         .fact("effect", NOT_STARTED)
         .with_help("start the job again, without this node if it is down"),
+        Refusal::NotJoined(failed) => nodes::not_joined(failed),
         Refusal::TooManyJobs { most } => Message::new(
             &k::TOO_MANY_JOBS,
             format!("this launcher already runs {most} jobs, and cannot run more"),
@@ -275,6 +277,8 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
         }
         Note::Unfinished { ranks, rest } => trouble::unfinished(ranks, *rest, scene),
         Note::Refused(refused) => trouble::refused(refused, scene),
+        Note::NodeLost { node, why } => nodes::lost(*node, why, scene),
+        Note::Stranger(what) => nodes::stranger(what),
         Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
     }
 }
@@ -318,6 +322,7 @@ pub fn outcome(outcome: &Outcome, scene: &Scene<'_>) -> Vec<Message> {
         Cause::Protocol { rank, what } => vec![protocol(*rank, what, outcome, scene)],
         Cause::Absent(ranks) => vec![absent(ranks, outcome, scene)],
         Cause::Unfinished(ranks) => vec![trouble::left_alone(ranks, outcome, scene)],
+        Cause::NodeLost { node, why } => vec![nodes::job_lost(*node, why, outcome, scene)],
         Cause::Spawned { job, cause } => vec![ended_with_spawned(*job, cause, outcome)],
         Cause::Ended(reason) => vec![ended(*reason, outcome, scene)],
     }
@@ -514,6 +519,7 @@ fn spawned_end(cause: &Cause) -> String {
         Cause::Unfinished(ranks) => {
             format!("its {} ended without `MPI_Finalize`", ranks_text(ranks))
         }
+        Cause::NodeLost { why, .. } => format!("a node of it was lost: {why}"),
         Cause::NotStarted(classes) => match classes.first() {
             Some((failure, ranks)) => {
                 let program = match (failure.step, failure.subject.as_deref()) {
@@ -583,7 +589,11 @@ fn effect(about: &RankSet, outcome: &Outcome, scene: &Scene<'_>) -> Option<Strin
             parts.push(format!("{} needed SIGKILL", ranks_text(&killed)));
         }
     } else if others > 0 {
-        parts.push(match (scene.end.on_failure, others) {
+        let policy = match outcome.cause {
+            Cause::NodeLost { .. } => scene.end.on_node_loss,
+            _ => scene.end.on_failure,
+        };
+        parts.push(match (policy, others) {
             (OnFailure::Continue, 1) => "the other rank ran on to its end".to_owned(),
             (OnFailure::Continue, _) => format!("the other {others} ranks ran on to their end"),
             (OnFailure::EndJob, 1) => "the other rank had ended by itself".to_owned(),

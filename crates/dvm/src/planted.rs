@@ -76,6 +76,8 @@ pub enum Bug {
     ReleaseForgetsLateTrap,
     /// The first failure ends the job although the policy is to continue.
     ContinueIgnored,
+    /// The loss of a node ends the job although the policy is to continue.
+    NodeLossIgnored,
     /// A later event replaces the cause of the job's end.
     LastCauseWins,
     /// PMIx gets no message about the end of a proc.
@@ -122,7 +124,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 56] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -158,6 +160,7 @@ impl Bug {
         Self::HoldCountsDeadAsHeld,
         Self::ReleaseForgetsLateTrap,
         Self::ContinueIgnored,
+        Self::NodeLossIgnored,
         Self::LastCauseWins,
         Self::EndNotToldToPmix,
         Self::AnswerToAnother,

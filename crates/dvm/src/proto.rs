@@ -32,13 +32,13 @@ use crate::spec::WindowSize;
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 4;
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {
     /// Starts a job's procs on the node. All nodes of the job get the same value.
     Launch(Arc<Launch>),
-    /// Announces a job that has no procs on the node. Procs on the node may connect to it by PMIx.
+    /// Announces a job that has no procs on the node. Procs of other jobs on the node may connect to it by PMIx.
     LaunchedElsewhere(Arc<Launch>),
     Stdin {
         job: JobId,
@@ -106,12 +106,28 @@ pub enum ToDaemon {
         number: u32,
         shares: Result<Shares, Broken>,
     },
+    /// At least one rank on another node has exited with code 0 in this state; sent once per state. See
+    /// [`ToController::ExitedEarly`].
+    ExitedElsewhere {
+        job: JobId,
+        state: PmiState,
+    },
     /// Tells a daemon that other nodes wait in a fence for ranks on its node. If no rank there will enter the fence,
     /// the daemon answers with [`FenceNews::Declined`].
     FenceAwaited {
         id: FenceId,
+        /// Number of the fence at the controller. The daemon's answer repeats it.
         gather: u64,
     },
+}
+
+/// State in PMI or PMIx of a proc that exited while other procs may still wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PmiState {
+    /// The proc never initialized PMI or PMIx.
+    NotInitialized,
+    /// The proc initialized PMI or PMIx, and did not finalize.
+    NotFinalized,
 }
 
 /// Identifies the request that an answer belongs to: the protocol that the proc used, and the request's number in that
@@ -134,7 +150,7 @@ pub enum ToController {
         host: String,
         topology: Box<Topology>,
     },
-    /// Every proc of the launch on this node was forked or could not be started.
+    /// The daemon has tried to start every proc of the job on this node: `started` and `failures` list them all.
     Launched {
         job: JobId,
         started: Vec<Started>,
@@ -164,12 +180,11 @@ pub enum ToController {
     },
     /// These procs keep running because we cannot end them: they run as another user, or are blocked in the kernel. The
     /// daemon reports nothing more about them.
-    Left {
+    Unkillable {
         job: JobId,
         ranks: RankSet,
     },
-    /// These procs have ended. Each proc is reported once. Classes are in the order of the first reported
-    /// end in each.
+    /// These procs have ended. Each proc is reported once. The classes are in the order of the first end in each.
     Ended {
         job: JobId,
         classes: Vec<EndClass>,
@@ -181,12 +196,12 @@ pub enum ToController {
         id: FenceId,
         news: FenceNews,
     },
-    /// Some ranks of the job on this node will enter no more fences. From now on, the controller asks the daemon about
-    /// fences that wait for this node.
-    FencesLeft {
+    /// Some ranks of the job on this node will enter no more fences. From now on, the controller sends
+    /// [`ToDaemon::FenceAwaited`] when other nodes wait in a fence for this node.
+    FencesAbandoned {
         job: JobId,
     },
-    /// Stdin data that a process on this node pushes to ranks of a job that has ranks elsewhere. The controller answers
+    /// Stdin data that a process on this node pushes to ranks of a job with ranks on other nodes. The controller answers
     /// once, with a status in [`ToDaemon::Answer`].
     Push {
         ticket: AskId,
@@ -226,6 +241,13 @@ pub enum ToController {
         rank: Rank,
         what: String,
     },
+    /// These ranks have exited with code 0 in this state, and ranks on other nodes may wait for them for ever. A daemon
+    /// sends this only if its job has several nodes.
+    ExitedEarly {
+        job: JobId,
+        state: PmiState,
+        ranks: RankSet,
+    },
     /// These ranks exited without initializing PMI, and other ranks have waited for them in PMI for too long.
     Absent {
         job: JobId,
@@ -236,8 +258,9 @@ pub enum ToController {
         job: JobId,
         ranks: RankSet,
     },
-    /// These ranks exited without finalizing PMI or PMIx. That did not end the job, which is now over on this node.
-    LeftEarly {
+    /// These ranks exited without finalizing PMI or PMIx. The job did not end because of them; now it is over on this
+    /// node.
+    ExitedUnfinalized {
         job: JobId,
         ranks: RankSet,
     },
@@ -254,6 +277,13 @@ pub enum ToController {
     Clean {
         job: JobId,
     },
+    /// Resource that the system has denied to the daemon, and the reason.
+    Missing {
+        what: Missing,
+        why: String,
+    },
+    /// A violation of the protocol that the daemon has noticed: a bug of ours.
+    Bug(String),
 }
 
 /// Result of pushed input. The order matters: if several nodes report results, the answer is the greatest.
@@ -261,7 +291,7 @@ pub enum ToController {
 pub enum PushResult {
     /// No rank reads its input any more.
     Unread,
-    /// Too many pushes are waiting for room.
+    /// The daemon's queue of pushed input is full.
     Full,
     /// At least one rank gets the input.
     Taken,

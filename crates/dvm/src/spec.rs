@@ -227,6 +227,8 @@ pub struct Pattern(pub OsString);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndPolicy {
     pub on_failure: OnFailure,
+    /// Effect of the loss of a node on the procs of other nodes.
+    pub on_node_loss: OnFailure,
     /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// Maximum run time of the whole job, measured from its submission; `None` for no limit.
@@ -246,7 +248,7 @@ pub struct Warning {
     pub before: Duration,
 }
 
-/// Effect of the first proc that fails (a code other than 0, or a signal) on the other procs.
+/// Effect of a failure on the other procs: of the first proc that fails (a code other than 0, or a signal), or of a lost node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFailure {
     EndJob,
@@ -322,6 +324,7 @@ impl Default for EndPolicy {
     fn default() -> Self {
         Self {
             on_failure: OnFailure::EndJob,
+            on_node_loss: OnFailure::EndJob,
             grace: Self::GRACE_DEFAULT,
             time_limit: None,
             warning: None,

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use base::{HostList, ParseHostListError};
-use serde::{Deserialize, Serialize};
+use base::ParseHostListError;
 use thiserror::Error;
 
 /// Error in a text that names nodes. `Display` is the whole message.
@@ -38,10 +37,27 @@ pub enum Problem {
     },
     #[error("`{word}` is not `key=value`")]
     NotKeyValue { word: String },
+    #[error("`{word}` is neither `+nN` nor `+e:N`")]
+    BadRelative { word: String },
+    #[error("`{word}` refers to the nodes of an allocation or a host file, and there is neither")]
+    NoBase { word: String },
+    #[error("there is no node `{word}`: {}", numbered(*nodes))]
+    NoSuchNode { word: String, nodes: usize },
+    #[error("`{word}` asks for more unused nodes than there are: {unused}")]
+    TooFewUnused { word: String, unused: usize },
     #[error("`{key}` is given twice")]
     Twice { key: &'static str },
     #[error("max_slots={max} is less than slots={slots}")]
     MaxBelowSlots { max: u32, slots: u32 },
+}
+
+/// Returns the range of relative names.
+fn numbered(nodes: usize) -> String {
+    match nodes.checked_sub(1) {
+        None => "there are no nodes".to_owned(),
+        Some(0) => "the only node is `+n0`".to_owned(),
+        Some(last) => format!("the nodes are `+n0` to `+n{last}`"),
+    }
 }
 
 impl Problem {
@@ -86,22 +102,5 @@ impl fmt::Display for AllocError {
             write!(f, "\n  help:   {help}")?;
         }
         Ok(())
-    }
-}
-
-/// Error for an allocation that has nodes other than this node.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[error(
-    "cannot use `{nodes}`: starting daemons on other nodes is not implemented yet\n  help:   leave these nodes out, or use `localhost`"
-)]
-pub struct RemoteNodes {
-    pub nodes: HostList,
-}
-
-impl RemoteNodes {
-    /// Returns the stable name of the message.
-    #[must_use]
-    pub const fn id(&self) -> &'static str {
-        "alloc/remote-nodes"
     }
 }

@@ -5,15 +5,17 @@
 //! n02:4                        MPICH; what follows (`binding=`) is for its own binding and is left out
 //! n[03-08] slots=2             Slurm's lists, in either syntax
 //! n09                          slots not counted, or one slot per line if the name comes again
+//! +n0 slots=2                  relative names, within an allocation
 //! # comments, and blank lines
 //! ```
 
 use base::HostList;
 
 use super::{
-    Allocation, Collector, LocalNames, Problem, Slots,
+    Allocation, Base, Collector, LocalNames, Problem, Slots,
     error::AllocError,
     hosts::{count, host_and_slots},
+    relative::Who,
 };
 
 /// Maximum size of a host file, in bytes.
@@ -21,20 +23,26 @@ pub const MAX_HOSTFILE: usize = 64 << 20;
 
 /// Content of one line.
 struct Line {
-    names: HostList,
+    who: Who,
     slots: Slots,
     max_slots: Option<u32>,
 }
 
-/// Reads a host file. `origin` is the file's name for messages.
+/// Reads a host file. `origin` is the file's name for messages. Relative names (`+n1`) refer to the nodes of `base`.
 ///
 /// # Errors
 ///
 /// [`AllocError`] with the number of the line.
-pub fn hostfile(text: &str, origin: &str, names: &LocalNames) -> Result<Allocation, AllocError> {
+pub fn hostfile(
+    text: &str,
+    origin: &str,
+    names: &LocalNames,
+    base: Base<'_>,
+) -> Result<Allocation, AllocError> {
     let mut collector = Collector::new(names);
     each_line(text, origin, |line| {
-        for name in line.names.iter() {
+        let listed = line.who.names(base, Some(&collector))?;
+        for name in listed.iter() {
             collector.add(name, line.slots, line.max_slots);
         }
         if collector.nodes.len() > base::MAX_HOSTS {
@@ -52,14 +60,19 @@ pub fn hostfile(text: &str, origin: &str, names: &LocalNames) -> Result<Allocati
 /// # Errors
 ///
 /// [`AllocError`] with the number of the line.
-pub fn sequence(text: &str, origin: &str, names: &LocalNames) -> Result<HostList, AllocError> {
+pub fn sequence(
+    text: &str,
+    origin: &str,
+    names: &LocalNames,
+    base: Base<'_>,
+) -> Result<HostList, AllocError> {
     let mut list = HostList::new();
     each_line(text, origin, |line| {
         let times = match line.slots {
             Slots::Implicit => 1,
             Slots::Explicit(count) => count,
         };
-        for name in line.names.iter() {
+        for name in line.who.names(base, None)?.iter() {
             for _ in 0..times {
                 if list.len() >= base::MAX_HOSTS {
                     return Err(Problem::TooManyNodes);
@@ -109,9 +122,9 @@ const KEYS: [&str; 6] = [
 
 fn read(line: &str) -> Result<Line, Problem> {
     let mut words = line.split_ascii_whitespace();
-    let (names, slots) = host_and_slots(words.next().unwrap_or_default())?;
+    let (who, slots) = host_and_slots(words.next().unwrap_or_default())?;
     let mut line = Line {
-        names,
+        who,
         slots,
         max_slots: None,
     };

@@ -2,20 +2,29 @@
 
 use base::HostList;
 
-use super::{Allocation, Collector, LocalNames, Problem, Slots, error::AllocError};
+use super::{
+    Allocation, Base, Collector, LocalNames, Problem, Slots, error::AllocError, relative::Who,
+};
 
 /// Reads a list of names, each optionally followed by a colon and a number of slots. `origin` is the option's name.
 ///
 /// A name without a number is a node with an implicit slot count; unlike in Open MPI, it does not mean one slot. A name
-/// given several times is a count: `a,a` means two slots.
+/// given several times is a count: `a,a` means two slots. Relative names (`+n1`, `+e:2`) refer to the nodes of `base`.
 ///
 /// # Errors
 ///
 /// [`AllocError`] with the problem. Positions are those in the text.
-pub fn hosts(text: &str, origin: &str, names: &LocalNames) -> Result<Allocation, AllocError> {
+pub fn hosts(
+    text: &str,
+    origin: &str,
+    names: &LocalNames,
+    base: Base<'_>,
+) -> Result<Allocation, AllocError> {
     let mut collector = Collector::new(names);
     for item in split(text) {
-        let (list, slots) = host_and_slots(item).map_err(|problem| problem.at(origin, None))?;
+        let at = |problem: Problem| problem.at(origin, None);
+        let (who, slots) = host_and_slots(item).map_err(at)?;
+        let list = who.names(base, Some(&collector)).map_err(at)?;
         for name in list.iter() {
             collector.add(name, slots, None);
         }
@@ -43,21 +52,32 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Reads names with the number of slots of each: `n[1-4]:2`.
-pub(super) fn host_and_slots(item: &str) -> Result<(HostList, Slots), Problem> {
+pub(super) fn host_and_slots(item: &str) -> Result<(Who, Slots), Problem> {
     let item = item.trim();
     // This is the only supported name with colons.
     if item == "::1" {
-        return Ok((["localhost"].into_iter().collect(), Slots::Implicit));
+        let names = ["localhost"].into_iter().collect();
+        return Ok((Who::Named(names), Slots::Implicit));
     }
     let (name, slots) = match item.split_once(':') {
         None => (item, Slots::Implicit),
         Some((name, count)) => (name, Slots::Explicit(self::count(count)?)),
     };
+    if let Some(who) = Who::relative(name) {
+        return Ok(match (who?, slots) {
+            // `+e:2` are two nodes.
+            (Who::Unused(None), Slots::Explicit(count)) => {
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                (Who::Unused(Some(count)), Slots::Implicit)
+            }
+            other => other,
+        });
+    }
     let list = name.parse::<HostList>().map_err(Problem::HostList)?;
     if list.is_empty() {
         Err(Problem::Empty)
     } else {
-        Ok((list, slots))
+        Ok((Who::Named(list), slots))
     }
 }
 

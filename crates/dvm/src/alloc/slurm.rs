@@ -1,4 +1,4 @@
-//! Allocation of a Slurm batch script, from the environment: `SLURM_JOB_NODELIST`, and a count for each node.
+//! Allocation of a Slurm job, from the environment: `SLURM_JOB_NODELIST`, and counts for each node.
 
 use base::HostList;
 
@@ -9,10 +9,12 @@ use super::{AllocatedNode, Allocation, LocalNames, Problem, Slots, error::AllocE
 pub struct SlurmTexts<'a> {
     /// Host list, such as `n[0-2],m1`.
     pub nodes: &'a str,
-    /// Number of tasks or CPUs on each node, such as `4,1(x2)`; `None` if Slurm does not set it.
+    /// Number of slots of each node, such as `4,1(x2)`; `None` if Slurm does not set it.
+    ///
+    /// Inside a step the variable may describe the step: counts of another number of nodes are not used.
     pub counts: Option<Text<'a>>,
-    /// Slurm's name for the node on which this process runs; `None` if Slurm does not set it.
-    pub here: Option<&'a str>,
+    /// Number of CPUs of each node that the job has; `None` if Slurm does not set it.
+    pub cpus: Option<Text<'a>>,
 }
 
 /// Text with the name of its variable, for messages.
@@ -37,36 +39,45 @@ pub fn slurm(texts: &SlurmTexts<'_>, names: &LocalNames) -> Result<Allocation, A
     if nodes.is_empty() {
         return Err(at_nodes(Problem::Empty));
     }
-    let mut counts = Vec::new();
-    if let Some(Text { text, origin }) = texts.counts {
-        for item in text.split(',') {
-            let (slots, times) = repeated(item).ok_or_else(|| {
-                let word = item.to_owned();
-                Problem::BadCount { word }.at(origin, None)
-            })?;
-            // Ignore counts beyond the number of nodes.
-            let times = usize::try_from(times).unwrap_or(usize::MAX);
-            let room = nodes.len().saturating_sub(counts.len());
-            counts.extend(std::iter::repeat_n(slots, times.min(room)));
-        }
-    }
-    let mut counts = counts.into_iter();
-    let nodes = nodes.iter().map(|name| {
-        let name = if texts.here == Some(name) {
-            names.host()
-        } else {
-            names.canonical(name)
-        };
-        AllocatedNode {
-            name: name.to_owned(),
-            slots: counts.next().map_or(Slots::Implicit, Slots::Explicit),
-            max_slots: None,
-            granted: None,
-        }
+    let read = |text: Option<Text<'_>>| {
+        text.map(|text| expanded(text, nodes.len()))
+            .transpose()
+            .map(Option::unwrap_or_default)
+    };
+    let cpus = read(texts.cpus)?;
+    let counts = read(texts.counts)?;
+    let slots = if counts.len() == nodes.len() || cpus.len() != nodes.len() {
+        &counts
+    } else {
+        &cpus
+    };
+    let nodes = nodes.iter().enumerate().map(|(place, name)| AllocatedNode {
+        name: names.canonical(name).to_owned(),
+        slots: slots
+            .get(place)
+            .map_or(Slots::Implicit, |count| Slots::Explicit(*count)),
+        max_slots: None,
+        granted: cpus.get(place).copied(),
     });
     Ok(Allocation {
         nodes: nodes.collect(),
     })
+}
+
+/// Returns the counts of a text, at most one for each node.
+fn expanded(Text { text, origin }: Text<'_>, nodes: usize) -> Result<Vec<u32>, AllocError> {
+    let mut counts = Vec::new();
+    for item in text.split(',') {
+        let (count, times) = repeated(item).ok_or_else(|| {
+            let word = item.to_owned();
+            Problem::BadCount { word }.at(origin, None)
+        })?;
+        // Ignore counts beyond the number of nodes.
+        let times = usize::try_from(times).unwrap_or(usize::MAX);
+        let room = nodes.saturating_sub(counts.len());
+        counts.extend(std::iter::repeat_n(count, times.min(room)));
+    }
+    Ok(counts)
 }
 
 /// Reads `4` or `1(x2)`: a count, and the number of nodes that have it.
@@ -84,19 +95,26 @@ mod tests {
     use super::*;
 
     fn read(nodes: &str, counts: &str, here: Option<&str>) -> String {
+        with_cpus(nodes, counts, "", here)
+    }
+
+    fn with_cpus(nodes: &str, counts: &str, cpus: &str, here: Option<&str>) -> String {
+        let text = |text, origin| Text { text, origin };
         let texts = SlurmTexts {
             nodes,
-            counts: (!counts.is_empty()).then_some(Text {
-                text: counts,
-                origin: "`SLURM_TASKS_PER_NODE`",
-            }),
-            here,
+            counts: (!counts.is_empty()).then_some(text(counts, "`SLURM_TASKS_PER_NODE`")),
+            cpus: (!cpus.is_empty()).then_some(text(cpus, "`SLURM_JOB_CPUS_PER_NODE`")),
         };
-        match slurm(&texts, &LocalNames::new("node7.cluster")) {
+        let names = LocalNames::new("node7.cluster").with_alias(here);
+        match slurm(&texts, &names) {
             Ok(allocation) => {
-                let node = |node: &AllocatedNode| match node.slots {
-                    Slots::Implicit => node.name.clone(),
-                    Slots::Explicit(slots) => format!("{}:{slots}", node.name),
+                let node = |node: &AllocatedNode| {
+                    let slots = match node.slots {
+                        Slots::Implicit => String::new(),
+                        Slots::Explicit(slots) => format!(":{slots}"),
+                    };
+                    let granted = node.granted.map(|cpus| format!(" of {cpus}"));
+                    format!("{}{slots}{}", node.name, granted.unwrap_or_default())
                 };
                 allocation
                     .nodes
@@ -126,6 +144,23 @@ mod tests {
         ];
         for (nodes, counts, here, expected) in cases {
             assert_eq!(read(nodes, counts, here), expected, "{nodes} {counts}");
+        }
+    }
+
+    #[test]
+    fn cpus_count_where_tasks_are_those_of_a_step() {
+        let cases = [
+            ("2(x2)", "4(x2)", "a:2 of 4 b:2 of 4"),
+            ("1", "4,8", "a:4 of 4 b:8 of 8"),
+            ("", "4(x2)", "a:4 of 4 b:4 of 4"),
+            ("2(x2)", "4", "a:2 of 4 b:2"),
+        ];
+        for (counts, cpus, expected) in cases {
+            assert_eq!(
+                with_cpus("a,b", counts, cpus, None),
+                expected,
+                "{counts} {cpus}"
+            );
         }
     }
 

@@ -30,13 +30,13 @@ fn shown(allocation: &Allocation) -> String {
 
 #[test]
 fn host_files() {
-    let read = |text: &str| shown(&hostfile(text, "`hosts`", &names()).unwrap());
+    let read = |text: &str| shown(&hostfile(text, "`hosts`", &names(), Base::default()).unwrap());
     insta::assert_snapshot!(read("a slots=4 max_slots=8\nb:4\n\nc # nothing said\n# all\nd slots = 2"), @"a:4/8 b:4 c:? d:2");
     insta::assert_snapshot!(read("n[08-10]:2\nn09 slots=1 max-slots=5"), @"n08:2 n09:3/5 n10:2");
     insta::assert_snapshot!(read("a\na\nb slots=2\nb\nc\r\n"), @"a:2 b:3 c:?");
     insta::assert_snapshot!(read("localhost slots=2\nlogin1\n127.0.0.1 slots=1\nlogin1.site"), @"login1.site:5");
     insta::assert_snapshot!(read("a:4 binding=user:0+1 user=me"), @"a:4");
-    let list = sequence("b\na:2\nb\nlocalhost", "`hosts`", &names()).unwrap();
+    let list = sequence("b\na:2\nb\nlocalhost", "`hosts`", &names(), Base::default()).unwrap();
     assert_eq!(
         list.iter().collect::<Vec<_>>(),
         ["b", "a", "a", "b", "login1.site"]
@@ -45,7 +45,11 @@ fn host_files() {
 
 #[test]
 fn bad_host_files_name_the_line() {
-    let error = |text: &str| hostfile(text, "`hosts`", &names()).unwrap_err().to_string();
+    let error = |text: &str| {
+        hostfile(text, "`hosts`", &names(), Base::default())
+            .unwrap_err()
+            .to_string()
+    };
     insta::assert_snapshot!(error("a\n\nb slot=2"), @"
     cannot read the nodes of `hosts`, line 3: `slot` is not known
       help:   did you mean `slots`?
@@ -70,7 +74,9 @@ fn bad_host_files_name_the_line() {
 
 #[test]
 fn host_options() {
-    let read = |text: &str| hosts(text, "`--host`", &names()).map(|allocation| shown(&allocation));
+    let read = |text: &str| {
+        hosts(text, "`--host`", &names(), Base::default()).map(|allocation| shown(&allocation))
+    };
     insta::assert_snapshot!(read("a:2,b").unwrap(), @"a:2 b:?");
     insta::assert_snapshot!(read("n[1-2,4]:3,localhost").unwrap(), @"n1:3 n2:3 n4:3 login1.site:?");
     insta::assert_snapshot!(read("a,a,b:2,a:3").unwrap(), @"a:5 b:2");
@@ -82,13 +88,57 @@ fn host_options() {
 }
 
 #[test]
-fn other_machines_are_refused_for_now() {
-    let remote = hosts("n[0417-0420],localhost,x", "`--host`", &names()).unwrap();
-    insta::assert_snapshot!(remote.refuse_remote(&names()).unwrap_err(), @"
-    cannot use `n[0417-0420],x`: starting daemons on other nodes is not implemented yet
-      help:   leave these nodes out, or use `localhost`
-    ");
-    assert_eq!(Allocation::local(&names()).refuse_remote(&names()), Ok(()));
+fn relative_names_count_nodes_of_the_base() {
+    let nodes = hosts("n[0-3]:4,localhost", "base", &names(), Base::default()).unwrap();
+    let used = ["n0".to_owned()];
+    let base = Base {
+        nodes: Some(&nodes.nodes),
+        used: &used,
+    };
+    let read = |text: &str| match hosts(text, "`--host`", &names(), base) {
+        Ok(allocation) => shown(&allocation),
+        Err(error) => error.to_string(),
+    };
+    insta::assert_snapshot!(read("+n1,+n3:2,n0"), @"n1:? n3:2 n0:?");
+    insta::assert_snapshot!(read("+n1,+e:2"), @"n1:? n2:? n3:?");
+    insta::assert_snapshot!(read("+e2,+e"), @"n1:? n2:? n3:? login1.site:?");
+    insta::assert_snapshot!(read("+e:5"), @"cannot read the nodes of `--host`: `+e:5` asks for more unused nodes than there are: 4");
+    insta::assert_snapshot!(read("+n5"), @"cannot read the nodes of `--host`: there is no node `+n5`: the nodes are `+n0` to `+n4`");
+    insta::assert_snapshot!(read("+x1"), @"cannot read the nodes of `--host`: `+x1` is neither `+nN` nor `+e:N`");
+    insta::assert_snapshot!(hosts("+n1", "`--host`", &names(), Base::default()).unwrap_err(), @"cannot read the nodes of `--host`: `+n1` refers to the nodes of an allocation or a host file, and there is neither");
+    insta::assert_snapshot!(shown(&hostfile("+n1 slots=2\nn2", "`hosts`", &names(), base).unwrap()), @"n1:2 n2:?");
+    let list = sequence("+n2\n+n0:2", "`hosts`", &names(), base).unwrap();
+    assert_eq!(list.to_string(), "n[2,0,0]");
+}
+
+#[test]
+fn a_list_narrows_an_allocation() {
+    let all = hosts("n[0-3]:4", "base", &names(), Base::default()).unwrap();
+    let narrowed = |text: &str| {
+        let wanted = hostfile(text, "x", &names(), Base::default()).unwrap();
+        all.narrowed(&wanted).map(|nodes| shown(&nodes))
+    };
+    assert_eq!(narrowed("n2\nn0 slots=1").as_deref(), Some("n0:1 n2:4"));
+    assert_eq!(narrowed("n1 max_slots=9").as_deref(), Some("n1:4/9"));
+    assert_eq!(narrowed("n1\nn4"), None);
+}
+
+#[test]
+fn allocations_of_lsf() {
+    let text = |text| Text {
+        text,
+        origin: "`LSB_MCPU_HOSTS`",
+    };
+    let pairs = |words| match lsf_pairs(&text(words), &names()) {
+        Ok(allocation) => shown(&allocation),
+        Err(error) => error.to_string(),
+    };
+    insta::assert_snapshot!(pairs("n1 8 login1 4 n1 1"), @"n1:9 login1.site:4");
+    insta::assert_snapshot!(pairs("n1 8 n2"), @"cannot read the nodes of `LSB_MCPU_HOSTS`: `` is not a number of slots");
+    insta::assert_snapshot!(pairs(" "), @"cannot read the nodes of `LSB_MCPU_HOSTS`: no node is named");
+    let repeated = lsf_hosts(&text("n1 n1 n2"), &names()).unwrap();
+    assert_eq!(shown(&repeated), "n1:2 n2:1");
+    assert_eq!(repeated.nodes[0].granted, Some(2));
 }
 
 #[test]
@@ -115,8 +165,8 @@ fn names_of_this_machine() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "[an1:=,\\[\\]# \nslotmax_-]{0,40}") {
-        let _ = hosts(&text, "x", &names());
-        if let Ok(allocation) = hostfile(&text, "x", &names()) {
+        let _ = hosts(&text, "x", &names(), Base::default());
+        if let Ok(allocation) = hostfile(&text, "x", &names(), Base::default()) {
             prop_assert!(!allocation.nodes.is_empty());
         }
     }

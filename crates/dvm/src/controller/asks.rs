@@ -1,12 +1,16 @@
 //! Requests of procs that the controller answers.
 
+#[cfg(test)]
+mod tests;
+
 use base::{JobId, NodeId, ProcId, RankSet, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
+    keys,
     message::{Answer, Request},
-    server::{FoundFor, PublishedData},
-    value::{Nspace, Proc, Status},
+    server::{FoundFor, MAX_CARRIED, PublishedData},
+    value::{DataType, Info, Key, Nspace, Proc, ProcInfo, Query, Status, Value},
 };
 
 use super::{Controller, ControllerOutput};
@@ -63,6 +67,7 @@ impl Controller {
                 let status = self.published.unpublish(&from, &keys, &infos);
                 self.answer(asker, &Answer::Status(status));
             }
+            Ok(Request::Query { queries }) => self.on_query(asker, &queries),
             Ok(Request::Spawn { infos, apps }) => self.spawn(now, asker, proc, &infos, apps),
             Ok(_) => self.answer(asker, &Answer::Status(Status::NOT_SUPPORTED)),
             Err(error) => {
@@ -70,6 +75,49 @@ impl Controller {
                 self.answer(asker, &Answer::Status(Status::ERROR));
             }
         }
+    }
+
+    /// Reports the procs of jobs on all nodes. Servers ask only for process tables, and add host names and programs themselves.
+    fn on_query(&mut self, asker: Asker, queries: &[Query]) {
+        let mut infos = Vec::new();
+        for query in queries {
+            let named = |info: &&Info| info.key == *keys::NSPACE;
+            let nspace = query.qualifiers.iter().find(named);
+            let Some(Value::String(Some(nspace))) = nspace.map(|info| &info.value) else {
+                continue;
+            };
+            let job = self
+                .jobs
+                .values()
+                .find(|job| job.nspace.as_bytes() == nspace.to_bytes());
+            let (Some(job), Ok(nspace), Ok(key)) =
+                (job, Nspace::new(nspace), Key::new(keys::QUERY_PROC_TABLE))
+            else {
+                continue;
+            };
+            let rows = job.procs().map(|(rank, pid, state)| {
+                Value::ProcInfo(Box::new(ProcInfo {
+                    proc: Proc {
+                        nspace: nspace.clone(),
+                        rank: rank.into(),
+                    },
+                    hostname: None,
+                    executable: None,
+                    pid,
+                    state,
+                }))
+            });
+            infos.push(Info::new(
+                key,
+                Value::array(DataType::PROC_INFO, rows.collect()),
+            ));
+        }
+        let status = if infos.is_empty() {
+            Status::NOT_FOUND
+        } else {
+            Status::SUCCESS
+        };
+        self.answer(asker, &Answer::Infos { status, infos });
     }
 
     /// Handles the end of procs: removes data that persists only as long as its process, and their pending look-ups.
@@ -110,6 +158,10 @@ impl Controller {
     pub(super) fn answer(&mut self, asker: Asker, answer: &Answer) {
         let mut writer = Writer::new(Format::V4);
         answer.encode(&mut writer);
+        if writer.as_bytes().len() > MAX_CARRIED {
+            writer = Writer::new(Format::V4);
+            Answer::Status(Status::OUT_OF_RESOURCE).encode(&mut writer);
+        }
         self.outputs.push_back(ControllerOutput::Daemon(
             asker.node,
             ToDaemon::Answer {

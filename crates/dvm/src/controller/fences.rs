@@ -78,7 +78,7 @@ impl Controller {
     }
 
     /// Handles a node whose fences have failed or whose ranks are gone.
-    pub(super) fn on_fences_left(&mut self, node: NodeId) {
+    pub(super) fn on_fences_abandoned(&mut self, node: NodeId) {
         let notices = self.fences.members_gone(node.0);
         self.tell_fenced(notices);
     }

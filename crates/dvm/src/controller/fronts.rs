@@ -1,9 +1,13 @@
 //! Fronts: the connected ones, their jobs, and the output that each front has yet to credit.
 //!
-//! | state of a front | submits a job | sends a request | its job is over | is lost |
+//! A front submits at most one job, and gets its outcome. A second submission violates the protocol. A job that the
+//! front's job spawns, or that a spawned job spawns in turn, also belongs to the front. The controller forgets a front
+//! when its job is finished or refused, or when the front is lost and has no job.
+//!
+//! | state of a front | submits a job | sends a request | its submitted job is finished | connection lost |
 //! |---|---|---|---|---|
-//! | `Connected`, without a job | accepted or refused | answered | – | forgotten |
-//! | `Connected`, with a job | disconnected → `Lost` | answered | gets the outcome; forgotten | its jobs are ended → `Lost` |
+//! | `Connected`, no job | job is added, or refused and the front forgotten | answered | – | forgotten |
+//! | `Connected`, with a job | disconnected → `Lost` | handled | gets the outcome; forgotten | end its jobs → `Lost` |
 //! | `Lost` | – | – | forgotten | – |
 
 #[cfg(test)]
@@ -27,7 +31,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Connected,
-    /// The connection is gone: the front's jobs are being ended, and their output is dropped.
+    /// The connection was lost, or the controller has closed it. The front's jobs are being ended, and their output is
+    /// dropped.
     Lost,
 }
 
@@ -35,10 +40,10 @@ enum State {
 pub(super) struct Front {
     pub(super) pid: u32,
     state: State,
-    /// The job that this front has submitted.
+    /// The job that this front has submitted; `None` before that.
     job: Option<JobId>,
-    /// Output that was sent to this front and not yet credited, by stream, in units of [`stdio::cost`]. It is bounded,
-    /// because every node has a window per job and stream.
+    /// Output that was sent to this front and that the front has not credited yet, for stdout and stderr, in units of
+    /// [`stdio::cost`]. Bounded: for each job and stream, a node sends at most its window before it gets credit.
     uncredited: BTreeMap<(JobId, NodeId), [u64; 2]>,
 }
 
@@ -56,7 +61,8 @@ impl Controller {
     }
 
     pub(super) fn on_front(&mut self, now: Time, id: FrontId, message: FromFront) {
-        // Ignore messages from a front whose job is over or that was disconnected by us.
+        // The front may have sent the message before it learned that its job is finished or that it was disconnected.
+        // Ignore such a message.
         let front = self.fronts.get(&id);
         let Some(front) = front.filter(|front| front.state == State::Connected) else {
             return;
@@ -120,7 +126,7 @@ impl Controller {
         self.add(now, spec, Origin::Front, id, job);
     }
 
-    /// Returns the jobs of a front: the job that it submitted, and that job's descendants.
+    /// Returns the jobs of a front in the order of their ids: the job that it submitted, and that job's descendants.
     pub(super) fn jobs_of(&self, front: FrontId) -> Vec<JobId> {
         let jobs = self.jobs.values().filter(|job| job.front == front);
         jobs.map(|job| job.id).collect()
@@ -154,7 +160,8 @@ impl Controller {
         let Some(job) = id.and_then(|id| self.jobs.get_mut(&id)) else {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         };
-        // While the job ends, only its own front may release ranks, which must run to handle SIGTERM.
+        // Once the job is being ended, only the front that submitted it may still release its ranks: a held rank must
+        // run to handle SIGTERM. For other fronts, the job does not exist any more.
         if job.is_ending() && own != Some(job.id) {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         }
@@ -164,7 +171,7 @@ impl Controller {
         self.route(id);
         match freed {
             None => self.tell(asker, ToFront::NotReleased(NotReleased::NothingHeld)),
-            // The job has already notified its own front.
+            // `Job::release` has already sent this message to the front that submitted the job.
             Some(_) if is_owner => {}
             Some(ranks) => self.tell(
                 asker,
@@ -199,8 +206,8 @@ impl Controller {
             Some(front) if front.state == State::Connected => {
                 front.uncredited.entry((id, node)).or_default()[stream as usize] += bytes;
             }
-            // Credit the output immediately: no front reads it, and the procs must not block on full pipes while they
-            // are being ended.
+            // The front is lost and will send no credit, so credit the output in its place. Otherwise the procs would
+            // block on full pipes while they are being ended.
             Some(_) | None => {
                 return self.credit_node(id, node, stream, bytes);
             }
@@ -208,7 +215,8 @@ impl Controller {
         self.tell(front, ToFront::Output { node, chunk });
     }
 
-    /// Passes credit on to the node whose output was printed; every node has a window per job and stream.
+    /// Passes a front's credit on to the node that produced the printed or discarded output. Credit beyond the uncredited
+    /// output is ignored.
     fn on_output_credit(&mut self, id: FrontId, credit: OutputCredit) {
         let OutputCredit {
             job,
@@ -256,7 +264,7 @@ impl Controller {
         };
         front.state = State::Lost;
         let uncredited = std::mem::take(&mut front.uncredited);
-        // The lost front will never credit this output, so credit it here.
+        // The lost front will not credit this output any more, so credit it in its place.
         if !planted::is(Bug::FrontLostForgetsCredit) {
             for ((job, node), bytes) in uncredited {
                 for stream in Stream::BOTH {
@@ -271,12 +279,14 @@ impl Controller {
         if jobs.is_empty() {
             self.fronts.remove(&id);
         }
-        // End spawned jobs first: ended with their spawner, they would get the normal grace instead of `LOSS_GRACE`.
+        // End the jobs in reverse order, so that each spawned job is ended before its spawner. `Controller::end` would
+        // otherwise end it as a descendant, with the grace of its own specification instead of `LOSS_GRACE`.
         for job in jobs.into_iter().rev() {
             let phase = self.jobs.get(&job).map(|job| job.phase);
             let cause = Cause::Ended(EndReason::FrontLost);
             if phase == Some(Phase::Ending) {
-                // The job is ending with its full grace, for which there is no reason any more.
+                // The job already has the grace of its own specification, which may be much longer than `LOSS_GRACE`.
+                // No user waits for its end any more, so kill it without further grace.
                 self.with(job, |job| job.kill(cause));
             } else {
                 self.end(job, cause);
@@ -284,13 +294,14 @@ impl Controller {
         }
     }
 
-    /// Disconnects a front that violates the protocol. Its jobs end as if it were lost.
+    /// Disconnects a front that has violated the protocol, and handles it like a lost one: its jobs are ended.
     fn dismiss(&mut self, id: FrontId) {
         self.on_front_lost(id);
         self.outputs.push_back(ControllerOutput::Finished(id));
     }
 
-    /// Forgets a front whose job is over or was refused. The front has got its last message.
+    /// Forgets a front whose job is finished or was refused. The caller has sent the front its last message. If the front
+    /// is still connected, its connection is closed.
     pub(super) fn finish_front(&mut self, id: FrontId) {
         if let Some(front) = self.fronts.remove(&id)
             && front.state == State::Connected
@@ -299,7 +310,7 @@ impl Controller {
         }
     }
 
-    /// Forgets uncredited output of a job that is over, because its nodes need no more credit.
+    /// Drops the records of uncredited output of a finished job: all its nodes are clean, so they need no more credit.
     pub(super) fn forget_uncredited(&mut self, job: JobId) {
         for front in self.fronts.values_mut() {
             front.uncredited.retain(|(of, _), _| *of != job);

@@ -1,6 +1,6 @@
-//! One job at the controller, from its submission to its end.
+//! One job at the controller, from its submission or spawn to its end.
 //!
-//! | phase | placed | refused | all nodes have launched | end requested | kill requested | settled |
+//! | phase | placed | refused | all nodes have launched | end requested | kill requested | ranks settled, nodes clean |
 //! |---|---|---|---|---|---|---|
 //! | `Waiting` | send `Launch` → `Launching` | the job is removed | – | → `Ending` | → `Ending` | – |
 //! | `Launching` | – | – | report to front or spawner → `Running` | send `End` → `Ending` | send `Kill` → `Ending` | – |
@@ -8,14 +8,18 @@
 //! | `Ending` | – | – | report to front or spawner | – | send `Kill` | → `Over` |
 //! | `Over` | – | – | – | – | – | – |
 //!
-//! A job is settled when none of its processes remains on any node and no further message about it will come. A job
-//! that was ended before it was placed is settled immediately. When a rank fails, the job requests its own end
-//! ([`JobOutput::Failed`]) unless its policy is to continue. A job has no knowledge of other jobs: the controller
-//! decides which of them end with it.
+//! A *rank* is settled when it has ended, was never started, or cannot be ended. A *node* is clean when its daemon has
+//! reported that it will send no further message about the job, or when the node is lost. When both hold for all ranks
+//! and nodes, the job is complete ([`Job::is_settled`]), and the controller finishes it. A job that was ended before it
+//! was placed has neither ranks nor nodes, so it is complete immediately.
+//!
+//! When a rank fails, the job asks the controller to end it ([`JobOutput::Failed`]), unless its policy is to continue. A
+//! job has no knowledge of other jobs: the controller decides which of them end with it.
 
 mod input;
 mod outcome;
 mod pushes;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -30,15 +34,15 @@ use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time};
 use pmix::value::Status;
 
 pub(super) use self::pushes::Push;
-use self::pushes::Pushes;
+use self::{pushes::Pushes, table::Table};
 use super::asks::Asker;
 use crate::{
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold, State},
     planted::{self, Bug},
     proto::{
-        Cause, Drained, EndClass, EndReason, FrontId, Launch, Note, StartFailure, Started, Stream,
-        TableRow, ToDaemon, ToFront,
+        Cause, Drained, EndClass, EndReason, FrontId, Launch, Note, PmiState, StartFailure,
+        Started, Stream, ToDaemon, ToFront,
     },
     spec::{JobSpec, OnFailure, Warning, WindowSize},
 };
@@ -58,28 +62,34 @@ pub(super) enum Phase {
 /// The part of the job that runs on one node.
 #[derive(Debug)]
 pub(super) struct Share {
+    /// The node has reported which ranks it has started, or it is lost.
     launched: bool,
+    /// The node will send no further message about the job.
     pub(super) clean: bool,
     pub(super) ranks: RankSet,
-    /// Node rank of this job's first proc there. It is above the node ranks of all jobs that are still on the node.
+    /// Node rank of this job's first proc on the node. Node ranks number the procs of all jobs on a node
+    /// (`PMIX_NODE_RANK`). It is higher than every node rank of the jobs that had not ended on the node
+    /// at the launch.
     pub(super) first: u32,
-    /// Total input, in bytes, for which this node has given credit; `None` once no rank there reads input.
+    /// Total number of bytes of input for which this node has given credit since the launch. `None` once no rank on the
+    /// node reads input.
     input_credit: Option<u64>,
 }
 
-/// The origin of a job: a front or a spawning proc.
+/// The origin of a job: the front that submitted it, or the proc that spawned it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Origin {
     /// Submitted by the job's front.
     Front,
     Spawned {
         by: ProcId,
-        /// The requester, which waits until the job has started. `None` once the request was answered.
+        /// Destination of the answer to the spawn request, which is sent when all procs have been started or have failed
+        /// to start. `None` once it has been sent.
         asker: Option<Asker>,
         /// Output streams that are also forwarded to the spawner.
         forward: Vec<Stream>,
-        /// Key-value pairs that the spawner passed along, if this job was spawned by PMI. Spawner and job are one MPI
-        /// program then: a failure of one ends the other.
+        /// Key-value pairs that the spawner has passed along with the request. `None` if the request came by PMIx, and
+        /// not by PMI. In a spawn by PMI, the spawner's job and this one are one MPI program: if one fails, both end.
         preput: Option<Vec<(String, String)>>,
     },
 }
@@ -94,9 +104,10 @@ pub(super) enum JobOutput {
     Started,
     /// All ranks are held: notify the proc that spawned the job.
     Ready,
-    /// These ranks have ended, or cannot be ended.
+    /// These ranks have ended, or cannot be ended. The controller removes their look-ups and published data, and releases
+    /// the held ranks of jobs that they have spawned.
     Gone(RankSet),
-    /// Answer the request of a process with this status.
+    /// Answer a process's request to push input, with this status.
     Answer(Asker, Status),
     /// End the job, for this cause.
     Failed(Cause),
@@ -123,39 +134,53 @@ pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) spec: Box<JobSpec>,
     pub(super) origin: Origin,
-    /// The front that submitted this job or the job that this one descends from.
+    /// The front that submitted this job, or that submitted [`Self::root`].
     pub(super) front: FrontId,
-    /// The root of the job's descent: the job that the front has submitted.
+    /// The job that the front has submitted and that this job descends from. The job's own id if it was not spawned.
     pub(super) root: JobId,
     /// PMIx nspace of the job.
     pub(super) nspace: String,
-    /// Global number of the job's rank 0, counted over all jobs of the controller.
+    /// Global rank of the job's rank 0. Global ranks number the procs of all jobs of the controller.
     pub(super) offset: u32,
     pub(super) phase: Phase,
+    /// Number of ranks; 0 before the job is placed.
     pub(super) size: u32,
+    /// Ranks that have exited with code 0 before they initialized or finalized PMI, in jobs of several nodes.
+    exited_early: BTreeMap<PmiState, RankSet>,
     pub(super) shares: BTreeMap<NodeId, Share>,
-    table: Vec<TableRow>,
+    table: Table,
+    /// Ranks that could not be started, by reason.
     pub(super) failures: BTreeMap<StartFailure, RankSet>,
+    /// The reason why the job is being ended, or why it will be reported as failed. `None` if there is no reason so far.
     pub(super) cause: Option<Cause>,
     ended: BTreeMap<ExitStatus, RankSet>,
     /// Ranks that have ended, were never started, or cannot be ended.
     pub(super) settled: RankSet,
     pub(super) started: RankSet,
+    /// Ranks that have ended after the job began to end.
     ended_by_us: RankSet,
+    /// Ranks that have exited while another process holds their output open.
     leaky: RankSet,
-    /// Ranks that keep running because we cannot end them.
+    /// Ranks that keep running because their daemon cannot end them.
     left: RankSet,
     pub(super) hold: Hold,
     pushes: Pushes,
+    /// Total credit for input that the front has got, in bytes: the lowest [`Share::input_credit`] of all nodes that read
+    /// input. Always 0 for a spawned job, which gets its input from processes that push it.
     input_given: u64,
-    /// Number of bytes in `input_given` that the front has used.
+    /// Total input that the front has sent, in bytes; at most `input_given`.
     input_taken: u64,
+    /// Time at which the job's time limit ends all jobs of the front; `None` without a limit.
     limit_at: Option<Time>,
-    /// Time at which its procs get the warning signal before the time limit.
+    /// Time at which the procs get the warning signal before the time limit. `None` once it was sent, or if there is no
+    /// warning.
     warn_at: Option<Time>,
-    /// Time at which the job ends because its first proc has ended; `None` before that, or if it should not.
+    /// Time at which all jobs of the front are ended: [`EndPolicy::wait`] after the first proc of this job has ended.
+    /// `None` until a proc has ended, or if the policy sets no such limit.
+    ///
+    /// [`EndPolicy::wait`]: crate::spec::EndPolicy::wait
     wait_at: Option<Time>,
-    /// Time of the note to the front about ranks that have not reached their holding point.
+    /// Time at which the front gets a note about ranks that have not reached their holding point; `None` if no note is due.
     hold_note_at: Option<Time>,
     outputs: VecDeque<JobOutput>,
 }
@@ -182,8 +207,9 @@ impl Job {
             offset,
             phase: Phase::Waiting,
             size: 0,
+            exited_early: BTreeMap::new(),
             shares: BTreeMap::new(),
-            table: Vec::new(),
+            table: Table::default(),
             failures: BTreeMap::new(),
             cause: None,
             ended: BTreeMap::new(),
@@ -205,7 +231,8 @@ impl Job {
         }
     }
 
-    /// Returns the next action. The controller calls it after every other call until it returns `None`.
+    /// Returns the next action. After every other call to a job, the controller calls this function until it returns
+    /// `None`.
     pub(super) fn poll(&mut self) -> Option<JobOutput> {
         self.outputs.pop_front()
     }
@@ -251,7 +278,7 @@ impl Job {
         }
     }
 
-    /// Starts the job, which has been placed: sends the launch to each of its nodes.
+    /// Launches the job, which the controller has placed: sends `Launch` to each of its nodes.
     pub(super) fn launch(&mut self, launch: &Arc<Launch>) {
         self.phase = Phase::Launching;
         self.size = launch.map.ranks();
@@ -274,7 +301,7 @@ impl Job {
         }
     }
 
-    /// Handles a node's report on which of its ranks it has started.
+    /// Handles a node's report about the launch: the ranks that it has started, and the ranks that it could not start.
     pub(super) fn on_launched(
         &mut self,
         now: Time,
@@ -288,15 +315,9 @@ impl Job {
         };
         share.launched = true;
         let mut started = RankSet::new();
-        for Started { executable, pids } in groups {
-            started.append(&pids.iter().map(|(rank, _)| *rank).collect());
-            let rows = pids.into_iter().map(|(rank, pid)| TableRow {
-                rank,
-                host: host.to_owned(),
-                executable: executable.clone(),
-                pid,
-            });
-            self.table.extend(rows);
+        for group in groups {
+            started.append(&group.pids.iter().map(|(rank, _)| *rank).collect());
+            self.table.add(host, group);
         }
         let missing = share.ranks.difference(&started);
         self.started = self.started.union(&started);
@@ -314,7 +335,7 @@ impl Job {
         }
     }
 
-    /// Announces the launch once every node has reported it or is lost.
+    /// Reports the launch to the front or to the spawner, once every node has reported its launch or is lost.
     fn announce_launch(&mut self, now: Time) {
         if !self.shares.values().all(|share| share.launched) {
             return;
@@ -327,12 +348,10 @@ impl Job {
             if self.hold.state() == State::Gathering {
                 self.hold_note_at = Some(now + HOLD_PATIENCE);
             }
-            self.table.sort_by_key(|row| row.rank);
-            let table = std::mem::take(&mut self.table);
             self.tell(ToFront::Launched {
                 job: self.id,
                 name: self.nspace.clone(),
-                table,
+                table: self.table.rows(),
             });
         } else {
             self.outputs.push_back(JobOutput::Started);
@@ -345,12 +364,13 @@ impl Job {
         self.announce(news);
     }
 
-    /// Announces that all ranks are held, to the front or to the spawner of the job.
+    /// Reports to the front or to the spawner of the job that all ranks are held, if `news` says so.
     fn announce(&mut self, news: Option<Announcement>) {
         let Some(Announcement::AllHeld { held, dead }) = news else {
             return;
         };
-        // If no rank is held, there is no process to attach to, and the end of the job explains why.
+        // If all ranks died before they were held, a debugger has no process to attach to. The outcome of the job will
+        // report why they died.
         if held.is_empty() {
             return;
         }
@@ -361,7 +381,7 @@ impl Job {
         }
     }
 
-    /// Sends one note about the ranks that have not reached their holding point, because they may never reach it.
+    /// Sends the front a note with the ranks that have not reached their holding point, because they may never reach it.
     fn note_missing(&mut self) {
         if self.hold.state() != State::Gathering {
             return;
@@ -373,8 +393,8 @@ impl Job {
         }));
     }
 
-    /// Releases the given ranks, or all if `None`. Returns the ranks that were held or were going to be; `None` if there
-    /// were none.
+    /// Releases these ranks, or all ranks if `None`: held ranks continue, and the others will not be held. Returns the
+    /// released ranks that were held or were still to be held. Without such ranks, it does nothing and returns `None`.
     pub(super) fn release(&mut self, ranks: Option<&RankSet>) -> Option<RankSet> {
         let (freed, news) = self.hold.release(ranks);
         let freed = freed?;
@@ -393,8 +413,25 @@ impl Job {
         Some(freed)
     }
 
-    /// Handles the ends of procs. All of them are recorded before a failure among them has consequences.
+    /// Handles a report about procs that have ended. Records all of them first, and only then ends the job if one of them
+    /// has failed.
     pub(super) fn on_ended(&mut self, now: Time, classes: Vec<EndClass>) {
+        // While the job continues without a lost node, that node is the cause so far.
+        let Some(failed) = self.record(now, classes).filter(|_| !self.is_ending()) else {
+            return;
+        };
+        match self.spec.end.on_failure {
+            OnFailure::Continue if !planted::is(Bug::ContinueIgnored) => {
+                self.cause.get_or_insert(failed);
+            }
+            OnFailure::EndJob | OnFailure::Continue => {
+                self.outputs.push_back(JobOutput::Failed(failed));
+            }
+        }
+    }
+
+    /// Records the ends of procs. Returns the first failure among them.
+    fn record(&mut self, now: Time, classes: Vec<EndClass>) -> Option<Cause> {
         let mut gone = RankSet::new();
         let mut again = RankSet::new();
         let mut failed = None;
@@ -433,20 +470,11 @@ impl Job {
                 "ranks {again} ended twice: the second end is ignored"
             )));
         }
-        let decides = failed.filter(|_| self.cause.is_none());
         self.on_gone(gone);
-        match (decides, self.spec.end.on_failure) {
-            (None, _) => {}
-            (Some(cause), OnFailure::Continue) if !planted::is(Bug::ContinueIgnored) => {
-                self.cause = Some(cause);
-            }
-            (Some(cause), OnFailure::EndJob | OnFailure::Continue) => {
-                self.outputs.push_back(JobOutput::Failed(cause));
-            }
-        }
+        failed
     }
 
-    /// Records that these ranks keep running because we cannot end them.
+    /// Records that these ranks keep running because their daemon cannot end them.
     pub(super) fn on_abandoned(&mut self, ranks: RankSet) {
         self.settled.append(&ranks);
         self.left.append(&ranks);
@@ -461,12 +489,52 @@ impl Job {
         }
     }
 
-    /// Records that no process of the job remains on a node.
+    /// Records ranks that exited with code 0 while other ranks may wait for them. The first such report in each state is
+    /// passed on to the other nodes.
+    pub(super) fn on_exited_early(&mut self, node: NodeId, state: PmiState, ranks: &RankSet) {
+        let known = self.exited_early.entry(state).or_default();
+        let is_first = known.is_empty();
+        known.append(ranks);
+        if is_first {
+            let job = self.id;
+            let others = self.shares.keys().filter(|other| **other != node);
+            let told = others
+                .map(|other| JobOutput::Daemon(*other, ToDaemon::ExitedElsewhere { job, state }));
+            self.outputs.extend(told);
+        }
+    }
+
+    /// Returns the ranks that [`Self::on_exited_early`] has noted.
+    pub(super) fn exited_early(&self, state: PmiState) -> &RankSet {
+        const NONE: &RankSet = &RankSet::new();
+        self.exited_early.get(&state).unwrap_or(NONE)
+    }
+
+    /// Records that a node is clean: no process of the job remains there, except for ranks that cannot be ended.
     pub(super) fn on_clean(&mut self, node: NodeId) {
         if let Some(share) = self.shares.get_mut(&node) {
             share.clean = true;
         }
         self.end_pushes_to(node);
+    }
+
+    /// Returns true if ranks on this node have not ended, as far as is known.
+    pub(super) fn has_live_ranks_on(&self, node: NodeId) -> bool {
+        let share = self.shares.get(&node);
+        share.is_some_and(|share| !share.ranks.difference(&self.settled).is_empty())
+    }
+
+    /// The job goes on without a lost node. The loss becomes its cause, unless it has one, and the front gets a note.
+    pub(super) fn continue_without(&mut self, node: NodeId, why: String) {
+        if self.is_ending() {
+            return;
+        }
+        let cause = Cause::NodeLost {
+            node,
+            why: why.clone(),
+        };
+        self.cause.get_or_insert(cause);
+        self.tell(ToFront::Note(Note::NodeLost { node, why }));
     }
 
     /// Handles the loss of a node: its ranks count as killed.
@@ -478,7 +546,7 @@ impl Job {
         share.clean = true;
         let ranks = share.ranks.clone();
         if !launched {
-            // We cannot know which of its ranks were started; all count as started and killed.
+            // The controller cannot know which ranks the node has started. Count all of them as started and killed.
             self.started = self.started.union(&ranks);
         }
         self.on_input_credit(node, None);
@@ -496,10 +564,11 @@ impl Job {
             drained: Drained::Whole,
             ranks: ranks.difference(&self.settled),
         };
-        self.on_ended(now, vec![lost]);
+        self.record(now, vec![lost]);
     }
 
-    /// Begins to end the job: SIGTERM, grace, SIGKILL. Later causes are ignored once the job is ending.
+    /// Begins to end the job: SIGTERM, grace, SIGKILL. Does nothing if the job is already ending, so the first cause is
+    /// the one that is reported.
     pub(super) fn end(&mut self, cause: Cause) {
         match self.phase {
             Phase::Waiting => self.begin_to_end(cause),
@@ -508,8 +577,8 @@ impl Job {
                     Cause::Ended(EndReason::FrontLost) => LOSS_GRACE,
                     _ => self.spec.end.grace,
                 };
-                // With `OnFailure::Continue`, an earlier failure is already recorded as the cause. If the job is ended
-                // for another reason now, report that reason instead.
+                // With `OnFailure::Continue`, `self.cause` may already name an earlier failure or a lost node. The reason for
+                // which the job is ended now replaces it.
                 self.begin_to_end(cause);
                 self.each_node(|job| ToDaemon::End { job, grace });
             }
@@ -518,7 +587,7 @@ impl Job {
         }
     }
 
-    /// Ends the job by SIGKILL.
+    /// Ends the job by SIGKILL, without grace. If the job is already ending, the recorded cause stays.
     pub(super) fn kill(&mut self, cause: Cause) {
         if !self.is_ending() {
             self.begin_to_end(cause);
@@ -526,10 +595,11 @@ impl Job {
         self.each_node(|job| ToDaemon::Kill { job });
     }
 
-    /// Records the cause, and notifies the front before any rank is signalled.
+    /// Records the cause, and reports it to the front before any rank is signalled.
     fn begin_to_end(&mut self, cause: Cause) {
         let said = match &cause {
-            // Further failures may follow. But the debugger is notified only once, so it gets those known now.
+            // `ToFront::Ending` is sent only once, and the front shows its text to the debugger. It lists the start
+            // failures that are known now; the outcome at the end of the job lists all of them.
             Cause::NotStarted(_) => Cause::NotStarted(self.failures.clone().into_iter().collect()),
             other => other.clone(),
         };
@@ -540,11 +610,17 @@ impl Job {
         }
     }
 
+    /// Forwards a signal to all ranks. Before the launch, SIGINT, SIGTERM, SIGHUP and SIGQUIT end the job.
     pub(super) fn signal(&mut self, signal: Signal) {
-        self.each_node(|job| ToDaemon::Signal { job, signal });
+        let asks_for_end = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+        if self.phase == Phase::Waiting && asks_for_end.contains(&signal) {
+            self.end(Cause::Ended(EndReason::Signal(signal)));
+        } else {
+            self.each_node(|job| ToDaemon::Signal { job, signal });
+        }
     }
 
-    /// Signals ranks through the daemons of their nodes.
+    /// Sends a signal to these ranks, through the daemons of their nodes.
     pub(super) fn signal_ranks(&mut self, ranks: &RankSet, signal: Signal) {
         let shares = self.shares.iter().filter(|(_, share)| !share.clean);
         let here = shares.map(|(node, share)| (*node, share.ranks.intersection(ranks)));

@@ -146,7 +146,10 @@ impl Controller {
         let program = self.program_of(id);
         let failed = matches!(
             cause,
-            Cause::Failed { .. } | Cause::Aborted { .. } | Cause::Protocol { .. }
+            Cause::Failed { .. }
+                | Cause::Aborted { .. }
+                | Cause::Protocol { .. }
+                | Cause::NodeLost { .. }
         );
         if !failed || program == id {
             return (id, cause);
@@ -271,6 +274,7 @@ fn exit_code(cause: &Cause) -> i32 {
         | Cause::Protocol { .. }
         | Cause::Absent(_)
         | Cause::Unfinished(_)
+        | Cause::NodeLost { .. }
         | Cause::Ended(_) => 1,
     }
 }

@@ -72,7 +72,10 @@ impl World {
     }
 
     pub(super) fn lose(&mut self, node: u32) -> Vec<ControllerOutput> {
-        self.handle(ControllerInput::DaemonLost(NodeId(node)))
+        self.handle(ControllerInput::DaemonLost(
+            NodeId(node),
+            "its connection was closed".to_owned(),
+        ))
     }
 }
 

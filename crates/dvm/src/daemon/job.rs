@@ -36,7 +36,7 @@ use crate::{
     life::{Life, State, Unexpected},
     place::Placed,
     planted::{self, Bug},
-    proto::{EndClass, Launch, Parent, StartFailure, Stream, ToController},
+    proto::{EndClass, Launch, Parent, PmiState, StartFailure, Stream, ToController},
     spec::{App, HoldAt},
     stdio::{Assembler, Conduit, Feeder, Flow, InputCredit, Window},
 };
@@ -297,15 +297,42 @@ impl LocalJob {
         self.wake_at(check);
         self.stop_feeding(rank, out);
         self.tell_pmi(now, pmi::Input::Closed { client: rank }, out);
-        if status.is_success() {
-            self.participation.on_ended_well(now, rank);
-            self.wake_at(self.participation.deadline());
+        if status.is_success() && self.participation.on_ended_well(now, rank) {
+            self.tell_exited_early(rank, PmiState::NotInitialized, out);
         }
-        self.exits_before_finalize.on_ended(now, rank, status);
+        self.wake_at(self.participation.deadline());
+        if self.exits_before_finalize.on_ended(now, rank, status) {
+            self.tell_exited_early(rank, PmiState::NotFinalized, out);
+        }
         self.wake_at(self.exits_before_finalize.deadline());
         self.fail_broken_fence(now, out);
         self.report_if_done(now, rank, out);
         Ok(())
+    }
+
+    /// Reports a rank for which ranks on other nodes may wait.
+    fn tell_exited_early(&self, rank: Rank, state: PmiState, out: &mut Out) {
+        if self.launch.map.nodes().nth(1).is_some() {
+            out.push_back(Output::Send(ToController::ExitedEarly {
+                job: self.launch.job,
+                state,
+                ranks: RankSet::single(rank),
+            }));
+        }
+    }
+
+    /// Handles that ranks on other nodes have exited with code 0, and ranks here may wait for them.
+    pub(super) fn on_exited_elsewhere(&mut self, now: Time, state: PmiState) {
+        match state {
+            PmiState::NotInitialized => {
+                self.participation.on_absent_elsewhere(now);
+                self.wake_at(self.participation.deadline());
+            }
+            PmiState::NotFinalized => {
+                self.exits_before_finalize.on_left_elsewhere(now);
+                self.wake_at(self.exits_before_finalize.deadline());
+            }
+        }
     }
 
     pub(super) fn signal(&mut self, signal: Signal, out: &mut Out) {

@@ -7,18 +7,22 @@
 //! No message is delayed by a timer, and the order changes only where the receiver cannot notice. The merged message
 //! goes before the next message that is neither output nor stdin credit, and at the latest when the queue is empty.
 
+use std::collections::BTreeMap;
+
 use base::{JobId, RankSet};
 
 use super::Output;
 use crate::{
     planted::{self, Bug},
-    proto::{EndClass, ToController},
+    proto::{EndClass, PmiState, ToController},
 };
 
-/// The merged message that is being collected.
+/// The merged messages that are being collected.
 #[derive(Debug, Default)]
 pub(super) struct MessageMerger {
     pending: Option<Pending>,
+    /// Ranks that have exited with code 0, see [`ToController::ExitedEarly`].
+    exited_early: BTreeMap<(JobId, PmiState), RankSet>,
 }
 
 #[derive(Debug)]
@@ -60,6 +64,11 @@ impl MessageMerger {
                 }
                 self.begin(Pending::Held(job, ranks))
             }
+            Output::Send(ToController::ExitedEarly { job, state, ranks }) => {
+                let all = self.exited_early.entry((job, state)).or_default();
+                all.append(&ranks);
+                Passed::Kept
+            }
             // These messages mean the same before and after an end or a hold.
             Output::Send(
                 ToController::Output { .. }
@@ -76,7 +85,15 @@ impl MessageMerger {
 
     /// Returns the collected message, if any, and clears it.
     pub(super) fn take(&mut self) -> Option<Output> {
-        self.pending.take().map(Pending::output)
+        let pending = self.pending.take().map(Pending::output);
+        pending.or_else(|| {
+            let ((job, state), ranks) = self.exited_early.pop_first()?;
+            Some(Output::Send(ToController::ExitedEarly {
+                job,
+                state,
+                ranks,
+            }))
+        })
     }
 
     fn begin(&mut self, pending: Pending) -> Passed {

@@ -20,7 +20,8 @@ use pmix::{
     keys,
     message::{Answer, Command, GroupForm, Request, Shape},
     server::{
-        Ask, Config, Conn, Event, Input, LogStream, Output as FromServer, PeerOwner, Server, Ticket,
+        Ask, Config, Conn, Event, Input, LogStream, MAX_CARRIED, Output as FromServer, PeerOwner,
+        Server, Ticket,
     },
     value::{Info, IofChannels, Nspace, PmixRank, Proc, Range, Status},
 };
@@ -430,6 +431,9 @@ impl Service {
                     }),
                     // Send the push through the controller even for ranks on this node, so that pushes cannot overtake
                     // each other.
+                    Ok(_) if bytes.len() > MAX_CARRIED => {
+                        self.reply(now, ticket, Answer::Status(Status::OUT_OF_RESOURCE));
+                    }
                     Ok((job, ranks)) => {
                         self.asked.insert(ticket.0, Command::IofPush);
                         out.push_back(Output::Send(ToController::Push {
@@ -591,10 +595,14 @@ impl Service {
             request @ (Request::Publish { .. }
             | Request::Lookup { .. }
             | Request::Unpublish { .. }
+            | Request::Query { .. }
             | Request::Spawn { .. }) => {
-                self.asked.insert(ticket.0, request.command());
                 let mut writer = Writer::new(Format::V4);
                 request.encode(&mut writer);
+                if writer.as_bytes().len() > MAX_CARRIED {
+                    return self.reply(now, ticket, Answer::Status(Status::OUT_OF_RESOURCE));
+                }
+                self.asked.insert(ticket.0, request.command());
                 out.push_back(Output::Send(ToController::Ask {
                     proc,
                     ticket: AskId::Pmix(ticket.0),

@@ -168,6 +168,24 @@ before the letter pad with zeros: `out.%4r` makes `out.0007`."
     TOO_MANY_JOBS: Error "job/too-many-jobs"
 "The number of jobs that one launcher runs simultaneously is limited, and this job was not started. The exit code is 123."
 
+    NOT_JOINED: Error "bootstrap/not-joined"
+"`rally` starts a daemon on each node of the job, and each daemon connects to `rally`. On some nodes one of the two has failed, so the job was not started. Nodes that failed for the same reason share one entry. `ssh` (or the command that was used instead) and the lines behind it are the words of that command. Try the command by hand. If it works, the daemon may be unable to connect: a firewall between the nodes, or a network that the nodes do not share (`--if-include` selects one, `--port-range` the ports). The exit code is 123."
+
+    JOB_LOST: Error "job/lost-node"
+"The connection to the daemon of a node was closed, or nothing was heard from it for the time of the lease (`--lease`), and it did \
+not connect again. A parallel job needs all its ranks, so the job was ended. The daemon ends all processes of the job on its node when it \
+loses the launcher, so nothing remains there unless the node cannot be reached and its daemon cannot run. The exit code is 125."
+
+    LOST: Warning "node/lost"
+"The connection to the daemon of a node was closed, or nothing was heard from it for the time of the lease (`--lease`), and it did \
+not connect again. The daemon ends all processes of the job on its node when it loses the launcher, so nothing remains there unless the \
+node cannot be reached and its daemon cannot run."
+
+    STRANGER: Warning "node/stranger"
+"Something has connected to the port that `rally` opens for its daemons on other nodes, and was refused: it does not know the secret of \
+this session, is another build of `rally`, or speaks another protocol. Port scans do that. The job is not affected. Each host is reported \
+once."
+
     NODE_LOST: Error "job/node-lost"
 "The daemon on a node of the allocation ended before the job was launched, so the job was not started. The exit code is 125."
 

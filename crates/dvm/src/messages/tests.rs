@@ -1,5 +1,6 @@
 //! All messages, as a user would read them.
 
+mod nodes;
 mod placement;
 mod start;
 mod trouble;

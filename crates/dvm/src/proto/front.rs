@@ -10,6 +10,7 @@ use super::{
     outcome::{Cause, EndReason, Outcome},
     output::{Chunk, Stream},
 };
+use crate::bootstrap::NotJoined;
 use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
 
 /// Number that the controller assigns to a front. A front is one connection with at most one job.
@@ -177,6 +178,8 @@ pub enum Refusal {
     NodeLost {
         host: String,
     },
+    /// The daemons of some nodes did not start, or did not join the tree.
+    NotJoined(NotJoined),
 }
 
 /// Purpose for which the user named a rank.
@@ -241,6 +244,13 @@ pub enum Note {
         /// Error text of the system.
         why: String,
     },
+    /// The daemon of a node is gone, and with it all procs there.
+    NodeLost {
+        node: NodeId,
+        why: String,
+    },
+    /// A connection to the port for other nodes was refused: from where, and why.
+    Stranger(String),
 }
 
 /// Outcome of the job's other ranks.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use base::{ExitStatus, JobId, Rank, RankSet, Signal};
+use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal};
 use serde::{Deserialize, Serialize};
 
 /// Reason why a front or the controller ended a job that had not failed.
@@ -74,6 +74,11 @@ pub enum Cause {
     /// Procs exited with code 0 without finalizing the process management interface, and other procs had not finalized
     /// yet.
     Unfinished(RankSet),
+    /// The daemon of a node was lost, and with it the ranks there.
+    NodeLost {
+        node: NodeId,
+        why: String,
+    },
     Ended(EndReason),
     /// A job that a proc had spawned by PMI ended with this cause. The two jobs are one MPI program.
     Spawned {

@@ -50,7 +50,7 @@ fn says(world: &mut World, node: u32, news: FenceNews) -> String {
 fn ranks_that_come_no_more() {
     let mut world = World::new();
     share(&mut world, 0, 0);
-    let left = ToController::FencesLeft { job: JOB };
+    let left = ToController::FencesAbandoned { job: JOB };
     insta::assert_snapshot!(words(world.says(1, left)), @"1: awaited for 0");
     insta::assert_snapshot!(says(&mut world, 1, FenceNews::Declined { gather: 0 }), @"0: number 0: broken");
     // The next fence goes the same way.

@@ -1,4 +1,4 @@
-//! The end of a job: when it is settled, and its outcome.
+//! The end of a job: when it is complete, and its outcome.
 
 use base::RankSet;
 
@@ -6,7 +6,8 @@ use super::{Job, Phase};
 use crate::proto::{Cause, Note, Outcome, ToFront};
 
 impl Job {
-    /// Returns true if no process of the job remains and no further message about it will come.
+    /// Returns true if the job is complete: all its ranks are settled and all its nodes are clean. No further message about
+    /// it will come.
     pub(in crate::controller) fn is_settled(&self) -> bool {
         match self.phase {
             Phase::Waiting | Phase::Over => false,

@@ -1,6 +1,6 @@
 //! Tests of the `Hello` of daemons.
 
-use base::NodeId;
+use base::{NodeId, Signal};
 
 use crate::{
     controller::{
@@ -59,7 +59,7 @@ fn a_job_waits_for_all_daemons() {
 #[test]
 fn a_daemon_of_another_version_is_refused_with_the_job() {
     let mut world = World::waiting();
-    insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 2, theirs: 3 }"#);
+    insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 4, theirs: 5 }"#);
 }
 
 /// A node is lost while the job waits for daemons, or before it is submitted.
@@ -74,6 +74,17 @@ fn a_job_that_would_wait_for_a_lost_node_is_refused() {
     world.connects(front, 1);
     let submit = FromFront::Submit(Box::new(job(OnFailure::Continue)));
     insta::assert_snapshot!(words(world.hears(front, submit)).join("\n"), @r#"NodeLost { host: "n1" }"#);
+}
+
+/// Daemons on other nodes may take long to start.
+#[test]
+fn an_interrupt_ends_a_job_that_waits_for_daemons() {
+    let mut world = World::waiting();
+    let front = *world.controller.fronts.keys().next().unwrap();
+    world.hears(front, FromFront::Signal(Signal::USR1));
+    assert!(!world.controller.is_idle());
+    world.hears(front, FromFront::Signal(Signal::INT));
+    assert!(world.controller.is_idle());
 }
 
 /// The daemon is connected already, so the job goes on whatever a second `Hello` contains.

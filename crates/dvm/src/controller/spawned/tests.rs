@@ -99,6 +99,7 @@ pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
         stdio: StdioPlan::default(),
         end: EndPolicy {
             on_failure,
+            on_node_loss: on_failure,
             ..EndPolicy::default()
         },
         hold: HoldPlan::NOWHERE,

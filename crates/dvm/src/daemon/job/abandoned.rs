@@ -85,7 +85,7 @@ impl LocalJob {
             Why::Stuck => Note::Stuck { node, pids },
         };
         out.push_back(Output::Send(ToController::Note { job, note }));
-        out.push_back(Output::Send(ToController::Left { job, ranks: left }));
+        out.push_back(Output::Send(ToController::Unkillable { job, ranks: left }));
         self.finish_if_done(now, out);
     }
 
@@ -157,7 +157,7 @@ mod tests {
                 Output::Send(ToController::Note { note, .. }) => {
                     said.push(format!("{seconds} s: {note:?}"));
                 }
-                Output::Send(ToController::Left { ranks, .. }) => {
+                Output::Send(ToController::Unkillable { ranks, .. }) => {
                     said.push(format!("{seconds} s: left {ranks}"));
                 }
                 Output::Send(ToController::Clean { .. }) => {

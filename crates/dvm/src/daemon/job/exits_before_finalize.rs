@@ -22,6 +22,8 @@ pub(super) struct ExitsBeforeFinalize {
     inside: BTreeSet<Rank>,
     /// Ranks that have exited from inside with code 0 and were not yet reported.
     left: RankSet,
+    /// True if ranks on other nodes have exited in this way.
+    has_left_elsewhere: bool,
     until: Option<Time>,
 }
 
@@ -36,10 +38,19 @@ impl ExitsBeforeFinalize {
         self.reconsider(now);
     }
 
-    pub(super) fn on_ended(&mut self, now: Time, rank: Rank, status: ExitStatus) {
-        if self.inside.remove(&rank) && status.is_success() {
+    /// Records the end of a rank. Returns true if it has exited from inside with code 0.
+    pub(super) fn on_ended(&mut self, now: Time, rank: Rank, status: ExitStatus) -> bool {
+        let has_left = self.inside.remove(&rank) && status.is_success();
+        if has_left {
             self.left.insert(rank);
         }
+        self.reconsider(now);
+        has_left
+    }
+
+    /// Records that ranks on other nodes have exited from inside with code 0.
+    pub(super) fn on_left_elsewhere(&mut self, now: Time) {
+        self.has_left_elsewhere = true;
         self.reconsider(now);
     }
 
@@ -50,7 +61,8 @@ impl ExitsBeforeFinalize {
     }
 
     fn reconsider(&mut self, now: Time) {
-        if self.inside.is_empty() || self.left.is_empty() {
+        let has_left = self.has_left_elsewhere || !self.left.is_empty();
+        if self.inside.is_empty() || !has_left {
             self.until = None;
         } else if self.until.is_none() {
             self.until = Some(now + NO_FINALIZE_DELAY);

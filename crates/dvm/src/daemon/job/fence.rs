@@ -144,7 +144,7 @@ impl LocalJob {
             out.push_back(Output::Send(ToController::Fence { id, news }));
         }
         if self.pmi.is_some() && self.launch.nodes.len() > 1 {
-            out.push_back(Output::Send(ToController::FencesLeft {
+            out.push_back(Output::Send(ToController::FencesAbandoned {
                 job: self.launch.job,
             }));
         }
@@ -263,9 +263,9 @@ impl LocalJob {
     pub(super) fn tell_unfinished(&mut self, now: Time, out: &mut Out) {
         if self.exits_before_finalize.overdue(now)
             && self.launch.end.on_failure == OnFailure::EndJob
-            && let Some(ranks) = self.exits_before_finalize.take()
         {
             let job = self.launch.job;
+            let ranks = self.exits_before_finalize.take().unwrap_or_default();
             out.push_back(Output::Send(ToController::Unfinished { job, ranks }));
         }
     }
@@ -406,7 +406,7 @@ mod tests {
                     said.extend(text.lines().map(str::to_owned));
                 }
                 Output::Send(ToController::Fence { news, .. }) => said.push(format!("{news:?}")),
-                Output::Send(ToController::FencesLeft { .. }) => said.push("left".to_owned()),
+                Output::Send(ToController::FencesAbandoned { .. }) => said.push("left".to_owned()),
                 _ => {}
             }
         }

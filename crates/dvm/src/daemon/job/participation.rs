@@ -21,6 +21,8 @@ pub(super) struct PmiParticipation {
     inside: BTreeSet<Rank>,
     /// Ranks that have exited with code 0 without initializing PMI.
     absent: RankSet,
+    /// True if ranks on other nodes have exited in this way.
+    is_absent_elsewhere: bool,
     /// Time at which others will have waited too long for the absent ranks; `None` if no rank waits.
     until: Option<Time>,
 }
@@ -38,16 +40,25 @@ impl PmiParticipation {
         self.reconsider(now);
     }
 
-    /// Records that a rank has exited with code 0.
-    pub(super) fn on_ended_well(&mut self, now: Time, rank: Rank) {
-        if !self.came.contains(&rank) {
+    /// Records that a rank has exited with code 0. Returns true if it has never initialized PMI.
+    pub(super) fn on_ended_well(&mut self, now: Time, rank: Rank) -> bool {
+        let is_absent = !self.came.contains(&rank);
+        if is_absent {
             self.absent.insert(rank);
         }
+        self.reconsider(now);
+        is_absent
+    }
+
+    /// Records that ranks on other nodes have exited with code 0 without initializing PMI.
+    pub(super) fn on_absent_elsewhere(&mut self, now: Time) {
+        self.is_absent_elsewhere = true;
         self.reconsider(now);
     }
 
     fn reconsider(&mut self, now: Time) {
-        if self.inside.is_empty() || self.absent.is_empty() {
+        let is_absent = self.is_absent_elsewhere || !self.absent.is_empty();
+        if self.inside.is_empty() || !is_absent {
             self.until = None;
         } else if self.until.is_none() {
             self.until = Some(now + ABSENCE_DELAY);
@@ -59,7 +70,8 @@ impl PmiParticipation {
         self.until
     }
 
-    /// Returns the ranks for which others have waited too long; at most once for each wait.
+    /// Returns the ranks of this node for which others have waited too long; at most once for each wait. They are none if
+    /// all such ranks are on other nodes.
     pub(super) fn overdue(&mut self, now: Time) -> Option<RankSet> {
         self.until.take_if(|until| *until <= now)?;
         self.inside.clear();

@@ -1,0 +1,523 @@
+//! Starting the daemons of other nodes: which commands run, how many simultaneously, and what it means when one fails.
+//!
+//! A *start command* starts the daemons of one node or of several (`srun`). It runs as long as its daemons do, so its end
+//! before they have joined is a failure, and what it has printed is the evidence. The job needs every node, so one failure
+//! is enough to refuse it; but the other commands get [`FAILURES_DELAY`] to fail or to join, so that one message names all
+//! failures, and how many nodes are fine. A debugger uses the nodes that it gets ([`Bootstrap::with_those_that_join`]): it is
+//! told each failure by itself.
+//!
+//! Most commands give us a shell on the node (`ssh`). It gets a script, which looks for our program in a cache by the hash of
+//! its content, asks for it if it is missing, and then becomes the daemon; see [`stage`]. Nothing else is installed on nodes.
+//! The daemon reads what it has to do (its *boot frame*) from the same standard input.
+//!
+//! | state of a command | started | `have` | `need` | `none` | exited | all its daemons joined | deadline | session over |
+//! |---|---|---|---|---|---|---|---|---|
+//! | `Waiting` | direct: sends the frame → `Joining`; staged: sends the script → `Asking` | – | – | – | – | – | – | `Over` |
+//! | `Asking` | – | sends the frame → `Joining` | sends the program → `Sending`; another architecture: → `Failed`, killed | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Sending` | – | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Joining` | – | – | – | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Joined` | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
+//! | `Failed` | – | – | – | – | – | – | – | – |
+
+mod failures;
+mod printed;
+pub mod stage;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ffi::OsString,
+    num::NonZeroU32,
+    time::Duration,
+};
+
+use base::{ExitStatus, NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    failures::{NotJoined, NotJoinedClass, Reason},
+    printed::EVIDENCE_MAX,
+};
+use self::{
+    printed::Printed,
+    stage::{Answer, PLACES_MAX},
+};
+
+/// Default maximum number of children of a daemon.
+pub const RADIX: NonZeroU32 = NonZeroU32::new(32).unwrap();
+/// Default time of silence after which a link counts as lost.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// Time in which a link can be resumed after silence.
+pub const WINDOW: Duration = Duration::from_secs(2);
+/// Maximum number of start commands whose daemons have not joined yet.
+pub const PARALLEL: NonZeroU32 = NonZeroU32::new(64).unwrap();
+/// Time in which the shell of a node has to answer after its command was started.
+pub const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// Time in which a node has to take more of the program.
+pub const SEND_MAX: Duration = Duration::from_secs(60);
+/// Time in which the daemon of a node has to join after it was told what to do.
+pub const JOIN_MAX: Duration = Duration::from_secs(60);
+/// Time that other commands have, after the first failure, to fail too, or for their daemons to join.
+pub const FAILURES_DELAY: Duration = Duration::from_secs(3);
+/// Time in which a command has to exit by itself when its daemons have ended.
+pub const EXIT_MAX: Duration = Duration::from_secs(1);
+/// The words with which a daemon says that it cannot connect. The addresses that it tried follow, each with the
+/// result, separated by semicolons.
+pub const CANNOT_CONNECT: &str = "cannot connect to the launcher: ";
+
+/// How the daemons of the other nodes are started and connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonPlan {
+    /// Index of the node whose daemon is part of the controller's own process.
+    pub local: Option<NodeId>,
+    pub commands: Vec<StartCommand>,
+    /// Path of our program on this node. Other nodes may have the same file.
+    pub program: OsString,
+    /// The argument with which it runs on other nodes.
+    pub argument: String,
+    /// Environment of the commands: `NAME=value`.
+    pub environment: Vec<OsString>,
+    /// Maximum number of children of a daemon.
+    pub radix: NonZeroU32,
+    /// Lowest and highest port for connections between nodes. `None`: the kernel chooses.
+    pub ports: Option<(u16, u16)>,
+    /// Names or addresses of the network interfaces to use; all if it is empty.
+    pub interfaces: Vec<String>,
+    /// Whether the daemons stand for nodes on one host.
+    pub hosting: Hosting,
+    /// The lease and the reconnect window of links.
+    pub lease: Duration,
+    pub window: Duration,
+}
+
+/// Whether a daemon has its host for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hosting {
+    Alone,
+    /// Several daemons stand for nodes on one host, so that no processor is theirs alone.
+    Shared,
+}
+
+/// A command that starts daemons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartCommand {
+    pub argv: Vec<OsString>,
+    pub nodes: Vec<NodeId>,
+    pub delivery: Delivery,
+    /// A command by which a user can check that the first of the nodes is reachable; empty if there is none.
+    pub check: Vec<OsString>,
+}
+
+/// How a daemon gets its program and its boot frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Delivery {
+    /// The command runs our program, which reads the frame from standard input.
+    Direct,
+    /// The command runs `/bin/sh`, which reads a script from standard input, and after it the program, if it is missing.
+    Staged,
+    /// The command runs our program and gives it no standard input. The frame is in a file that is removed when it is read;
+    /// `{file}` in the command stands for its path.
+    File,
+}
+
+/// Bytes for the standard input of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Script,
+    Program,
+    /// The boot frame. Nothing follows.
+    Frame,
+}
+
+/// Index of a command in [`DaemonPlan::commands`].
+pub type CommandId = u32;
+
+/// An event that the caller reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Answers [`Output::Start`]: the command could not be executed.
+    NotStarted { command: CommandId, why: String },
+    /// A command has taken bytes from its standard input.
+    Taken(CommandId),
+    /// Bytes that a command has printed.
+    Printed { command: CommandId, bytes: Vec<u8> },
+    /// A command has exited, and its output was read.
+    Exited {
+        command: CommandId,
+        status: ExitStatus,
+    },
+    /// The daemon of a node has joined the tree.
+    Joined(NodeId),
+    /// The session is over: commands are about to exit.
+    Over,
+    /// The time that [`Bootstrap::deadline`] returned has passed.
+    Tick,
+}
+
+/// An action for the caller to carry out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    Start(CommandId),
+    /// Send this to the standard input of a command, after what was sent before.
+    Send(CommandId, Part),
+    /// Kill the process of a command.
+    Kill(CommandId),
+    /// Do not expect the daemon of this node any more.
+    GiveUp(NodeId),
+    /// Nodes cannot be used. This is the last output before [`Input::Over`], unless the other nodes are used
+    /// ([`Bootstrap::with_those_that_join`]).
+    Failed(NotJoined),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Asking { until: Time },
+    Sending { until: Time },
+    Joining { until: Time },
+    Joined,
+    Failed(Reason),
+    Over,
+}
+
+impl State {
+    /// Returns the deadline of a command whose daemons have not all joined.
+    const fn until(&self) -> Option<Time> {
+        match self {
+            Self::Asking { until } | Self::Sending { until } | Self::Joining { until } => {
+                Some(*until)
+            }
+            Self::Waiting | Self::Joined | Self::Failed(_) | Self::Over => None,
+        }
+    }
+
+    const fn is_starting(&self) -> bool {
+        self.until().is_some()
+    }
+}
+
+#[derive(Debug)]
+struct Command {
+    state: State,
+    /// Nodes whose daemons have not joined.
+    missing: BTreeSet<NodeId>,
+    printed: Printed,
+    /// Directories in which the node could not store the program, with reasons; or addresses that its daemon has tried.
+    tried: Vec<String>,
+    /// Number of times that the program was sent.
+    sent: usize,
+}
+
+/// What the failure of one command means for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnFailure {
+    /// No other command is started, and one report names all failures.
+    ReportAll,
+    /// The others go on, and each failure has a report of its own.
+    GoOn,
+}
+
+/// The state machine of a start.
+#[derive(Debug)]
+pub struct Bootstrap {
+    plan: DaemonPlan,
+    hosts: Vec<String>,
+    commands: Vec<Command>,
+    /// When the failures so far are reported.
+    report_at: Option<Time>,
+    is_reported: bool,
+    /// When commands that have not exited by themselves are killed.
+    kill_at: Option<Time>,
+    on_failure: OnFailure,
+    outputs: VecDeque<Output>,
+}
+
+impl Bootstrap {
+    /// Begins to start the daemons. `hosts` are the names of the nodes by their number.
+    #[must_use]
+    pub fn new(now: Time, plan: DaemonPlan, hosts: Vec<String>) -> Self {
+        let commands = plan.commands.iter().map(|command| Command {
+            state: State::Waiting,
+            missing: command.nodes.iter().copied().collect(),
+            printed: Printed::default(),
+            tried: Vec::new(),
+            sent: 0,
+        });
+        let mut bootstrap = Self {
+            commands: commands.collect(),
+            plan,
+            hosts,
+            report_at: None,
+            is_reported: false,
+            kill_at: None,
+            on_failure: OnFailure::ReportAll,
+            outputs: VecDeque::new(),
+        };
+        bootstrap.start_more(now);
+        bootstrap
+    }
+
+    /// Uses the nodes that join, and reports each failure by itself.
+    #[must_use]
+    pub fn with_those_that_join(mut self) -> Self {
+        self.on_failure = OnFailure::GoOn;
+        self
+    }
+
+    /// Returns the plan.
+    #[must_use]
+    pub const fn plan(&self) -> &DaemonPlan {
+        &self.plan
+    }
+
+    /// Handles one event.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::NotStarted { command, why } => self.fail(now, command, Reason::NotStarted(why)),
+            Input::Taken(command) => {
+                if let Some(Command {
+                    state: State::Sending { until },
+                    ..
+                }) = self.command(command)
+                {
+                    *until = now + SEND_MAX;
+                }
+                return;
+            }
+            Input::Printed { command, bytes } => return self.on_printed(now, command, &bytes),
+            Input::Exited { command, status } => self.on_exited(now, command, status),
+            Input::Joined(node) => {
+                for command in &mut self.commands {
+                    if command.missing.remove(&node)
+                        && command.missing.is_empty()
+                        && command.state.is_starting()
+                    {
+                        command.state = State::Joined;
+                    }
+                }
+                if self.report_at.is_some() {
+                    self.report_if_complete();
+                }
+            }
+            Input::Over => {
+                self.report_at = None;
+                self.kill_at = Some(now + EXIT_MAX);
+                for command in &mut self.commands {
+                    if command.state == State::Waiting {
+                        command.state = State::Over;
+                    }
+                }
+            }
+            Input::Tick => self.on_tick(now),
+        }
+        self.start_more(now);
+    }
+
+    /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
+    pub fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns the time at which [`Input::Tick`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let commands = self.commands.iter();
+        let commands = commands.filter_map(|command| command.state.until());
+        let kill = self.kill_at.filter(|_| !self.is_over());
+        commands.chain(self.report_at).chain(kill).min()
+    }
+
+    /// Returns true if no command runs any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let mut commands = self.commands.iter();
+        !commands.any(|command| command.state.is_starting() || command.state == State::Joined)
+    }
+
+    fn command(&mut self, id: CommandId) -> Option<&mut Command> {
+        self.commands.get_mut(id as usize)
+    }
+
+    fn set(&mut self, id: CommandId, state: State) {
+        if let Some(command) = self.command(id) {
+            command.state = state;
+        }
+    }
+
+    /// Starts waiting commands, as many as may run.
+    fn start_more(&mut self, now: Time) {
+        // After a failure, no more are started: the job is refused in any case.
+        if self.report_at.is_some() || self.is_reported || self.kill_at.is_some() {
+            return;
+        }
+        let running = self.commands.iter();
+        let running = running.filter(|command| command.state.is_starting());
+        let room = (PARALLEL.get() as usize).saturating_sub(running.count());
+        let waiting = (0..).zip(self.commands.iter_mut().zip(&self.plan.commands));
+        let waiting = waiting.filter(|(_, (command, _))| command.state == State::Waiting);
+        for (id, (command, plan)) in waiting.take(room) {
+            self.outputs.push_back(Output::Start(id));
+            let first;
+            (command.state, first) = match plan.delivery {
+                Delivery::Staged => {
+                    let until = now + ANSWER_MAX;
+                    (State::Asking { until }, Some(Part::Script))
+                }
+                Delivery::Direct | Delivery::File => {
+                    let until = now + JOIN_MAX;
+                    let is_direct = plan.delivery == Delivery::Direct;
+                    (State::Joining { until }, is_direct.then_some(Part::Frame))
+                }
+            };
+            let first = first.map(|part| Output::Send(id, part));
+            self.outputs.extend(first);
+        }
+    }
+
+    fn on_printed(&mut self, now: Time, id: CommandId, bytes: &[u8]) {
+        let Some(command) = self.command(id) else {
+            return;
+        };
+        for line in command.printed.take(bytes) {
+            let Some(command) = self.command(id) else {
+                return;
+            };
+            let is_asked = matches!(command.state, State::Asking { .. } | State::Sending { .. });
+            match stage::answer(&line).filter(|_| is_asked) {
+                Some(answer) => self.on_answer(now, id, answer),
+                None => command.printed.keep(line),
+            }
+        }
+    }
+
+    fn on_answer(&mut self, now: Time, id: CommandId, answer: Answer) {
+        let Some(command) = self.command(id) else {
+            return;
+        };
+        match answer {
+            Answer::Have => {
+                command.tried.clear();
+                let until = now + JOIN_MAX;
+                command.state = State::Joining { until };
+                self.outputs.push_back(Output::Send(id, Part::Frame));
+            }
+            Answer::Need { system } if system != stage::own_system() => {
+                self.outputs.push_back(Output::Kill(id));
+                self.fail(now, id, Reason::OtherSystem(system));
+            }
+            Answer::Need { .. } if command.sent < PLACES_MAX => {
+                command.sent += 1;
+                let until = now + SEND_MAX;
+                command.state = State::Sending { until };
+                self.outputs.push_back(Output::Send(id, Part::Program));
+            }
+            Answer::Skip(place) => {
+                if command.tried.len() < PLACES_MAX {
+                    command.tried.push(place);
+                }
+            }
+            Answer::Need { .. } | Answer::None => {
+                self.outputs.push_back(Output::Kill(id));
+                self.fail(now, id, Reason::NoPlace);
+            }
+        }
+    }
+
+    fn on_exited(&mut self, now: Time, id: CommandId, status: ExitStatus) {
+        let Some(command) = self.command(id) else {
+            return;
+        };
+        command.printed.end();
+        if command.state == State::Joined {
+            command.state = State::Over;
+        }
+        if !command.state.is_starting() {
+            return;
+        }
+        let reason = match command.printed.after(CANNOT_CONNECT) {
+            Some(tried) => {
+                command.tried = tried.split("; ").map(str::to_owned).collect();
+                Reason::CannotConnect
+            }
+            None => match status {
+                ExitStatus::Exited(code) => Reason::Exited(code),
+                ExitStatus::Signaled { signal, .. } => Reason::Killed(signal.0),
+            },
+        };
+        self.fail(now, id, reason);
+    }
+
+    fn fail(&mut self, now: Time, id: CommandId, reason: Reason) {
+        self.set(id, State::Failed(reason));
+        if self.is_reported || self.kill_at.is_some() {
+            return;
+        }
+        let missing = self.command(id).map(|command| command.missing.clone());
+        let given_up = missing.into_iter().flatten().map(Output::GiveUp);
+        self.outputs.extend(given_up);
+        if self.on_failure == OnFailure::GoOn {
+            let failed = self.failures([id]);
+            self.outputs.push_back(Output::Failed(failed));
+            return;
+        }
+        self.report_at.get_or_insert(now + FAILURES_DELAY);
+        self.report_if_complete();
+    }
+
+    /// Reports the failures once every other command has failed too, or its daemons have joined.
+    fn report_if_complete(&mut self) {
+        let mut commands = self.commands.iter();
+        if !commands.any(|command| command.state.is_starting()) {
+            self.report();
+        }
+    }
+
+    fn on_tick(&mut self, now: Time) {
+        let late = (0..).zip(&self.commands).filter_map(|(id, command)| {
+            let reason = match command.state {
+                State::Asking { until } if until <= now => Reason::NoAnswer {
+                    seconds: ANSWER_MAX.as_secs(),
+                },
+                State::Sending { until } if until <= now => Reason::NotTaken {
+                    seconds: SEND_MAX.as_secs(),
+                },
+                State::Joining { until } if until <= now => Reason::Late {
+                    seconds: JOIN_MAX.as_secs(),
+                },
+                _ => return None,
+            };
+            Some((id, reason))
+        });
+        for (id, reason) in late.collect::<Vec<(CommandId, _)>>() {
+            self.outputs.push_back(Output::Kill(id));
+            self.fail(now, id, reason);
+        }
+        if self.report_at.is_some_and(|time| time <= now) {
+            self.report();
+        }
+        if self.kill_at.is_some_and(|time| time <= now) {
+            self.kill_all();
+        }
+    }
+
+    /// Kills the commands that run.
+    fn kill_all(&mut self) {
+        for (id, command) in (0..).zip(&mut self.commands) {
+            if command.state.is_starting() || command.state == State::Joined {
+                self.outputs.push_back(Output::Kill(id));
+                command.state = State::Over;
+            }
+        }
+    }
+
+    fn report(&mut self) {
+        self.report_at = None;
+        if std::mem::replace(&mut self.is_reported, true) {
+            return;
+        }
+        let all = 0..u32::try_from(self.commands.len()).unwrap_or(u32::MAX);
+        let failed = self.failures(all);
+        self.outputs.push_back(Output::Failed(failed));
+    }
+}

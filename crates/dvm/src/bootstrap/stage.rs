@@ -1,0 +1,89 @@
+//! The words between us and the shell of another node: the script that we send, and its answers.
+//!
+//! The script looks for our program in a few directories of its node, by the hash of the program's content. It asks for the
+//! program if it finds none, and then becomes the daemon. Login shells print text of their own, before and between: an
+//! answer is a line that begins with `@rally`, and all other lines are kept as evidence.
+
+/// The start of an answer.
+const MARK: &str = "@rally ";
+/// Number of versions that stay in the cache of a node, the new one included.
+pub const CACHED_MAX: u32 = 8;
+/// Maximum number of places in which a node tries to store the program.
+pub const PLACES_MAX: usize = 8;
+const SCRIPT: &str = include_str!("stage.sh");
+
+/// The program that runs on all nodes: ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// SHA-256 of its content, as 64 hexadecimal digits.
+    pub hash: String,
+    pub size: u64,
+    /// Time of its last change in seconds since 1970; `None` if it is unknown.
+    pub modified: Option<i64>,
+    /// Its path on the launcher's node: other nodes may have the same file.
+    pub path: Vec<u8>,
+    /// The argument with which it runs on other nodes: one word of letters.
+    pub argument: String,
+}
+
+/// An answer of the script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The node has the program, and executes it.
+    Have,
+    /// The node needs the program. The name of its kernel and its machine, as `uname -s -m` prints them.
+    Need { system: String },
+    /// The program cannot be stored in a directory: the directory and the reason.
+    Skip(String),
+    /// The program cannot be stored anywhere.
+    None,
+}
+
+/// Returns the script for the standard input of `/bin/sh`.
+#[must_use]
+pub fn script(program: &Program) -> Vec<u8> {
+    let mut own = b"'".to_vec();
+    for byte in &program.path {
+        match byte {
+            b'\'' => own.extend_from_slice(b"'\\''"),
+            other => own.push(*other),
+        }
+    }
+    own.push(b'\'');
+    let modified = program
+        .modified
+        .map_or_else(String::new, |time| time.to_string());
+    let text = SCRIPT
+        .replace("@HASH@", &program.hash)
+        .replace("@ARGUMENT@", &program.argument)
+        .replace("@SIZE@", &program.size.to_string())
+        .replace("@MODIFIED@", &modified)
+        .replace("@KEEP@", &CACHED_MAX.to_string());
+    match text.split_once("@OWN@") {
+        Some((before, after)) => [before.as_bytes(), &own, after.as_bytes()].concat(),
+        None => text.into_bytes(),
+    }
+}
+
+/// Returns the system for which this program was built, as `uname -s -m` prints it.
+#[must_use]
+pub fn own_system() -> String {
+    format!("Linux {}", std::env::consts::ARCH)
+}
+
+/// Parses a line. `None` if it is not an answer.
+pub(super) fn answer(line: &str) -> Option<Answer> {
+    let (word, rest) = match line.strip_prefix(MARK)?.split_once(' ') {
+        Some((word, rest)) => (word, rest),
+        None => (line.strip_prefix(MARK)?, ""),
+    };
+    match word {
+        "have" => Some(Answer::Have),
+        "need" => Some(Answer::Need {
+            system: rest.to_owned(),
+        }),
+        "skip" => Some(Answer::Skip(rest.to_owned())),
+        "none" => Some(Answer::None),
+        _ => None,
+    }
+}

@@ -1,0 +1,201 @@
+//! Messages about the daemons of other nodes.
+
+use base::{NodeId, RankSet};
+use message::Message;
+
+use super::{
+    CLASSES_MAX, NOT_STARTED, Scene, effect, kind as k,
+    words::{count, quoted, ranks_text},
+};
+use crate::{
+    bootstrap::{CANNOT_CONNECT, NotJoined, NotJoinedClass, Reason},
+    proto::Outcome,
+};
+
+/// Maximum number of lines of a command's output in a message: the last ones.
+const LINES_MAX: usize = 4;
+/// Maximum number of directories or addresses that a message names for one kind of failure.
+const TRIED_MAX: usize = 6;
+
+/// Says which nodes cannot be used, and what their start commands have printed.
+pub(super) fn not_joined(failed: &NotJoined) -> Message {
+    let all = |class: &NotJoinedClass| class.hosts.len();
+    let lost: usize = failed.classes.iter().map(all).sum();
+    let headline = match failed.classes.as_slice() {
+        [class] => format!(
+            "cannot start the daemon on `{}`: {}",
+            class.hosts,
+            class.why()
+        ),
+        _ => format!(
+            "cannot start the daemons on {} of {}",
+            lost,
+            count(u64::from(failed.nodes), "node", "nodes")
+        ),
+    };
+    let mut message = Message::new(&k::NOT_JOINED, headline);
+    match failed.classes.as_slice() {
+        [class] => {
+            let tried = (!class.tried.is_empty()).then(|| tried(class).join("\n"));
+            let printed = printed(class).join("\n");
+            let printed = (!printed.is_empty()).then_some(printed);
+            message = message
+                .maybe("tried", tried)
+                .maybe(label(&class.program), printed);
+        }
+        classes => {
+            let mut lines = Vec::new();
+            for class in classes.iter().take(CLASSES_MAX) {
+                lines.push(format!("`{}`: {}", class.hosts, class.why()));
+                let details = tried(class).into_iter().chain(printed(class));
+                lines.extend(details.map(|line| format!("  {line}")));
+            }
+            message = message.fact("nodes", lines.join("\n"));
+        }
+    }
+    if failed.classes.len() > CLASSES_MAX {
+        let more = failed.classes.len() - CLASSES_MAX;
+        message = message.fact(
+            "also",
+            count(
+                more as u64,
+                "other kind of failure",
+                "other kinds of failure",
+            ),
+        );
+    }
+    if failed.joined > 0 {
+        let fine = count(u64::from(failed.joined), "other node", "other nodes");
+        message = message.fact("fine", format!("{fine} can be used"));
+    }
+    let message = message.fact("effect", NOT_STARTED);
+    match failed.classes.first() {
+        Some(class) => message.with_help(advice(class)),
+        None => message,
+    }
+}
+
+/// Returns what the nodes of a class have tried in vain.
+fn tried(class: &NotJoinedClass) -> Vec<&str> {
+    let tried = class.tried.iter().take(TRIED_MAX);
+    tried.map(String::as_str).collect()
+}
+
+/// Returns the last lines that a command has printed.
+fn printed(class: &NotJoinedClass) -> Vec<&str> {
+    let lines = class.printed.iter();
+    // The addresses that it tried were all that the daemon has printed.
+    let lines = lines
+        .filter(|line| class.reason != Reason::CannotConnect || !line.contains(CANNOT_CONNECT));
+    let lines: Vec<_> = lines.map(|line| line.trim_end_matches('.')).collect();
+    let skipped = lines.len().saturating_sub(LINES_MAX);
+    lines[skipped..].to_vec()
+}
+
+/// What ssh says, and what helps.
+const SSH_SAYS: &[(&str, &str)] = &[
+    (
+        "Host key verification failed",
+        "accept the key of the host once, by hand: ",
+    ),
+    (
+        "Permission denied",
+        "`rally` answers no questions of ssh: load a key (`ssh-add`), and allow it on the node, until this needs no password: ",
+    ),
+    (
+        "Could not resolve hostname",
+        "correct the name, or make it known (`getent hosts NAME`); then try ",
+    ),
+    (
+        "No route to host",
+        "check that the node is up and on this network: ",
+    ),
+    (
+        "Network is unreachable",
+        "check that the node is up and on this network: ",
+    ),
+    (
+        "timed out",
+        "check that the node is up and on this network: ",
+    ),
+    ("Connection refused", "check that sshd runs on the node: "),
+];
+
+/// Says what to do about nodes that have not joined.
+fn advice(class: &NotJoinedClass) -> String {
+    let check = class.check.join(" ");
+    let is_local = |tried: &String| tried.starts_with("127.") || tried.starts_with("[::1]");
+    match &class.reason {
+        Reason::CannotConnect if class.tried.iter().all(is_local) => {
+            "the node of `rally` has no network that others can reach: connect it to one, or start `rally` on one of the nodes"
+                .to_owned()
+        }
+        Reason::CannotConnect => {
+            "daemons connect to `rally`: choose a network of all nodes with `--if-include`, or ports that firewalls let through with `--port-range`"
+                .to_owned()
+        }
+        Reason::NoPlace => {
+            "make room, or set XDG_CACHE_HOME in the login scripts of the node to a directory in which programs can be executed"
+                .to_owned()
+        }
+        Reason::OtherSystem(_) => "use nodes of one architecture, or start `rally` on one of these".to_owned(),
+        _ if check.is_empty() => "leave out these nodes".to_owned(),
+        Reason::NotStarted(_) => {
+            "install it, or choose another command with `--ssh` or `--bootstrap-command`".to_owned()
+        }
+        Reason::NoAnswer { .. } => {
+            format!("try `{check}`: it must end by itself, and login scripts must not read standard input")
+        }
+        _ => {
+            let says = |words: &str| class.printed.iter().any(|line| line.contains(words));
+            match SSH_SAYS.iter().find(|(words, _)| says(words)) {
+                Some((_, help)) => format!("{help}`{check}`"),
+                None => format!("try `{check}`, or leave out these nodes"),
+            }
+        }
+    }
+}
+
+/// Says that a node is gone.
+pub(super) fn lost(node: NodeId, why: &str, scene: &Scene<'_>) -> Message {
+    let host = scene.nodes.get(node.0 as usize).map_or("", String::as_str);
+    Message::new(&k::LOST, format!("lost the node {}", quoted(host.as_ref())))
+        .fact("reason", why)
+        .fact("effect", "its ranks count as killed")
+        .with_help("look at the node: `rally` cannot tell whether it, its network or the daemon has failed")
+}
+
+/// Says that a job was ended because a node is gone.
+pub(super) fn job_lost(node: NodeId, why: &str, outcome: &Outcome, scene: &Scene<'_>) -> Message {
+    let host = scene.nodes.get(node.0 as usize).map_or("", String::as_str);
+    let rows = scene.table.iter().filter(|row| row.host == host);
+    let lost: RankSet = rows.map(|row| row.rank).collect();
+    let ranks = (!lost.is_empty()).then(|| ranks_text(&lost));
+    Message::new(
+        &k::JOB_LOST,
+        format!("lost the node {}", quoted(host.as_ref())),
+    )
+    .fact("reason", why)
+    .maybe("lost", ranks)
+    .maybe("effect", effect(&lost, outcome, scene))
+    .with_help(
+        "look at the node: `rally` cannot tell whether it, its network or the daemon has failed",
+    )
+}
+
+/// Says that a connection was refused.
+pub(super) fn stranger(what: &str) -> Message {
+    Message::new(&k::STRANGER, what.to_owned())
+        .fact("effect", "none: the job goes on")
+        .with_help("other messages of the same host are not shown")
+}
+
+/// Returns the name of a fact with the words of a start command.
+fn label(program: &str) -> &'static str {
+    match program {
+        "ssh" => "ssh",
+        "srun" => "srun",
+        "rally" => "rally",
+        _ => "output",
+    }
+}

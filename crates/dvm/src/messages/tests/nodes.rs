@@ -1,0 +1,225 @@
+//! Messages about nodes that could not be used.
+
+use super::*;
+use crate::bootstrap::{NotJoined, NotJoinedClass, Reason};
+
+/// A class of failures of ssh.
+fn class(hosts: &str, reason: Reason, printed: &[&str]) -> NotJoinedClass {
+    let first = hosts.split(',').next().unwrap_or_default();
+    NotJoinedClass {
+        hosts: hosts.split(',').collect(),
+        reason,
+        tried: Vec::new(),
+        program: "ssh".to_owned(),
+        check: ["ssh", first, "true"].map(str::to_owned).to_vec(),
+        printed: printed.iter().map(|line| (*line).to_owned()).collect(),
+    }
+}
+
+fn ssh(hosts: &str, printed: &str) -> NotJoinedClass {
+    class(hosts, Reason::Exited(255), &[printed])
+}
+
+fn tried(hosts: &str, reason: Reason, tried: &[&str]) -> NotJoinedClass {
+    NotJoinedClass {
+        tried: tried.iter().map(|line| (*line).to_owned()).collect(),
+        ..class(hosts, reason, &[])
+    }
+}
+
+fn text(classes: Vec<NotJoinedClass>, joined: u32) -> String {
+    let all: usize = classes.iter().map(|class| class.hosts.len()).sum();
+    let failed = NotJoined {
+        nodes: u32::try_from(all).unwrap() + joined,
+        joined,
+        classes,
+    };
+    shown(&crate::messages::nodes::not_joined(&failed))
+}
+
+#[test]
+fn each_failure_of_ssh_says_what_to_do() {
+    let lines = [
+        "ssh: Could not resolve hostname n1: Name or service not known",
+        "ssh: connect to host n1 port 22: No route to host",
+        "ssh: connect to host n1 port 22: Connection timed out",
+        "ssh: connect to host n1 port 22: Connection refused",
+        "me@n1: Permission denied (publickey,password).",
+        "Host key verification failed.",
+        "kex_exchange_identification: Connection closed by remote host",
+    ];
+    let all = lines.map(|line| text(vec![ssh("n1", line)], 0));
+    insta::assert_snapshot!(all.join("\n"), @"
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: ssh: Could not resolve hostname n1: Name or service not known
+      effect: the job was not started
+      help: correct the name, or make it known (`getent hosts NAME`); then try `ssh n1 true`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: ssh: connect to host n1 port 22: No route to host
+      effect: the job was not started
+      help: check that the node is up and on this network: `ssh n1 true`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: ssh: connect to host n1 port 22: Connection timed out
+      effect: the job was not started
+      help: check that the node is up and on this network: `ssh n1 true`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: ssh: connect to host n1 port 22: Connection refused
+      effect: the job was not started
+      help: check that sshd runs on the node: `ssh n1 true`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: me@n1: Permission denied (publickey,password)
+      effect: the job was not started
+      help: `rally` answers no questions of ssh: load a key (`ssh-add`), and allow it on the node, until this needs no password: `ssh n1 true`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: Host key verification failed
+      effect: the job was not started
+      help: accept the key of the host once, by hand: `ssh n1 true`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: kex_exchange_identification: Connection closed by remote host
+      effect: the job was not started
+      help: try `ssh n1 true`, or leave out these nodes
+    ");
+}
+
+#[test]
+fn each_failure_behind_ssh_says_what_to_do() {
+    let system = "Linux riscv64".to_owned();
+    let missing = "`ssh` is not in PATH".to_owned();
+    let cases = [
+        class("n1", Reason::NotStarted(missing), &[]),
+        class(
+            "n1",
+            Reason::Exited(127),
+            &["bash: /bin/sh: No such file or directory"],
+        ),
+        class("n1", Reason::Killed(9), &[]),
+        class(
+            "n1",
+            Reason::NoAnswer { seconds: 60 },
+            &["Welcome! Which shell do you want?"],
+        ),
+        class("n1", Reason::NotTaken { seconds: 60 }, &[]),
+        class("n1", Reason::Late { seconds: 60 }, &[]),
+        class("n1,n2,n3", Reason::OtherSystem(system), &[]),
+        tried(
+            "n1",
+            Reason::NoPlace,
+            &[
+                "/home/me: it does not exist",
+                "/dev/shm/rally-1000: programs cannot be executed there (mounted noexec?)",
+                "/tmp/rally-1000: no space: 20 KiB are free",
+                "/var/tmp/rally-1000: it belongs to another user",
+            ],
+        ),
+        tried(
+            "n1,n2",
+            Reason::CannotConnect,
+            &[
+                "10.0.0.1:43211: the connection was refused",
+                "192.168.7.1:43211: no answer for 5 s",
+            ],
+        ),
+        tried(
+            "n1",
+            Reason::CannotConnect,
+            &["127.0.0.1:43211: the connection was refused"],
+        ),
+    ];
+    let all = cases.map(|class| text(vec![class], 0));
+    // The sentence names our own system.
+    let all = all
+        .join("\n")
+        .replace(&crate::bootstrap::stage::own_system(), "OURS");
+    insta::assert_snapshot!(all, @"
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` is not in PATH
+      effect: the job was not started
+      help: install it, or choose another command with `--ssh` or `--bootstrap-command`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 127
+      ssh: bash: /bin/sh: No such file or directory
+      effect: the job was not started
+      help: try `ssh n1 true`, or leave out these nodes
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` was killed by signal 9
+      effect: the job was not started
+      help: try `ssh n1 true`, or leave out these nodes
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: its shell has not answered within 60 s
+      ssh: Welcome! Which shell do you want?
+      effect: the job was not started
+      help: try `ssh n1 true`: it must end by itself, and login scripts must not read standard input
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: it has taken no more of the program for 60 s
+      effect: the job was not started
+      help: try `ssh n1 true`, or leave out these nodes
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: its daemon has not connected within 60 s
+      effect: the job was not started
+      help: try `ssh n1 true`, or leave out these nodes
+
+    bootstrap/not-joined Error: cannot start the daemon on `n[1-3]`: it is `Linux riscv64`, and this program is for `OURS`
+      effect: the job was not started
+      help: use nodes of one architecture, or start `rally` on one of these
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: the program cannot be stored there
+      tried: /home/me: it does not exist
+    /dev/shm/rally-1000: programs cannot be executed there (mounted noexec?)
+    /tmp/rally-1000: no space: 20 KiB are free
+    /var/tmp/rally-1000: it belongs to another user
+      effect: the job was not started
+      help: make room, or set XDG_CACHE_HOME in the login scripts of the node to a directory in which programs can be executed
+
+    bootstrap/not-joined Error: cannot start the daemon on `n[1-2]`: its daemon cannot connect to `rally`
+      tried: 10.0.0.1:43211: the connection was refused
+    192.168.7.1:43211: no answer for 5 s
+      effect: the job was not started
+      help: daemons connect to `rally`: choose a network of all nodes with `--if-include`, or ports that firewalls let through with `--port-range`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: its daemon cannot connect to `rally`
+      tried: 127.0.0.1:43211: the connection was refused
+      effect: the job was not started
+      help: the node of `rally` has no network that others can reach: connect it to one, or start `rally` on one of the nodes
+    ");
+}
+
+#[test]
+fn nodes_that_failed_differently_are_in_one_message() {
+    let classes = vec![
+        ssh(
+            "n1,n2,n3",
+            "ssh: connect to host HOST port 22: No route to host",
+        ),
+        ssh("n7", "me@n7: Permission denied (publickey)."),
+    ];
+    insta::assert_snapshot!(text(classes, 508), @"
+    bootstrap/not-joined Error: cannot start the daemons on 4 of 512 nodes
+      nodes: `n[1-3]`: `ssh` exited with code 255
+      ssh: connect to host HOST port 22: No route to host
+    `n7`: `ssh` exited with code 255
+      me@n7: Permission denied (publickey)
+      fine: 508 other nodes can be used
+      effect: the job was not started
+      help: check that the node is up and on this network: `ssh n1 true`
+    ");
+}
+
+#[test]
+fn a_start_without_a_check_has_another_advice() {
+    let failed = NotJoinedClass {
+        program: "rally".to_owned(),
+        check: Vec::new(),
+        ..class("n1", Reason::Exited(125), &["rally: out of memory"])
+    };
+    insta::assert_snapshot!(text(vec![failed], 0), @"
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `rally` exited with code 125
+      rally: rally: out of memory
+      effect: the job was not started
+      help: leave out these nodes
+    ");
+}
