@@ -2,18 +2,21 @@
 //!
 //! The caller sends the controller's messages to the daemons ([`Step::Send`]); this module does not know how.
 
-use std::{os::fd::OwnedFd, path::PathBuf};
+use std::{collections::BTreeSet, os::fd::OwnedFd, path::PathBuf};
 
 use base::{NodeId, Time};
 use dvm::{
     Controller, ControllerInput, ControllerOutput,
+    bootstrap::NotJoined,
     proto::{FrontId, Missing, Note, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
 use os::Pid;
+use overlay::Loss;
 
 use crate::{
     control::Control,
+    daemons::Unsendable,
     fronts::{Fronts, Outcome, STARTER},
     link::{ControllerLink, LinkError},
     missing::MissingReports,
@@ -104,6 +107,31 @@ impl ControllerHost {
     pub(crate) fn on_daemon(&mut self, now: Time, node: NodeId, message: ToController) {
         let input = ControllerInput::Daemon(node, message);
         self.controller.handle(now, input);
+    }
+
+    /// Handles the loss of a daemon.
+    pub(crate) fn on_daemon_lost(&mut self, now: Time, node: NodeId, loss: &Loss) {
+        let lost = ControllerInput::DaemonLost(node, loss.to_string());
+        self.controller.handle(now, lost);
+    }
+
+    /// Handles a message that cannot be sent to some daemons: without it they are of no use.
+    pub(crate) fn on_unsendable(&mut self, now: Time, nodes: BTreeSet<NodeId>, error: &Unsendable) {
+        for node in nodes {
+            let lost = ControllerInput::DaemonLost(node, error.to_string());
+            self.controller.handle(now, lost);
+        }
+    }
+
+    /// Reports a connection that was refused.
+    pub(crate) fn report_stranger(&mut self, what: &str) {
+        self.tell(ToFront::Note(Note::Stranger(what.to_owned())));
+    }
+
+    /// Handles that some daemons did not start.
+    pub(crate) fn on_not_joined(&mut self, now: Time, failed: NotJoined) {
+        self.controller
+            .handle(now, ControllerInput::NotJoined(failed));
     }
 
     pub(crate) fn on_front_readable(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) {

@@ -8,6 +8,7 @@ use base::{ExitStatus, NodeId, ProcId, Signal, Time, Topology};
 use bytes::Bytes;
 use dvm::{
     Daemon, DaemonConfig, Input, Output, ServiceConfig, SpawnOrder,
+    bootstrap::Hosting,
     proto::{Missing, Stream, ToController, ToDaemon},
     traced::{self, Traced},
 };
@@ -55,6 +56,7 @@ pub(crate) struct DaemonSetup {
     pub(crate) session: Option<PathBuf>,
     /// Memory shared with the front, into which output is read.
     pub(crate) region: Option<os::SlotWriter>,
+    pub(crate) hosting: Hosting,
 }
 
 /// A daemon's state machine and its kernel objects.
@@ -69,7 +71,20 @@ pub(crate) struct DaemonHost {
 
 impl DaemonHost {
     pub(crate) fn open(setup: DaemonSetup, reactor: &mut Reactor) -> Result<Self, os::Error> {
-        let ranks = Ranks::new(setup.node, &setup.owner, setup.descriptors)?;
+        let mut missing_reports = MissingReports::default();
+        let own_memory = match setup.hosting {
+            Hosting::Alone => None,
+            Hosting::Shared => setup.session.as_ref().map(|session| session.join("memory")),
+        };
+        if let Some(Err(error)) = own_memory.as_deref().map(os::make_private_dirs) {
+            missing_reports.add(Missing::Directory, &error);
+        }
+        let ranks = Ranks::new(
+            setup.node,
+            &setup.owner,
+            own_memory.as_deref(),
+            setup.descriptors,
+        )?;
         let clients = Clients::open(setup.node, reactor)?;
         let daemon = Daemon::new(DaemonConfig {
             node: setup.node,
@@ -91,7 +106,7 @@ impl DaemonHost {
             ranks,
             clients,
             region: setup.region,
-            missing_reports: MissingReports::default(),
+            missing_reports,
         })
     }
 
@@ -120,6 +135,16 @@ impl DaemonHost {
 
     pub(crate) fn on_message(&mut self, now: Time, message: ToDaemon) {
         self.daemon.handle(now, Input::Message(message));
+    }
+
+    /// Ends all jobs, because the controller is gone.
+    pub(crate) fn controller_lost(&mut self, now: Time) {
+        self.daemon.controller_lost(now);
+    }
+
+    /// Returns true if no job remains on this node.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.daemon.is_idle()
     }
 
     /// Returns what the system has refused since the last call, with the reasons.

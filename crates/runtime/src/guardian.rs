@@ -15,7 +15,7 @@
 //! | controller and guardian | front |
 //! | front, guardian and controller | the kernel kills the ranks; the next start kills their descendants ([`crate::sweep_stale`]) |
 
-use std::time::Duration;
+use std::{cell::RefCell, time::Duration};
 
 use base::{ExitStatus, Signal};
 use os::{ChildEvent, Clock, Forked, Loop};
@@ -28,8 +28,12 @@ use crate::{
 /// How long the guardian waits for processes that it has sent SIGKILL before it exits itself.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
+/// EPERM of Linux, with the same value on every architecture that we build for.
+const EPERM: i32 = 1;
 /// Exit code of a controller that has ended well.
 const SUCCESS: u8 = 0;
+/// Exit code of a process that has failed and has reported why: that of internal errors (`docs/exit-codes.md`).
+const FAILURE: u8 = 125;
 
 /// A failure that was already reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,32 +41,43 @@ pub struct Failed;
 
 /// Forks the controller and waits until nothing of it remains. Returns in both processes, with the exit code of the
 /// respective one. If that fails, the front gets the reason.
-pub fn guard(mut birth: Birth) -> Result<u8, Failed> {
-    let forked = prepare().and_then(|()| os::fork());
-    let ended = match forked {
-        Ok(Forked::Child) => match process::run(&mut birth) {
-            Ok(Exit::Clean) => Ok(SUCCESS),
-            Ok(Exit::Failed) => return Err(Failed),
-            Err(error) => Err(error),
-        },
-        Ok(Forked::Parent(controller)) => match Loop::new(&IGNORED) {
+pub fn guard(birth: Birth) -> Result<u8, Failed> {
+    let birth = RefCell::new(birth);
+    let surroundings = birth.borrow().surroundings.clone();
+    // The guardian drops its copy of the link, so that the front sees its end when the controller dies.
+    let let_go = || drop(birth.borrow_mut().link.take());
+    let run = || process::run(&mut birth.borrow_mut());
+    guard_process(&surroundings, let_go, run).map_err(|error| {
+        birth.borrow().fail(&error);
+        Failed
+    })
+}
+
+/// Forks a process that executes `run`, and waits until nothing of it remains. Returns in both processes, with the exit code
+/// of the respective one. The parent calls `let_go` first.
+pub(crate) fn guard_process(
+    surroundings: &Surroundings,
+    let_go: impl FnOnce(),
+    run: impl FnOnce() -> Result<Exit, os::Error>,
+) -> Result<u8, os::Error> {
+    prepare()?;
+    match os::fork()? {
+        Forked::Child => Ok(match run()? {
+            Exit::Clean => SUCCESS,
+            Exit::Failed => FAILURE,
+        }),
+        Forked::Parent(child) => match Loop::new(&IGNORED) {
             Ok(events) => {
-                // Drop our copy of the link, so that the front sees its end when the controller dies.
-                drop(birth.link.take());
-                watch(controller, events, &birth.surroundings)
+                let_go();
+                watch(child, events, surroundings)
             }
             Err(error) => {
-                // Without an event loop, the guardian could not end the processes that the controller leaves.
-                let _ = os::kill(controller, Signal::KILL);
+                // Without an event loop, the guardian could not end the processes that its child leaves.
+                let _ = os::kill(child, Signal::KILL);
                 Err(error)
             }
         },
-        Err(error) => Err(error),
-    };
-    ended.map_err(|error| {
-        birth.fail(&error);
-        Failed
-    })
+    }
 }
 
 fn prepare() -> Result<(), os::Error> {
@@ -70,7 +85,11 @@ fn prepare() -> Result<(), os::Error> {
     // fails immediately.
     os::default_signal(Signal::CHLD)?;
     os::become_subreaper()?;
-    os::new_session()
+    match os::new_session() {
+        // The daemon of another node may be started as the leader of a process group.
+        Err(error) if error.errno() == EPERM => Ok(()),
+        made => made,
+    }
 }
 
 fn watch(

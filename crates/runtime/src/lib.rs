@@ -10,19 +10,25 @@
 //! directories (checking, making, listing, removing) are handled by the standard library.
 
 pub mod ask;
+mod boot;
 mod clients;
 mod control;
 mod controller;
 mod daemon;
+mod daemons;
 mod fronts;
 mod guardian;
 pub mod link;
 mod missing;
 mod place;
 mod process;
+mod program;
 mod ranks;
 mod reactor;
 mod record;
+pub mod relay;
+mod starters;
+mod tree;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -32,6 +38,7 @@ use os::Pid;
 pub use self::{
     guardian::{Failed, guard},
     place::Surroundings,
+    process::{MemberBirth, guard_member},
     record::{SharedMemory, controls, sweep_stale, topology},
 };
 
@@ -56,6 +63,8 @@ const IGNORED: [Signal; 11] = [
 pub struct Birth {
     pub front_pid: Pid,
     pub host: String,
+    /// Name of the executable's build. All processes of a session must have the same one.
+    pub build: String,
     /// The socket of the link to the front. `None` once the controller's event loop owns it.
     pub link: Option<OwnedFd>,
     /// Prints a report of a bug of ours that cannot be sent to the front. It must not block on the reader of that output.

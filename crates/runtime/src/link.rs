@@ -15,6 +15,7 @@ use base::{JobId, NodeId, Rank};
 use bytes::Bytes;
 use dvm::{
     alloc::Allocation,
+    bootstrap::DaemonPlan,
     proto::{Chunk, ChunkEnd, FromFront, Stream, ToFront},
 };
 use os::{ReadOutcome, WriteOutcome};
@@ -32,6 +33,14 @@ const KIND_STDIN: u8 = 3;
 const KIND_RELEASE: u8 = 4;
 const KIND_STDIN_SHARED: u8 = 5;
 const KIND_OPENING: u8 = 6;
+
+/// The first message of the front that forked the controller.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Opening {
+    pub allocation: Allocation,
+    /// How the daemons of other nodes are started. `None` if the only node is this one.
+    pub daemons: Option<DaemonPlan>,
+}
 
 /// Why a link cannot be used any more.
 #[derive(Debug, thiserror::Error)]
@@ -229,9 +238,9 @@ impl FrontLink {
         }
     }
 
-    /// Queues the allocation, which must be the first frame.
-    pub fn open(&mut self, allocation: &Allocation) {
-        self.link.push_value(KIND_OPENING, allocation);
+    /// Queues the opening, which must be the first frame.
+    pub fn open(&mut self, opening: &Opening) {
+        self.link.push_value(KIND_OPENING, opening);
     }
 
     pub fn send(&mut self, message: FromFront) {
@@ -361,7 +370,7 @@ impl ControllerLink {
 /// # Errors
 ///
 /// Returns an error of the system or of the format.
-pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Allocation, Link)>, LinkError> {
+pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Opening, Link)>, LinkError> {
     let mut link = Link::default();
     loop {
         match link.frame()? {

@@ -1,46 +1,50 @@
-//! One process with several hosts around one event loop: a controller and its local daemons.
+//! One process with several hosts around one event loop.
 //!
-//! A controller and a daemon in the same process exchange the values that a wire would carry, over a link with the same
-//! bounds. Today there is one daemon, that of the controller's own node.
+//! There are two kinds. The first one has the controller, the daemon of its own node if the job uses that node, and the
+//! root of the tree if there are other nodes. The second one has the daemon of another node, and that node's place in the
+//! tree. A controller and a daemon in the same process exchange the values that a wire would carry, over a link with the
+//! same bounds.
 
+mod member;
+mod root;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, os::fd::AsFd};
+use std::{collections::BTreeMap, time::Duration};
 
 use base::{NodeId, Signal, Time};
 use dvm::{
-    Controller,
-    proto::{ToController, ToDaemon},
+    bootstrap::CANNOT_CONNECT,
+    proto::{Missing, ToController, ToDaemon},
 };
-use os::{ChildEvent, Clock, Event, Loop};
-use overlay::{Full, InProcess};
+use os::{ChildEvent, Clock, Event};
+use overlay::{Full, InProcess, Loss};
 
+pub use self::member::{MemberBirth, guard_member};
+pub(crate) use self::root::{open_tree, random_bytes, run};
 use crate::{
-    Birth, IGNORED,
-    controller::{self, ControllerHost, ControllerSetup, Flushed, broken_link},
-    daemon::{self, DaemonHost, DaemonSetup},
-    fronts::STARTER,
-    link::{self, ControllerLink},
-    missing::MissingReports,
-    reactor::{Channel, Child, Reactor, Source},
-    record::{Record, topology},
+    controller::{self, ControllerHost, Flushed},
+    daemon::{self, DaemonHost},
+    daemons::{self, DaemonTree},
+    reactor::{Channel, Child, Reactor, Source, TreeChannel},
+    starters::{self, Starters},
 };
 
 /// Ranks started in one turn of the loop. Between two turns, events are handled: exits of ranks, messages of fronts,
 /// signals.
 const SPAWNS_PER_TURN: u32 = 256;
-/// Maximum length of the host name within the name of a PMIx server, in characters.
-const SERVICE_HOST_MAX: usize = 64;
-/// The controller's own node.
+/// Time in which the daemons of other nodes have to disconnect when the session is over, and a daemon has to be rid of its
+/// jobs when it has lost the controller.
+const ENDING_MAX: Duration = Duration::from_secs(3);
+/// The node of the controller, if it is the only one.
 const LOCAL: NodeId = NodeId(0);
 
-/// How the process that holds the controller ended.
+/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// The front has got all messages, or there was no job.
+    /// The front has got all messages, or there was no job; the session was ended.
     Clean,
-    /// The front was lost, or the controller had to give up; the reason was reported.
+    /// The front or the controller was lost, or this process had to give up; the reason was reported.
     Failed,
 }
 
@@ -55,11 +59,11 @@ enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     Next,
-    /// The job is over, and all messages were sent.
-    Over,
+    /// Nothing is left to do, and all messages were sent.
+    Over(Exit),
 }
 
-/// A daemon in the controller's process.
+/// A daemon in this process.
 struct Local {
     host: DaemonHost,
     link: InProcess<ToDaemon, ToController>,
@@ -67,78 +71,55 @@ struct Local {
     unsent: Option<ToController>,
 }
 
+/// What the process is for, besides its daemons.
+enum Head {
+    /// It has the controller.
+    Controller(Box<ControllerHost>),
+    /// The controller is elsewhere.
+    Member(Member),
+}
+
+/// The state of a process without a controller.
+struct Member {
+    state: MemberState,
+    /// Prints a line for whoever started this process. It must not block.
+    report: fn(&str),
+}
+
+/// | state | the tree says | next state |
+/// |---|---|---|
+/// | `Joining` | ready | `Joined` |
+/// | `Joining` | unreachable | `Ending`, reported |
+/// | any but `Ending` | abandoned | `Ending`: the daemon kills its jobs |
+/// | any but `Ending` | ended | `Ending` |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MemberState {
+    Joining,
+    Joined,
+    /// The process ends when its daemon has no job any more, at the latest at this time.
+    Ending(Exit, Time),
+}
+
 /// The hosts of one process.
 pub(crate) struct Process {
     reactor: Reactor,
-    controller: ControllerHost,
+    head: Head,
     daemons: BTreeMap<NodeId, Local>,
+    /// This process's place in the tree; `None` if there is no other node.
+    tree: Option<DaemonTree>,
+    /// The commands that start the other daemons.
+    starters: Option<Starters>,
+    /// Set when the session is over and the other daemons are about to end: the time at which that takes too long.
+    ending: Option<Time>,
     /// A message to a daemon for which its link had no room. The controller is not polled again before it was sent.
     unsent: Option<(NodeId, ToDaemon)>,
     taken: Vec<Event>,
 }
 
-/// Runs the job of the front at the other end of `birth.link`, and returns when the job and its processes are gone.
-pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
-    os::become_subreaper()?;
-    let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
-    // `record` is dropped last: its file is removed when all hosts are gone.
-    let (record, missing) = Record::create(&birth.surroundings);
-    let name = service_name(&birth.host, os::random_number()?);
-    let setup = DaemonSetup {
-        node: LOCAL,
-        host: birth.host.clone(),
-        topology: topology(&birth.surroundings)?,
-        owner: record.owner().to_owned(),
-        descriptors: birth.descriptors,
-        service: name.clone(),
-        session: record.session(),
-        region: Some(birth.output.clone()),
-    };
-    let daemon = DaemonHost::open(setup, &mut reactor)?;
-    // Everything above runs while the front still parses its command line.
-    let opening = match &birth.link {
-        Some(link) => link::receive_opening(link.as_fd()),
-        None => Ok(None),
-    };
-    let (allocation, link) = match opening {
-        Ok(Some(opening)) => opening,
-        // The front closed the link: there is no job.
-        Ok(None) => return Ok(Exit::Clean),
-        Err(error) => {
-            (birth.report_bug)(&broken_link(&error));
-            return Ok(Exit::Failed);
-        }
-    };
-    let Some(socket) = birth.link.take() else {
-        return Ok(Exit::Clean);
-    };
-    os::set_nonblocking(socket.as_fd())?;
-    let now = Clock::now();
-    let mut controller = ControllerHost::open(
-        now,
-        Controller::new(allocation, name),
-        ControllerLink::new(link, birth.output.clone(), birth.input.clone()),
-        socket,
-        ControllerSetup {
-            front_pid: birth.front_pid,
-            session: record.session(),
-            report_bug: birth.report_bug,
-            missing_reports: MissingReports::of(missing),
-        },
-        &mut reactor,
-    )?;
-    controller.take_messages(now, STARTER, &mut reactor);
-    let mut process = Process::new(reactor, controller, [(LOCAL, daemon)]);
-    let ended = process.run();
-    drop(process);
-    drop(record);
-    Ok(ended)
-}
-
 impl Process {
-    pub(crate) fn new(
+    fn new(
         reactor: Reactor,
-        controller: ControllerHost,
+        head: Head,
         daemons: impl IntoIterator<Item = (NodeId, DaemonHost)>,
     ) -> Self {
         let local = |host| Local {
@@ -149,8 +130,11 @@ impl Process {
         let daemons = daemons.into_iter();
         Self {
             reactor,
-            controller,
+            head,
             daemons: daemons.map(|(node, host)| (node, local(host))).collect(),
+            tree: None,
+            starters: None,
+            ending: None,
             unsent: None,
             taken: Vec::new(),
         }
@@ -160,10 +144,14 @@ impl Process {
         loop {
             match self.turn(None) {
                 Ok(Turn::Next) => {}
-                Ok(Turn::Over) => return Exit::Clean,
+                Ok(Turn::Over(exit)) => return exit,
                 Err(error) => {
-                    self.controller
-                        .fail(Clock::now(), &error, &mut self.reactor);
+                    match &mut self.head {
+                        Head::Controller(controller) => {
+                            controller.fail(Clock::now(), &error, &mut self.reactor);
+                        }
+                        Head::Member(member) => (member.report)(&error.to_string()),
+                    }
                     return Exit::Failed;
                 }
             }
@@ -172,30 +160,31 @@ impl Process {
 
     /// Carries out all that the state machines ask for, waits for events, at most until `limit`, and handles them.
     pub(crate) fn turn(&mut self, limit: Option<Time>) -> Result<Turn, os::Error> {
-        let progress = self.pump();
+        let mut progress = self.pump();
         self.report_missing();
-        let flushed = match self.controller.flush(Clock::now(), &mut self.reactor) {
-            Flushed::Well => Progress::Done,
-            Flushed::More => Progress::More,
-        };
-        // After `More`, the controller still has to answer the message that was just taken.
-        if flushed == Progress::Done && self.controller.is_over() {
-            return Ok(Turn::Over);
+        let now = Clock::now();
+        if let Head::Controller(controller) = &mut self.head
+            && controller.flush(now, &mut self.reactor) == Flushed::More
+        {
+            // The controller still has to answer the message that was just taken.
+            progress = Progress::More;
+        }
+        self.flush_tree(now);
+        if progress == Progress::Done
+            && let Some(exit) = self.over(now)
+        {
+            return Ok(Turn::Over(exit));
         }
         // Resume before the wait: a listener that was paused for lack of descriptors may be the only source of the next
         // event.
         if self.reactor.take_closed() {
-            self.controller.resume(&mut self.reactor);
-            for local in self.daemons.values_mut() {
-                local.host.resume(&mut self.reactor);
-            }
+            self.resume();
         }
-        let at_once = (progress.max(flushed) == Progress::More).then_some(Time::ZERO);
-        let daemons = self.daemons.values().map(|local| local.host.deadline());
-        let deadline = [limit, at_once, self.controller.deadline()]
+        let at_once = (progress == Progress::More).then_some(Time::ZERO);
+        let deadline = [limit, at_once]
             .into_iter()
-            .chain(daemons)
             .flatten()
+            .chain(self.deadline())
             .min();
         let mut taken = std::mem::take(&mut self.taken);
         self.reactor.wait(deadline, &mut taken)?;
@@ -207,24 +196,88 @@ impl Process {
         Ok(Turn::Next)
     }
 
+    fn resume(&mut self) {
+        if let Head::Controller(controller) = &mut self.head {
+            controller.resume(&mut self.reactor);
+        }
+        for local in self.daemons.values_mut() {
+            local.host.resume(&mut self.reactor);
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.resume(&mut self.reactor);
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let head = match &self.head {
+            Head::Controller(controller) => controller.deadline(),
+            Head::Member(member) => match member.state {
+                MemberState::Ending(_, until) => Some(until),
+                MemberState::Joining | MemberState::Joined => None,
+            },
+        };
+        let tree = self.tree.as_ref().and_then(DaemonTree::deadline);
+        let starters = self.starters.as_ref().and_then(Starters::deadline);
+        let daemons = self
+            .daemons
+            .values()
+            .filter_map(|local| local.host.deadline());
+        let others = [head, tree, starters, self.ending].into_iter().flatten();
+        daemons.chain(others).min()
+    }
+
+    /// Returns how the process has ended, if nothing is left to do.
+    fn over(&mut self, now: Time) -> Option<Exit> {
+        match &mut self.head {
+            Head::Controller(controller) => {
+                if !controller.is_over() {
+                    return None;
+                }
+                let Some(tree) = &mut self.tree else {
+                    return Some(Exit::Clean);
+                };
+                let until = match self.ending {
+                    Some(until) => until,
+                    None => {
+                        tree.end();
+                        if let Some(starters) = &mut self.starters {
+                            starters.end(now);
+                        }
+                        // Send this before the next wait.
+                        self.flush_tree(now);
+                        *self.ending.insert(now + ENDING_MAX)
+                    }
+                };
+                let is_done = self.tree.as_ref().is_none_or(DaemonTree::is_alone)
+                    && self.starters.as_ref().is_none_or(Starters::is_over);
+                (is_done || until <= now).then_some(Exit::Clean)
+            }
+            Head::Member(member) => match member.state {
+                MemberState::Joining | MemberState::Joined => None,
+                MemberState::Ending(exit, until) => {
+                    let is_idle = self.daemons.values().all(|local| local.host.is_idle());
+                    let is_sent = self.tree.as_ref().is_none_or(DaemonTree::is_written);
+                    ((is_idle && is_sent) || until <= now).then_some(exit)
+                }
+            },
+        }
+    }
+
     fn on_event(&mut self, now: Time, event: Event) {
         match event {
             Event::Signal(info) if info.signal == Signal::CHLD => self.reap(now),
             Event::Signal(_) => {}
-            Event::Deadline => {
-                for local in self.daemons.values_mut() {
-                    local.host.on_tick(now);
-                }
-                self.controller.on_tick(now, &mut self.reactor);
-            }
+            Event::Deadline => self.on_tick(now),
             Event::Readable(token) => {
                 let reactor = &mut self.reactor;
-                match reactor.source(token) {
-                    Some(Source::Front(front)) => {
-                        self.controller.on_front_readable(now, front, reactor);
+                match (reactor.source(token), &mut self.head) {
+                    (Some(Source::Front(front)), Head::Controller(controller)) => {
+                        controller.on_front_readable(now, front, reactor);
                     }
-                    Some(Source::Control) => self.controller.on_control_readable(now, reactor),
-                    Some(Source::Node(node, channel)) => {
+                    (Some(Source::Control), Head::Controller(controller)) => {
+                        controller.on_control_readable(now, reactor);
+                    }
+                    (Some(Source::Node(node, channel)), _) => {
                         if let Some(local) = self.daemons.get_mut(&node) {
                             local.host.on_readable(now, token, channel, reactor);
                         }
@@ -233,18 +286,76 @@ impl Process {
                             self.pump();
                         }
                     }
-                    None => {}
+                    (Some(Source::Tree(channel)), _) => self.on_tree_readable(now, channel),
+                    (Some(Source::Command(command)), _) => {
+                        if let Some(starters) = &mut self.starters {
+                            starters.on_readable(now, command, reactor);
+                        }
+                    }
+                    (
+                        Some(
+                            Source::Front(_)
+                            | Source::Control
+                            | Source::CommandInput(_)
+                            | Source::Program,
+                        )
+                        | None,
+                        _,
+                    ) => {}
                 }
             }
-            Event::Writable(token) => {
+            Event::Writable(token) => match self.reactor.source(token) {
                 // Writes to fronts are made at the end of the turn.
-                if let Some(Source::Node(node, channel)) = self.reactor.source(token)
-                    && let Some(local) = self.daemons.get_mut(&node)
-                {
-                    local
-                        .host
-                        .on_writable(now, token, channel, &mut self.reactor);
+                Some(Source::Node(node, channel)) => {
+                    if let Some(local) = self.daemons.get_mut(&node) {
+                        let reactor = &mut self.reactor;
+                        local.host.on_writable(now, token, channel, reactor);
+                    }
                 }
+                Some(Source::Tree(TreeChannel::Peer(conn))) => {
+                    if let Some(tree) = &mut self.tree {
+                        tree.on_writable(now, conn, &mut self.reactor);
+                    }
+                }
+                Some(Source::CommandInput(command)) => {
+                    if let Some(starters) = &mut self.starters {
+                        starters.on_writable(now, command, &mut self.reactor);
+                    }
+                }
+                _ => {}
+            },
+        }
+    }
+
+    fn on_tick(&mut self, now: Time) {
+        for local in self.daemons.values_mut() {
+            local.host.on_tick(now);
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.on_tick(now);
+        }
+        if let Some(starters) = &mut self.starters {
+            starters.on_tick(now);
+        }
+        if let Head::Controller(controller) = &mut self.head {
+            controller.on_tick(now, &mut self.reactor);
+        }
+    }
+
+    fn on_tree_readable(&mut self, now: Time, channel: TreeChannel) {
+        let Some(tree) = &mut self.tree else {
+            return;
+        };
+        match channel {
+            TreeChannel::Port => {
+                if let Some(news) = tree.on_port_readable(now, &mut self.reactor) {
+                    self.on_news(now, news);
+                }
+            }
+            TreeChannel::Peer(conn) => {
+                tree.on_readable(now, conn, &mut self.reactor);
+                // A message may cause a pause or credit, which must take effect before the next read.
+                self.pump();
             }
         }
     }
@@ -253,9 +364,14 @@ impl Process {
         while let Some(event) = os::reap() {
             match event {
                 ChildEvent::Exited { pid, status } => match self.reactor.children.remove(&pid) {
-                    Some(Child { node, proc }) => {
+                    Some(Child::Proc { node, proc }) => {
                         if let Some(local) = self.daemons.get_mut(&node) {
                             local.host.on_exited(now, proc, status, &mut self.reactor);
+                        }
+                    }
+                    Some(Child::Command(command)) => {
+                        if let Some(starters) = &mut self.starters {
+                            starters.on_exited(now, command, status, &mut self.reactor);
                         }
                     }
                     None => {
@@ -265,7 +381,7 @@ impl Process {
                     }
                 },
                 ChildEvent::Stopped { pid, signal } => {
-                    if let Some(Child { node, proc }) = self.reactor.children.get(&pid)
+                    if let Some(Child::Proc { node, proc }) = self.reactor.children.get(&pid)
                         && let Some(local) = self.daemons.get_mut(node)
                     {
                         local.host.on_stopped(now, *proc, pid, signal);
@@ -281,7 +397,7 @@ impl Process {
         while started < SPAWNS_PER_TURN {
             let now = Clock::now();
             // Deliver messages in flight before polling for more, so that no queue fills.
-            if self.deliver(now) {
+            if self.deliver(now) || self.step_starters(now) {
                 continue;
             }
             match self.step_daemons(now) {
@@ -291,7 +407,7 @@ impl Process {
                     continue;
                 }
                 daemon::Step::Bug(what) => {
-                    self.controller.report_bug(&what);
+                    self.report_bug(now, &what);
                     continue;
                 }
                 daemon::Step::Done | daemon::Step::Send(_) => continue,
@@ -306,17 +422,119 @@ impl Process {
 
     /// Delivers one message; returns false when none is in flight.
     fn deliver(&mut self, now: Time) -> bool {
+        if let Some(tree) = &mut self.tree
+            && let Some(news) = tree.step(now, &mut self.reactor)
+        {
+            self.on_news(now, news);
+            return true;
+        }
         for (node, local) in &mut self.daemons {
-            if let Some(message) = local.link.up.receive() {
-                self.controller.on_daemon(now, *node, message);
-                return true;
-            }
             if let Some(message) = local.link.down.receive() {
                 local.host.on_message(now, message);
                 return true;
             }
+            match (&mut self.head, &mut self.tree) {
+                (Head::Controller(controller), _) => {
+                    if let Some(message) = local.link.up.receive() {
+                        controller.on_daemon(now, *node, message);
+                        return true;
+                    }
+                }
+                (Head::Member(member), Some(tree)) => {
+                    // Nobody hears a daemon that has lost the controller.
+                    let is_heard = !matches!(member.state, MemberState::Ending(..));
+                    if (!is_heard || tree.has_room())
+                        && let Some(message) = local.link.up.receive()
+                    {
+                        if is_heard && let Err(error) = tree.send(&message) {
+                            (member.report)(&error.to_string());
+                        }
+                        return true;
+                    }
+                }
+                (Head::Member(_), None) => {}
+            }
         }
         false
+    }
+
+    /// Handles news of the tree.
+    fn on_news(&mut self, now: Time, news: daemons::News) {
+        match (news, &mut self.head) {
+            (daemons::News::FromDaemon(node, message), Head::Controller(controller)) => {
+                controller.on_daemon(now, node, message);
+            }
+            (daemons::News::Joined(node), Head::Controller(_)) => {
+                if let Some(starters) = &mut self.starters {
+                    starters.on_joined(now, node);
+                }
+            }
+            (daemons::News::Lost { nodes, loss }, Head::Controller(controller)) => {
+                for node in nodes {
+                    controller.on_daemon_lost(now, node, &loss);
+                }
+            }
+            (daemons::News::Report(what), Head::Controller(controller)) => {
+                controller.report_stranger(&what);
+            }
+            (daemons::News::ToDaemon(message), Head::Member(_)) => {
+                for local in self.daemons.values_mut() {
+                    local.host.on_message(now, message.clone());
+                }
+            }
+            (daemons::News::Ready, Head::Member(member)) => {
+                if member.state == MemberState::Joining {
+                    member.state = MemberState::Joined;
+                }
+            }
+            (daemons::News::Unreachable(why), Head::Member(member)) => {
+                (member.report)(&format!("{CANNOT_CONNECT}{why}"));
+                member.state = MemberState::Ending(Exit::Failed, now);
+            }
+            (daemons::News::Abandoned(loss), Head::Member(_)) => self.abandon(now, &loss),
+            (daemons::News::Ended, Head::Member(member)) => {
+                member.end(Exit::Clean, now);
+            }
+            (daemons::News::Report(what), Head::Member(member)) => (member.report)(&what),
+            (daemons::News::Joined(_), Head::Member(_)) => {}
+            (news, _) => {
+                self.report_bug(now, &format!("unexpected news of the tree: {news:?}"));
+            }
+        }
+    }
+
+    /// Ends the jobs of this node: the controller is gone.
+    fn abandon(&mut self, now: Time, loss: &Loss) {
+        let Head::Member(member) = &mut self.head else {
+            return;
+        };
+        if let MemberState::Ending(..) = member.state {
+            return;
+        }
+        (member.report)(&format!("the launcher is gone: {loss}"));
+        member.end(Exit::Failed, now);
+        for local in self.daemons.values_mut() {
+            local.host.controller_lost(now);
+        }
+    }
+
+    fn step_starters(&mut self, now: Time) -> bool {
+        let Some(starters) = &mut self.starters else {
+            return false;
+        };
+        match (starters.step(now, &mut self.reactor), &mut self.head) {
+            (Some(starters::News::GiveUp(node)), _) => {
+                if let Some(tree) = &mut self.tree {
+                    tree.give_up(now, node);
+                }
+                true
+            }
+            (Some(starters::News::Failed(failed)), Head::Controller(controller)) => {
+                controller.on_not_joined(now, failed);
+                true
+            }
+            (Some(starters::News::Failed(_)) | None, _) => false,
+        }
     }
 
     /// Carries out one step of the first daemon that has output.
@@ -339,49 +557,85 @@ impl Process {
     }
 
     fn step_controller(&mut self, now: Time) -> controller::Step {
+        let Head::Controller(controller) = &mut self.head else {
+            return controller::Step::Idle;
+        };
         let step = match self.unsent.take() {
             Some((node, message)) => controller::Step::Send(node, message),
-            None => self.controller.step(now, &mut self.reactor),
+            None => controller.step(now, &mut self.reactor),
         };
         let controller::Step::Send(node, message) = step else {
             return step;
         };
-        let Some(local) = self.daemons.get_mut(&node) else {
-            self.controller
-                .report_bug(&format!("a message for node {node}, which has no daemon"));
+        if let Some(local) = self.daemons.get_mut(&node) {
+            return match local.link.down.send(message) {
+                Ok(()) => controller::Step::Done,
+                Err(Full(message)) => {
+                    self.unsent = Some((node, message));
+                    controller::Step::Idle
+                }
+            };
+        }
+        let Some(tree) = &mut self.tree else {
+            controller.report_bug(&format!("a message for node {node}, which has no daemon"));
             return controller::Step::Done;
         };
-        match local.link.down.send(message) {
-            Ok(()) => controller::Step::Done,
-            Err(Full(message)) => {
-                self.unsent = Some((node, message));
-                controller::Step::Idle
-            }
+        if let Err((nodes, error)) = tree.cast(now, node, message) {
+            controller.on_unsendable(now, nodes, &error);
+        }
+        controller::Step::Done
+    }
+
+    fn flush_tree(&mut self, now: Time) {
+        let Some(tree) = &mut self.tree else {
+            return;
+        };
+        let sent = tree.flush_cast(now);
+        tree.flush(now, &mut self.reactor);
+        if let (Err((nodes, error)), Head::Controller(controller)) = (sent, &mut self.head) {
+            controller.on_unsendable(now, nodes, &error);
+        }
+    }
+
+    fn report_bug(&mut self, _now: Time, what: &str) {
+        match &mut self.head {
+            Head::Controller(controller) => controller.report_bug(what),
+            Head::Member(member) => match &mut self.tree {
+                Some(tree) => drop(tree.send(&ToController::Bug(what.to_owned()))),
+                None => (member.report)(what),
+            },
         }
     }
 
     /// Reports to the front what the job has to do without.
     fn report_missing(&mut self) {
-        self.controller.report_own_missing(LOCAL);
-        for (node, local) in &mut self.daemons {
-            let missing = local.host.take_missing();
-            self.controller.report_missing(*node, missing);
+        match &mut self.head {
+            Head::Controller(controller) => {
+                let own = self.daemons.keys().next().copied().unwrap_or(LOCAL);
+                controller.report_own_missing(own);
+                for (node, local) in &mut self.daemons {
+                    let missing = local.host.take_missing();
+                    controller.report_missing(*node, missing);
+                }
+            }
+            Head::Member(_) => {
+                let locals = self.daemons.values_mut();
+                let missing: Vec<(Missing, String)> =
+                    locals.flat_map(|local| local.host.take_missing()).collect();
+                for (what, why) in missing {
+                    if let Some(tree) = &mut self.tree {
+                        let _ = tree.send(&ToController::Missing { what, why });
+                    }
+                }
+            }
         }
     }
 }
 
-/// Returns the name of the PMIx server of this process. PMIx puts a dot and a semicolon behind it, so it must contain
-/// neither.
-///
-/// The server's jobs are named after it, and MPICH derives the names of its shared memory from the job's name alone. Killed
-/// programs leave such memory behind. The name is therefore random in part: it must not repeat when a pid is reused.
-fn service_name(host: &str, unique: u64) -> String {
-    let host: String = host
-        .chars()
-        .take_while(|character| *character != '.')
-        .filter(|character| !matches!(character, ';' | '@'))
-        .take(SERVICE_HOST_MAX)
-        .collect();
-    let pid = os::current_pid().as_raw();
-    format!("rally-{host}-{:08x}-{pid}", unique & 0xffff_ffff)
+impl Member {
+    fn end(&mut self, exit: Exit, now: Time) {
+        if !matches!(self.state, MemberState::Ending(..)) {
+            self.state = MemberState::Ending(exit, now + ENDING_MAX);
+        }
+    }
 }

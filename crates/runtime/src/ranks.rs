@@ -86,7 +86,8 @@ struct Rank {
 pub(super) struct Ranks {
     node: NodeId,
     spawner: Spawner,
-    owner: CString,
+    /// Variables that every rank gets, before those of its app.
+    variables: Vec<CString>,
     descriptors: (u64, u64),
     apps: BTreeMap<JobId, Vec<Prepared>>,
     ranks: BTreeMap<ProcId, Rank>,
@@ -136,12 +137,15 @@ impl Ranks {
     pub(super) fn new(
         node: NodeId,
         owner: &str,
+        own_memory: Option<&Path>,
         descriptors: (u64, u64),
     ) -> Result<Self, os::Error> {
+        let mut variables = vec![c_string(format!("{OWNER_VARIABLE}={owner}").into_bytes())];
+        variables.extend(own_memory.into_iter().flat_map(backing_directories));
         Ok(Self {
             node,
             spawner: Spawner::new()?,
-            owner: c_string(format!("{OWNER_VARIABLE}={owner}").into_bytes()),
+            variables,
             descriptors,
             apps: BTreeMap::new(),
             ranks: BTreeMap::new(),
@@ -173,7 +177,7 @@ impl Ranks {
         let channels = Channels::open(order, &directory)?;
         let pid = self.execute(order, &program, &channels)?;
         let rank = watched(reactor, self.node, order, pid, channels);
-        let child = Child {
+        let child = Child::Proc {
             node: self.node,
             proc: order.proc,
         };
@@ -199,7 +203,7 @@ impl Ranks {
             .iter()
             .map(|(name, value)| variable(name.as_ref(), value.as_os_str()))
             .collect();
-        extra.push(self.owner.clone());
+        extra.extend_from_slice(&self.variables);
         let spec = SpawnSpec {
             program: app.shell.as_ref().map_or(program, |_| SHELL),
             argv: app.shell.as_ref().unwrap_or(&app.argv),
@@ -529,9 +533,13 @@ impl Ranks {
                     marks.iter().all(has)
                 })
         };
-        let strays: Vec<Pid> = os::descendants(os::current_pid())
+        let descendants = os::descendants(os::current_pid());
+        // Listed afterwards: otherwise a rank that another daemon starts in between would count as a stray of ours.
+        let others = reactor.below_commands();
+        let strays: Vec<Pid> = descendants
             .into_iter()
-            .filter(|pid| !reactor.children.contains_key(pid) && belongs(*pid))
+            .filter(|pid| !reactor.children.contains_key(pid) && !others.contains(pid))
+            .filter(|pid| belongs(*pid))
             .filter(|pid| os::inspect(*pid).is_some_and(|info| info.state != 'Z'))
             .collect();
         if let Some(signal) = signal {
@@ -557,6 +565,17 @@ impl Ranks {
         }
         self.apps.remove(&job);
     }
+}
+
+/// Returns the variables by which Open MPI keeps the shared memory of a node's ranks in this directory. By default it names
+/// such files after the host and the local rank, so that the files of two nodes on one host would be the same.
+fn backing_directories(directory: &Path) -> impl Iterator<Item = CString> {
+    let names = ["btl_vader", "btl_sm", "osc_sm"];
+    names.into_iter().map(|name| {
+        let mut variable = format!("OMPI_MCA_{name}_backing_directory=").into_bytes();
+        variable.extend_from_slice(directory.as_os_str().as_bytes());
+        c_string(variable)
+    })
 }
 
 /// Returns the app that a rank belongs to.

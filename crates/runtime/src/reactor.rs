@@ -1,10 +1,16 @@
 //! What the hosts of one process share: the event loop, the meaning of each descriptor in it, the host of each child
 //! process, and the buffer for reads.
 
-use std::{collections::BTreeMap, os::fd::OwnedFd};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::OwnedFd,
+};
 
 use base::{NodeId, ProcId, Time};
-use dvm::proto::{FrontId, Stream};
+use dvm::{
+    bootstrap::CommandId,
+    proto::{FrontId, Stream},
+};
 use os::{Event, Interest, Loop, Pid, ReadOutcome, Token, WriteOutcome};
 use pmix::server::Conn;
 
@@ -20,6 +26,21 @@ pub(crate) enum Source {
     Control,
     /// A descriptor of the daemon of this node.
     Node(NodeId, Channel),
+    /// A connection between nodes, or the port for them.
+    Tree(TreeChannel),
+    /// What a start command prints.
+    Command(CommandId),
+    /// The link of a relay to its program.
+    Program,
+    /// The standard input of a start command.
+    CommandInput(CommandId),
+}
+
+/// The meaning of a descriptor of the tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TreeChannel {
+    Port,
+    Peer(overlay::node::Conn),
 }
 
 /// The meaning of a descriptor of a daemon.
@@ -41,11 +62,15 @@ pub(crate) enum Read<'a> {
     Closed,
 }
 
-/// A rank that is a child of this process.
+/// A child of this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Child {
-    pub(crate) node: NodeId,
-    pub(crate) proc: ProcId,
+pub(crate) enum Child {
+    Proc {
+        node: NodeId,
+        proc: ProcId,
+    },
+    /// A command that starts daemons.
+    Command(CommandId),
 }
 
 /// The event loop of a process and what is known of its descriptors and children.
@@ -71,6 +96,15 @@ impl Reactor {
             buffer: vec![0; READ_MAX],
             has_closed: false,
         }
+    }
+
+    /// Returns the processes that commands have started. With daemons on this host, all of theirs are among them.
+    pub(crate) fn below_commands(&self) -> BTreeSet<Pid> {
+        let commands = self.children.iter();
+        let commands = commands.filter(|(_, child)| matches!(child, Child::Command(_)));
+        commands
+            .flat_map(|(pid, _)| os::descendants(*pid))
+            .collect()
     }
 
     /// Takes over a descriptor and watches it.

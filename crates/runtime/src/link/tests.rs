@@ -26,12 +26,15 @@ fn region() -> os::SharedRegion {
 fn what_comes_with_the_opening_is_not_lost() {
     let (ours, theirs) = os::socket_pair().unwrap();
     let mut front = FrontLink::new(region().into_reader(), region().into_writer());
-    let allocation = Allocation { nodes: Vec::new() };
-    front.open(&allocation);
+    let opening = Opening {
+        allocation: Allocation { nodes: Vec::new() },
+        daemons: None,
+    };
+    front.open(&opening);
     front.send(FromFront::StdinEof);
     assert_eq!(front.flush(ours.as_fd()).unwrap(), Received::Open);
     let (opened, link) = receive_opening(theirs.as_fd()).unwrap().unwrap();
-    assert_eq!(opened, allocation);
+    assert_eq!(opened, opening);
     let mut controller = ControllerLink::new(link, region().into_writer(), region().into_reader());
     let next = controller.next_message().unwrap();
     assert_eq!(next, Some(FromFront::StdinEof));
@@ -215,8 +218,8 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 2
-    0001000161010001780100014100013100012f00042f62696e00000000000000000000000000000000000005000000000100000000
+    version 4
+    0001000161010001780100014100013100012f00042f62696e0000000000000000000000000000000000000005000000000100000000
     02
     03020301808020
     0404
@@ -233,7 +236,7 @@ fn every_message_of_this_version() {
     04020100020100
     0501
     060102014d
-    070702
+    070802
     09808004
     0a
     0b0101000201

@@ -3,7 +3,12 @@
 mod fronts;
 mod nodes;
 
-use std::{ffi::OsString, os::fd::OwnedFd, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    time::Duration,
+};
 
 use base::{Rank, Topology};
 use dvm::{
@@ -13,9 +18,15 @@ use dvm::{
     spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers},
 };
 
+use dvm::Controller;
+use os::Loop;
+
 use super::*;
 use crate::{
-    link::{FrontLink, Received},
+    IGNORED,
+    controller::ControllerSetup,
+    daemon::DaemonSetup,
+    link::{ControllerLink, FrontLink, Received},
     missing::MissingReports,
 };
 
@@ -182,11 +193,12 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
                 service: name.clone(),
                 session: None,
                 region: None,
+                hosting: dvm::bootstrap::Hosting::Alone,
             };
             (node, DaemonHost::open(setup, &mut reactor).unwrap())
         })
         .collect();
-    let process = Process::new(reactor, controller, daemons);
+    let process = Process::new(reactor, Head::Controller(Box::new(controller)), daemons);
     (process, TestFront::new(ours))
 }
 
@@ -222,7 +234,7 @@ fn run_on(slots: u32, spec: JobSpec) -> Heard {
         fronts.iter().all(|front| front.is_closed)
     });
     let over = process.turn(Some(Time::ZERO)).unwrap();
-    assert_eq!(over, Turn::Over);
+    assert_eq!(over, Turn::Over(Exit::Clean));
     front.end()
 }
 

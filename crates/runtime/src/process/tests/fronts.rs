@@ -76,7 +76,7 @@ fn the_process_outlives_the_front_that_has_forked_it() {
 
 fn to_the_end(process: &mut Process) {
     let end = Clock::now() + PATIENCE;
-    while process.turn(Some(Clock::now() + TURN)).unwrap() != Turn::Over {
+    while process.turn(Some(Clock::now() + TURN)).unwrap() != Turn::Over(Exit::Clean) {
         assert!(Clock::now() < end, "the process does not end");
         process.reap(Clock::now());
     }

@@ -1,0 +1,280 @@
+//! The tree that joins the daemons: it encodes the messages between them and the controller.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use base::{NodeId, Time};
+use bytes::Bytes;
+use dvm::proto::{ToController, ToDaemon};
+use overlay::{Address, BODY_MAX, Loss, lanes::Lane, node::Conn, wire};
+use pmix::server::MAX_CARRIED;
+use serde::Serialize;
+
+use crate::{
+    reactor::Reactor,
+    tree::{self, TreeHost},
+};
+
+/// News from the tree.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// At the root: a message of a daemon.
+    FromDaemon(NodeId, ToController),
+    /// At a daemon: a message of the controller.
+    ToDaemon(ToDaemon),
+    Joined(NodeId),
+    Lost {
+        nodes: BTreeSet<NodeId>,
+        loss: Loss,
+    },
+    /// This daemon has its place in the tree.
+    Ready,
+    /// This daemon cannot connect, for the reason given.
+    Unreachable(String),
+    /// This daemon has lost the controller.
+    Abandoned(Loss),
+    /// The controller has ended the session.
+    Ended,
+    /// A violation of the protocol, or a stranger at the port: for the log.
+    Report(String),
+}
+
+/// The place of this process in the tree of daemons.
+#[derive(Debug)]
+pub(crate) struct DaemonTree {
+    host: TreeHost,
+    /// A message that is not sent yet: a copy for another daemon may follow.
+    cast: Option<Cast>,
+}
+
+/// One message for several daemons.
+#[derive(Debug)]
+struct Cast {
+    to: BTreeSet<Address>,
+    message: ToDaemon,
+}
+
+impl Cast {
+    /// Adds another daemon if its message is the same. Returns false if that message has to be sent by itself: a second copy
+    /// for one daemon is a message of its own, like the credit for another block of the same length.
+    fn takes(&mut self, to: Address, message: &ToDaemon) -> bool {
+        is_same(&self.message, message) && self.to.insert(to)
+    }
+}
+
+/// The reason why a message cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unsendable {
+    #[error(transparent)]
+    Wire(#[from] wire::WireError),
+    #[error("a message for it has {length} bytes, and {BODY_MAX} is the maximum")]
+    TooLong { length: usize },
+}
+
+/// Encodes a message. The servers and the controller keep what they carry for ranks below [`MAX_CARRIED`], so only a launch
+/// can be too long.
+fn encode<T: Serialize>(message: &T) -> Result<Bytes, Unsendable> {
+    const {
+        assert!(
+            MAX_CARRIED < BODY_MAX - (1 << 20),
+            "no room for the rest of a message"
+        )
+    };
+    let body = wire::encode(message)?;
+    if body.len() > BODY_MAX {
+        let length = body.len();
+        return Err(Unsendable::TooLong { length });
+    }
+    Ok(body)
+}
+
+/// Returns the address of a daemon. The root is no node: its address is 0.
+pub(crate) const fn address_of(node: NodeId) -> Address {
+    Address(node.0.saturating_add(1))
+}
+
+pub(crate) const fn node_of(address: Address) -> NodeId {
+    NodeId(address.0.saturating_sub(1))
+}
+
+impl DaemonTree {
+    pub(crate) const fn new(host: TreeHost) -> Self {
+        Self { host, cast: None }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.host.deadline()
+    }
+
+    pub(crate) fn on_tick(&mut self, now: Time) {
+        self.host.on_tick(now);
+    }
+
+    /// Accepts connections again: a descriptor may be free.
+    pub(crate) fn resume(&mut self, reactor: &mut Reactor) {
+        self.host.resume(reactor);
+    }
+
+    pub(crate) fn give_up(&mut self, now: Time, node: NodeId) {
+        self.host.give_up(now, address_of(node));
+    }
+
+    /// Ends the session.
+    pub(crate) fn end(&mut self) {
+        self.host.end();
+    }
+
+    /// Returns true if no other process is connected.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.host.is_alone()
+    }
+
+    /// Returns true if no connection has bytes to write.
+    pub(crate) fn is_written(&self) -> bool {
+        self.host.is_written()
+    }
+
+    /// Returns true if the way to the controller takes another message.
+    pub(crate) fn has_room(&self) -> bool {
+        self.host.has_room()
+    }
+
+    /// Sends a message of this daemon to the controller.
+    pub(crate) fn send(&mut self, message: &ToController) -> Result<(), Unsendable> {
+        self.host.send(lane_of(message), encode(message)?);
+        Ok(())
+    }
+
+    /// Sends a message of the controller to a daemon. Equal messages for several daemons in succession travel as one.
+    pub(crate) fn cast(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        message: ToDaemon,
+    ) -> Result<(), (BTreeSet<NodeId>, Unsendable)> {
+        let to = address_of(node);
+        if let Some(cast) = &mut self.cast
+            && cast.takes(to, &message)
+        {
+            return Ok(());
+        }
+        let sent = self.flush_cast(now);
+        let to = BTreeSet::from([to]);
+        self.cast = Some(Cast { to, message });
+        sent
+    }
+
+    /// Sends the message that waits for copies. An error comes with the daemons that do not get it.
+    pub(crate) fn flush_cast(&mut self, now: Time) -> Result<(), (BTreeSet<NodeId>, Unsendable)> {
+        if let Some(Cast { to, message }) = self.cast.take() {
+            let body = encode(&message)
+                .map_err(|error| (to.iter().copied().map(node_of).collect(), error))?;
+            // One lane keeps the order: no message may overtake the launch of its job.
+            self.host.cast(now, &to, Lane::Control, &body);
+        }
+        Ok(())
+    }
+
+    /// Handles events of the port.
+    pub(crate) fn on_port_readable(&mut self, now: Time, reactor: &mut Reactor) -> Option<News> {
+        self.host.on_port_readable(now, reactor).map(news)
+    }
+
+    pub(crate) fn on_readable(&mut self, now: Time, conn: Conn, reactor: &mut Reactor) {
+        self.host.on_readable(now, conn, reactor);
+    }
+
+    pub(crate) fn on_writable(&mut self, now: Time, conn: Conn, reactor: &mut Reactor) {
+        self.host.on_writable(now, conn, reactor);
+    }
+
+    /// Carries out what the node asks for, and returns the next news.
+    pub(crate) fn step(&mut self, now: Time, reactor: &mut Reactor) -> Option<News> {
+        self.host.step(now, reactor).map(news)
+    }
+
+    /// Writes what the sockets take.
+    pub(crate) fn flush(&mut self, now: Time, reactor: &mut Reactor) {
+        self.host.flush(now, reactor);
+    }
+}
+
+/// Returns the lane of a message to the controller.
+///
+/// Output is bulk, and everything that must not overtake it. What ranks wait for goes ahead: the messages of PMIx and PMI
+/// among nodes. They do not depend on the order of the others: a rank may ask before all ranks of its node were started,
+/// and asks nothing any more when it has ended.
+const fn lane_of(message: &ToController) -> Lane {
+    match message {
+        ToController::Server(_)
+        | ToController::Fence { .. }
+        | ToController::FencesAbandoned { .. }
+        | ToController::Push { .. }
+        | ToController::Pushed { .. }
+        | ToController::SignalRanks { .. }
+        | ToController::Ask { .. } => Lane::Control,
+        _ => Lane::Bulk,
+    }
+}
+
+fn is_same(one: &ToDaemon, other: &ToDaemon) -> bool {
+    match (one, other) {
+        // All daemons of a job get the same value.
+        (ToDaemon::Launch(one), ToDaemon::Launch(other))
+        | (ToDaemon::LaunchedElsewhere(one), ToDaemon::LaunchedElsewhere(other)) => {
+            Arc::ptr_eq(one, other)
+        }
+        (ToDaemon::Launch(_) | ToDaemon::LaunchedElsewhere(_), _) => false,
+        _ => one == other,
+    }
+}
+
+/// Decodes news of the tree.
+fn news(news: tree::News) -> News {
+    match news {
+        tree::News::Received { from, body } => received(from, &body),
+        tree::News::Joined(who) => News::Joined(node_of(who)),
+        tree::News::Lost { members, loss } => {
+            let nodes = members.into_iter().map(node_of).collect();
+            News::Lost { nodes, loss }
+        }
+        tree::News::Ready => News::Ready,
+        tree::News::Unreachable(why) => News::Unreachable(why),
+        tree::News::Abandoned(loss) => News::Abandoned(loss),
+        tree::News::Ended => News::Ended,
+        tree::News::Report(what) => News::Report(what),
+    }
+}
+
+fn received(from: Address, body: &Bytes) -> News {
+    let malformed = || News::Report(format!("a message of {from} does not decode"));
+    if from == Address::ROOT {
+        wire::decode(body).map_or_else(|_| malformed(), News::ToDaemon)
+    } else {
+        let message = wire::decode(body);
+        message.map_or_else(
+            |_| malformed(),
+            |message| News::FromDaemon(node_of(from), message),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::JobId;
+
+    use super::*;
+
+    /// Equal messages for different daemons are one cast. A second one for the same daemon is another message.
+    #[test]
+    fn a_cast_has_one_copy_for_each_daemon() {
+        let message = ToDaemon::Kill { job: JobId(1) };
+        let mut cast = Cast {
+            to: BTreeSet::from([Address(1)]),
+            message: message.clone(),
+        };
+        assert!(cast.takes(Address(2), &message));
+        assert!(!cast.takes(Address(1), &message));
+        assert!(!cast.takes(Address(3), &ToDaemon::Kill { job: JobId(2) }));
+        assert_eq!(cast.to, BTreeSet::from([Address(1), Address(2)]));
+    }
+}

@@ -1,0 +1,121 @@
+//! The process with the daemon of another node.
+
+use std::path::PathBuf;
+
+use dvm::bootstrap::Hosting;
+use os::{Clock, Loop};
+use overlay::{
+    node::{Config, Node, Timing},
+    secure::{Build, Entropy, Secret},
+};
+
+use super::{Exit, Head, Member, MemberState, Process, root::random_bytes};
+use crate::{
+    IGNORED, Surroundings,
+    boot::{Boot, BootError, port_range, reachable_at},
+    daemon::{DaemonHost, DaemonSetup},
+    daemons::{DaemonTree, address_of},
+    guardian::{self, Failed},
+    reactor::Reactor,
+    record::{Record, topology},
+    tree::TreeHost,
+};
+
+/// What the program passes to the daemon of another node.
+#[derive(Debug)]
+pub struct MemberBirth {
+    pub host: String,
+    /// Name that the resource manager gives to this node, if it has one of its own.
+    pub alias: Option<String>,
+    /// Name and version of the program.
+    pub build: String,
+    /// The file that says what to do; `None`: standard input does.
+    pub file: Option<PathBuf>,
+    /// Prints a line for whoever started this process. It must not block.
+    pub report: fn(&str),
+    pub surroundings: Surroundings,
+    /// The soft and hard limits of descriptors that ranks get back.
+    pub descriptors: (u64, u64),
+}
+
+/// Forks the daemon and waits until nothing of it remains; see [`crate::guard`]. What the daemon has to do comes on
+/// standard input.
+///
+/// # Errors
+///
+/// Errors are reported before this returns.
+pub fn guard_member(birth: &MemberBirth) -> Result<u8, Failed> {
+    let run = || run(birth);
+    guardian::guard_process(&birth.surroundings, || {}, run).map_err(|error| {
+        (birth.report)(&error.to_string());
+        Failed
+    })
+}
+
+/// Runs the daemon until the session is over.
+fn run(birth: &MemberBirth) -> Result<Exit, os::Error> {
+    match start(birth) {
+        Ok((mut process, record)) => {
+            let ended = process.run();
+            drop(process);
+            drop(record);
+            Ok(ended)
+        }
+        Err(BootError::Os(error)) => Err(error),
+        Err(error) => {
+            (birth.report)(&error.to_string());
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
+    os::become_subreaper()?;
+    let boot = match &birth.file {
+        Some(file) => Boot::read_file(file)?,
+        None => Boot::read()?,
+    };
+    let boot = boot.of_our_build(&birth.build)?;
+    // Nothing here reads or prints what ranks do: a terminal or a pipe must not stay open because of us.
+    os::let_go_of_standard_stream(0)?;
+    let own = boot.own(&birth.host, birth.alias.as_deref())?.clone();
+    let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
+    let (record, _) = Record::create(&birth.surroundings);
+    let mut topology = topology(&birth.surroundings)?;
+    if boot.hosting == Hosting::Shared {
+        topology = topology.with_neighbours();
+    }
+    let (listener, port) = os::listen_anywhere(port_range(boot.ports))?;
+    let config = Config {
+        me: address_of(own.node),
+        build: Build::new(&boot.build),
+        secret: Secret::new(boot.secret),
+        timing: Timing {
+            lease: boot.lease,
+            window: boot.window,
+        },
+        at: reachable_at(port, &boot.interfaces, boot.hosting)?,
+    };
+    let setup = DaemonSetup {
+        node: own.node,
+        host: own.name,
+        topology,
+        owner: record.owner().to_owned(),
+        descriptors: birth.descriptors,
+        service: boot.controller,
+        session: record.session(),
+        region: None,
+        hosting: boot.hosting,
+    };
+    let daemon = DaemonHost::open(setup, &mut reactor)?;
+    let entropy = Entropy::new(random_bytes()?);
+    let node = Node::member(Clock::now(), config, entropy, boot.root);
+    let tree = DaemonTree::new(TreeHost::new(node, listener, &mut reactor)?);
+    let member = Member {
+        state: MemberState::Joining,
+        report: birth.report,
+    };
+    let mut process = Process::new(reactor, Head::Member(member), [(own.node, daemon)]);
+    process.tree = Some(tree);
+    Ok((process, record))
+}

@@ -1,0 +1,218 @@
+//! The process with the controller.
+
+use std::os::fd::AsFd;
+
+use base::Time;
+use dvm::{
+    Controller,
+    alloc::Allocation,
+    bootstrap::{DaemonPlan, Hosting},
+};
+use os::{Clock, Loop};
+use overlay::{
+    Shape,
+    node::{Config, Node, Timing},
+    secure::{Build, Entropy, Secret},
+};
+
+use super::{Exit, Head, LOCAL, Process};
+use crate::{
+    Birth, IGNORED,
+    boot::{Boot, port_range, reachable_at},
+    controller::{ControllerHost, ControllerSetup, broken_link},
+    daemon::{DaemonHost, DaemonSetup},
+    daemons::{DaemonTree, address_of},
+    fronts::STARTER,
+    link::{self, ControllerLink, Opening},
+    missing::MissingReports,
+    program::OwnFile,
+    reactor::Reactor,
+    record::{Record, topology},
+    starters::Starters,
+    tree::TreeHost,
+};
+
+/// Maximum length of the host name within the name of a PMIx server, in characters.
+const SERVICE_HOST_MAX: usize = 64;
+
+/// Runs the job of the front at the other end of `birth.link`, and returns when the job and its processes are gone.
+pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
+    os::become_subreaper()?;
+    let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
+    // `record` is dropped last: its file is removed when all hosts are gone.
+    let (record, missing) = Record::create(&birth.surroundings);
+    let name = service_name(&birth.host, os::random_number()?);
+    let topology = topology(&birth.surroundings)?;
+    // Everything above runs while the front still parses its command line.
+    let opening = match &birth.link {
+        Some(link) => link::receive_opening(link.as_fd()),
+        None => Ok(None),
+    };
+    let (opening, link) = match opening {
+        Ok(Some(opening)) => opening,
+        // The front closed the link: there is no job.
+        Ok(None) => return Ok(Exit::Clean),
+        Err(error) => {
+            (birth.report_bug)(&broken_link(&error));
+            return Ok(Exit::Failed);
+        }
+    };
+    let Opening {
+        allocation,
+        daemons: plan,
+    } = opening;
+    let local = plan.as_ref().map_or(Some(LOCAL), |plan| plan.local);
+    let daemon = match local {
+        Some(node) => {
+            let setup = DaemonSetup {
+                node,
+                host: match &plan {
+                    Some(_) => name_of(&allocation, node).unwrap_or_else(|| birth.host.clone()),
+                    None => birth.host.clone(),
+                },
+                topology,
+                owner: record.owner().to_owned(),
+                descriptors: birth.descriptors,
+                service: name.clone(),
+                session: record.session(),
+                region: Some(birth.output.clone()),
+                hosting: plan.as_ref().map_or(Hosting::Alone, |plan| plan.hosting),
+            };
+            Some((node, DaemonHost::open(setup, &mut reactor)?))
+        }
+        None => None,
+    };
+    let Some(socket) = birth.link.take() else {
+        return Ok(Exit::Clean);
+    };
+    os::set_nonblocking(socket.as_fd())?;
+    let now = Clock::now();
+    let tree = match plan {
+        Some(plan) => {
+            let hosts = allocation.nodes.iter().map(|node| node.name.clone());
+            let hosts = hosts.collect();
+            let tree = open_tree(now, plan, hosts, &name, &birth.build, &mut reactor)?;
+            Some(tree)
+        }
+        None => None,
+    };
+    let mut controller = ControllerHost::open(
+        now,
+        Controller::new(allocation, name),
+        ControllerLink::new(link, birth.output.clone(), birth.input.clone()),
+        socket,
+        ControllerSetup {
+            front_pid: birth.front_pid,
+            session: record.session(),
+            report_bug: birth.report_bug,
+            missing_reports: MissingReports::of(missing),
+        },
+        &mut reactor,
+    )?;
+    controller.take_messages(now, STARTER, &mut reactor);
+    let mut process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
+    if let Some((tree, starters)) = tree {
+        process.tree = Some(DaemonTree::new(tree));
+        process.starters = Some(starters);
+    }
+    let ended = process.run();
+    drop(process);
+    drop(record);
+    Ok(ended)
+}
+
+/// Opens the port for other nodes, and begins to start their daemons. `hosts` are the names of all nodes.
+pub(crate) fn open_tree(
+    now: Time,
+    plan: DaemonPlan,
+    hosts: Vec<String>,
+    controller: &str,
+    build: &str,
+    reactor: &mut Reactor,
+) -> Result<(TreeHost, Starters), os::Error> {
+    let (listener, port) = os::listen_anywhere(port_range(plan.ports))?;
+    let hosting = plan.hosting;
+    // On one host, all daemons run the file that is ours.
+    let program = match hosting {
+        Hosting::Alone => Some(OwnFile::open()?),
+        Hosting::Shared => None,
+    };
+    let build = match &program {
+        Some(program) => program.build(build),
+        None => build.to_owned(),
+    };
+    let root = reachable_at(port, &plan.interfaces, hosting)?;
+    let secret = random_bytes()?;
+    let config = Config {
+        me: overlay::Address::ROOT,
+        build: Build::new(&build),
+        secret: Secret::new(secret),
+        timing: Timing {
+            lease: plan.lease,
+            window: plan.window,
+        },
+        at: root.clone(),
+    };
+    // The root is the first of the tree; the other nodes follow in the order of the allocation.
+    let nodes = plan.commands.iter().flat_map(|command| &command.nodes);
+    let mut members: Vec<_> = nodes.copied().map(address_of).collect();
+    members.sort_unstable();
+    let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
+    let shape = Shape::new(count.saturating_add(1), plan.radix);
+    let parent_of = |index: u32| {
+        let position = shape.position(base::NodeId(index));
+        let parent = position.and_then(|position| position.parent());
+        match parent.map_or(0, |parent| parent.0).checked_sub(1) {
+            Some(above) => members.get(above as usize).copied(),
+            None => Some(overlay::Address::ROOT),
+        }
+    };
+    let parents = (1..)
+        .zip(&members)
+        .filter_map(|(index, member)| Some((*member, parent_of(index)?)));
+    let node = Node::root(config, Entropy::new(random_bytes()?), parents);
+    let tree = TreeHost::new(node, listener, reactor)?;
+    let boot = Boot {
+        nodes: Vec::new(),
+        root,
+        secret,
+        build,
+        lease: plan.lease,
+        window: plan.window,
+        ports: plan.ports,
+        interfaces: plan.interfaces.clone(),
+        controller: controller.to_owned(),
+        hosting,
+    };
+    let starters = Starters::new(now, plan, hosts, boot, program)?;
+    Ok((tree, starters))
+}
+
+/// Returns bytes that nobody can guess.
+pub(crate) fn random_bytes() -> Result<[u8; 32], os::Error> {
+    let mut bytes = [0; 32];
+    for part in bytes.as_chunks_mut::<8>().0 {
+        *part = os::random_number()?.to_ne_bytes();
+    }
+    Ok(bytes)
+}
+
+fn name_of(allocation: &Allocation, node: base::NodeId) -> Option<String> {
+    Some(allocation.nodes.get(node.0 as usize)?.name.clone())
+}
+
+/// Returns the name of the PMIx server of this process. PMIx puts a dot and a semicolon behind it, so it must contain
+/// neither.
+///
+/// The server's jobs are named after it, and MPICH derives the names of its shared memory from the job's name alone. Killed
+/// programs leave such memory behind. The name is therefore random in part: it must not repeat when a pid is reused.
+fn service_name(host: &str, unique: u64) -> String {
+    let host: String = host
+        .chars()
+        .take_while(|character| *character != '.')
+        .filter(|character| !matches!(character, ';' | '@'))
+        .take(SERVICE_HOST_MAX)
+        .collect();
+    let pid = os::current_pid().as_raw();
+    format!("rally-{host}-{:08x}-{pid}", unique & 0xffff_ffff)
+}

@@ -1,0 +1,269 @@
+//! A tree of processes for another program than the launcher: the debugger and its agents.
+//!
+//! Such a program works for seconds without a look at its links, for example while it reads debug information, and a silent
+//! link counts as lost. Therefore a forked process, the *relay*, keeps the program's place in the tree and runs the commands
+//! that start other nodes. Program and relay exchange frames over a socket pair: bodies, which the relay does not look into,
+//! and [`News`].
+//!
+//! | who ends | what follows |
+//! |---|---|
+//! | the program at the root | its relay ends the session: the relays of the other nodes exit, and then the commands |
+//! | the program of another node | its relay exits; the root gets [`News::Lost`] |
+//! | a relay | its program gets [`LinkError::Closed`] |
+//! | the relay of the root | the other relays are abandoned and exit |
+
+mod process;
+
+use std::{
+    fmt::Write as _,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
+
+use base::{NodeId, Time};
+use bytes::{Buf as _, Bytes};
+use dvm::bootstrap::{DaemonPlan, NotJoined};
+use os::{Clock, Forked, ReadOutcome, WriteOutcome};
+use overlay::wire::{Incoming, Outgoing, WireError};
+use serde::{Deserialize, Serialize};
+
+pub use overlay::BODY_MAX;
+
+use crate::boot::{Boot, BootError};
+
+/// Kinds of the frames between a program and its relay.
+mod kind {
+    /// To the relay of the root: the number of nodes, the nodes, and a body for them.
+    pub(super) const CAST: u8 = 1;
+    /// To the relay of another node: a body for the root.
+    pub(super) const SEND: u8 = 2;
+    /// To the relay: end the session.
+    pub(super) const END: u8 = 3;
+    /// From the relay: a node, and a body that it has sent. At another node than the root, the body is the root's.
+    pub(super) const BODY: u8 = 4;
+    /// From the relay: news.
+    pub(super) const NEWS: u8 = 5;
+}
+
+/// Time for which a program waits for its relay to end the session.
+const ENDING_MAX: Duration = Duration::from_secs(4);
+/// Bytes read from the relay at a time.
+const READ_MAX: usize = 256 * 1024;
+
+/// What the relay reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum News {
+    /// At the root: the program of a node has joined.
+    Joined(NodeId),
+    /// At the root: the link to a node was lost, for the reason given.
+    Lost(NodeId, String),
+    /// At the root: the programs of some nodes could not be started.
+    NotJoined(NotJoined),
+    /// At another node: the session is over.
+    Ended,
+    /// At another node: there is no way to the root, for the reason given.
+    Failed(String),
+    /// A violation of the protocol, or a stranger at the port: for the log.
+    Report(String),
+}
+
+/// What a program gets from its relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A message of a node; at another node than the root, a message of the root.
+    Body(NodeId, Bytes),
+    News(News),
+}
+
+/// Why a relay is of no use any more.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    Os(#[from] os::Error),
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("the process that keeps the connections to other nodes has ended")]
+    Closed,
+}
+
+/// Why this process is no program of a tree.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error(transparent)]
+    Os(#[from] os::Error),
+    #[error("{0}")]
+    Boot(String),
+}
+
+impl From<BootError> for JoinError {
+    fn from(error: BootError) -> Self {
+        match error {
+            BootError::Os(error) => Self::Os(error),
+            other => Self::Boot(other.to_string()),
+        }
+    }
+}
+
+/// The two processes after a fork.
+#[derive(Debug)]
+pub enum Side<T> {
+    Program(T),
+    /// The relay has ended: the process is to exit with this code.
+    Relay(u8),
+}
+
+/// A program's end of the link to its relay.
+#[derive(Debug)]
+pub struct Relay {
+    socket: OwnedFd,
+    incoming: Incoming,
+    outgoing: Outgoing,
+}
+
+/// Forks the relay of the root, which starts the programs of other nodes. `hosts` are the names of all nodes.
+///
+/// # Errors
+///
+/// An error of the system. Errors of the relay come later, as the end of its link.
+pub fn root(plan: DaemonPlan, hosts: Vec<String>, build: &str) -> Result<Side<Relay>, os::Error> {
+    fork(|socket| process::root(plan, hosts, build, socket))
+}
+
+/// Reads from standard input what the root has to say, and forks the relay of this node. Also returns the name under which
+/// the root knows this node.
+///
+/// # Errors
+///
+/// There is nothing on standard input, or an error of the system.
+pub fn member(host: &str, build: &str) -> Result<Side<(Relay, String)>, JoinError> {
+    let boot = Boot::read()?.of_our_build(build)?;
+    os::let_go_of_standard_stream(0)?;
+    let own = boot.own(host, None)?.clone();
+    let name = own.name.clone();
+    Ok(match fork(|socket| process::member(&boot, &own, socket))? {
+        Side::Program(relay) => Side::Program((relay, name)),
+        Side::Relay(code) => Side::Relay(code),
+    })
+}
+
+/// Forks a process that executes `run` with its end of the link.
+fn fork(run: impl FnOnce(OwnedFd) -> Result<(), os::Error>) -> Result<Side<Relay>, os::Error> {
+    let (ours, theirs) = os::socket_pair()?;
+    match os::fork()? {
+        Forked::Parent(_) => Ok(Side::Program(Relay {
+            socket: ours,
+            incoming: Incoming::default(),
+            outgoing: Outgoing::default(),
+        })),
+        Forked::Child => {
+            drop(ours);
+            // Whoever reads the program's output must not wait for the relay.
+            for stream in 0..3 {
+                os::let_go_of_standard_stream(stream)?;
+            }
+            Ok(Side::Relay(u8::from(run(theirs).is_err())))
+        }
+    }
+}
+
+impl Relay {
+    /// Sends a message of at most [`BODY_MAX`] bytes from the root to these nodes. Nodes that are not connected do not get
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub fn cast(&mut self, nodes: &[NodeId], body: Bytes) -> Result<(), LinkError> {
+        let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+        let mut to = count.to_le_bytes().to_vec();
+        to.extend(nodes.iter().flat_map(|node| node.0.to_le_bytes()));
+        self.push(kind::CAST, &to, body)
+    }
+
+    /// Sends a message of at most [`BODY_MAX`] bytes to the root.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub fn send(&mut self, body: Bytes) -> Result<(), LinkError> {
+        self.push(kind::SEND, &[], body)
+    }
+
+    fn push(&mut self, kind: u8, fixed: &[u8], body: Bytes) -> Result<(), LinkError> {
+        self.outgoing.push(kind, fixed, body)?;
+        // The relay always reads, so that the write does not block for long.
+        while !self.outgoing.is_empty() {
+            let piece = self.outgoing.pieces().next().unwrap_or_default();
+            let written = os::write(self.socket.as_fd(), piece)?;
+            match written {
+                WriteOutcome::Bytes(count) => self.outgoing.written(count),
+                WriteOutcome::WouldBlock => {}
+                WriteOutcome::Closed => return Err(LinkError::Closed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what the relay sends next. `None` if nothing came until `until`.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub fn next(&mut self, until: Option<Time>) -> Result<Option<Received>, LinkError> {
+        let mut buffer = Vec::new();
+        loop {
+            if let Some((kind, body)) = self.incoming.frame()? {
+                return Ok(Some(received(kind, body)?));
+            }
+            if !os::wait_readable(self.socket.as_fd(), until)? {
+                return Ok(None);
+            }
+            buffer.resize(READ_MAX, 0);
+            match os::read(self.socket.as_fd(), &mut buffer)? {
+                ReadOutcome::Bytes(count) => self.incoming.take(&buffer[..count]),
+                ReadOutcome::WouldBlock => {}
+                ReadOutcome::Closed => return Err(LinkError::Closed),
+            }
+        }
+    }
+}
+
+impl Drop for Relay {
+    /// Ends the session, and waits until the relay is gone.
+    fn drop(&mut self) {
+        let until = Some(Clock::now() + ENDING_MAX);
+        if self.push(kind::END, &[], Bytes::new()).is_ok() {
+            while let Ok(Some(_)) = self.next(until) {}
+        }
+    }
+}
+
+fn received(kind: u8, mut body: Bytes) -> Result<Received, WireError> {
+    match kind {
+        kind::BODY if body.len() >= size_of::<u32>() => {
+            let node = NodeId(body.get_u32_le());
+            Ok(Received::Body(node, body))
+        }
+        kind::NEWS => Ok(Received::News(overlay::wire::decode(&body)?)),
+        _ => Err(WireError::Undecodable),
+    }
+}
+
+/// Returns one line about each class of nodes that could not be started: the nodes, and why.
+#[must_use]
+pub fn reasons(failed: &NotJoined) -> Vec<(base::HostList, String)> {
+    let reason = |class: &dvm::bootstrap::NotJoinedClass| {
+        let mut text = class.why();
+        if let Some(tried) = class.tried.first() {
+            let _ = write!(text, ": {tried}");
+        }
+        if let Some(line) = class.printed.last() {
+            let _ = write!(text, ": {line}");
+        }
+        text
+    };
+    let classes = failed.classes.iter();
+    classes
+        .map(|class| (class.hosts.clone(), reason(class)))
+        .collect()
+}
