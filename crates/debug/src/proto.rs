@@ -12,10 +12,14 @@
 
 use std::collections::BTreeMap;
 
-use base::{Rank, RankSet};
+use base::{NodeId, Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
-use crate::{reply::Partial, report::Detail};
+use crate::{
+    reply::Partial,
+    report::Detail,
+    target::{Claims, OnNode, Wish},
+};
 
 /// The number of a command in its session, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,6 +52,40 @@ pub enum Extent {
     Children,
     /// All peers.
     Everybody,
+}
+
+/// Messages from `dbgr` to its process on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// The first message: become the agent of this node.
+    Begin {
+        /// The node, as the session numbers it.
+        node: NodeId,
+        /// Which frames the answers contain.
+        detail: Detail,
+    },
+    /// Search for processes.
+    Find(Search),
+    /// A message of the session to the agent.
+    Agent(ToAgent),
+}
+
+/// What a node is to search for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Search {
+    /// Ranks that a launcher's table places on the node.
+    Ranks(Claims),
+    /// What the user asked for.
+    Wish(Wish),
+}
+
+/// Messages from a node to `dbgr`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FromNode {
+    /// The result of a search.
+    Found(OnNode),
+    /// A message of the agent to the session.
+    Agent(FromAgent),
 }
 
 /// Messages from the session to an agent.
@@ -100,4 +138,6 @@ pub enum Refusal {
     Busy,
     /// The agent is about to exit.
     Stopping,
+    /// The answer is longer than a message may be.
+    TooLong,
 }

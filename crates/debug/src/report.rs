@@ -468,8 +468,12 @@ fn reason(why: &Missing) -> String {
         Missing::NotPermitted => "no permission to look at it".to_owned(),
         Missing::Unproved => "nothing shows which process it is".to_owned(),
         Missing::Changed => "became another program during the sample".to_owned(),
-        Missing::Elsewhere(host) => format!("on host {}, which we do not reach", clean(host)),
+        Missing::Elsewhere(host) => format!("on host {}, where no agent was started", clean(host)),
         Missing::Unreachable => "did not stop in time".to_owned(),
+        Missing::NotStarted { host, why } => {
+            let (host, why) = (clean(host), clean(why));
+            format!("the agent on host {host} did not start: {why}")
+        }
         Missing::AgentLost(host) => format!("the agent on host {} was lost", clean(host)),
         Missing::AgentSilent(host) => {
             format!("the agent on host {} did not answer in time", clean(host))

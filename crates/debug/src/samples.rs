@@ -78,7 +78,7 @@ const SAMPLING_COST: Duration = Duration::from_millis(2);
 pub struct Track {
     /// The name of the thread.
     pub name: String,
-    /// The stack, cut at its boundary, and the activity of the thread in each sample.
+    /// The stack, cut at its [`Boundary`], and the activity of the thread in each sample.
     pub seen: Vec<(Cut, Activity)>,
     /// The motion over all samples.
     pub motion: Motion,
@@ -141,7 +141,7 @@ pub struct Observation {
 pub enum Neighbors {
     /// The program contains no function that can connect its job to another job.
     #[default]
-    Strangers,
+    NotConnected,
     /// The job may be connected. The other jobs on the sampled nodes are idle, but there may be jobs on other nodes.
     Idle,
     /// The job may be connected, and other jobs on the sampled nodes work.
@@ -220,7 +220,7 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
     let several = samples.iter().any(|it| it.snapshot.peers.has_other_jobs());
     let joins = |sample: &Sample| sample.snapshot.peers.joining() == Joining::Possible;
     let neighbors = match Work::of_neighbors(samples, span) {
-        _ if !samples.iter().any(joins) => Neighbors::Strangers,
+        _ if !samples.iter().any(joins) => Neighbors::NotConnected,
         Work::Idle => Neighbors::Idle,
         Work::AtWork => Neighbors::AtWork,
     };
@@ -308,8 +308,8 @@ impl Track {
         cut.wait.as_ref().filter(|_| stands)
     }
 
-    /// Returns the kind of event that the thread waits for. The state in the kernel also reveals timed
-    /// waits and locks in shared memory, which the name of the function does not.
+    /// Returns the kind of event that the thread waits for. The state in the kernel reveals timed waits and
+    /// locks in shared memory; the name of the function does not.
     #[must_use]
     pub fn waits_for(&self) -> Option<Kind> {
         let kind = self.wait()?.kind;

@@ -124,9 +124,14 @@ pub enum Place {
 }
 
 impl Place {
-    /// Returns the places of the ranks of a target that was found on the node `here`.
+    /// Returns the places of the ranks of a target that was found on the node `here`. `nodes` are the other nodes by name,
+    /// each with the reason why it has no agent.
     #[must_use]
-    pub fn of_target(target: &Target, here: NodeId) -> BTreeMap<Rank, Self> {
+    pub fn of_target(
+        target: &Target,
+        here: NodeId,
+        nodes: &BTreeMap<String, Result<NodeId, Missing>>,
+    ) -> BTreeMap<Rank, Self> {
         let place = |proc: &crate::target::Proc| match &proc.place {
             &Whereabouts::Here { started } => {
                 let pid = proc.pid;
@@ -135,7 +140,19 @@ impl Place {
             // The process had exited before the search, so its pid may be reused.
             Whereabouts::Gone => Self::Nowhere(Missing::Gone),
             Whereabouts::Unproved => Self::Nowhere(Missing::Unproved),
-            Whereabouts::On(host) => Self::Nowhere(Missing::Elsewhere(host.clone())),
+            Whereabouts::There { host, started } => match nodes.get(host) {
+                Some(Ok(node)) => {
+                    let (pid, started) = (proc.pid, *started);
+                    Self::At(*node, Proc { pid, started })
+                }
+                Some(Err(why)) => Self::Nowhere(why.clone()),
+                None => Self::Nowhere(Missing::Elsewhere(host.clone())),
+            },
+            Whereabouts::On(host) => Self::Nowhere(match nodes.get(host) {
+                Some(Err(why)) => why.clone(),
+                Some(Ok(_)) => Missing::AgentSilent(host.clone()),
+                None => Missing::Elsewhere(host.clone()),
+            }),
         };
         let procs = target.procs.iter();
         procs.map(|(&rank, proc)| (rank, place(proc))).collect()

@@ -193,6 +193,13 @@ pub enum Missing {
     Elsewhere(String),
     /// It did not stop in time: it is in uninterruptible sleep, and its registers could not be read.
     Unreachable,
+    /// The agent of this host did not start.
+    NotStarted {
+        /// The name of the host.
+        host: String,
+        /// The reason, as a sentence without a full stop.
+        why: String,
+    },
     /// The connection to the agent of this host was lost.
     AgentLost(String),
     /// The agent of this host did not answer in time, or not for this rank.

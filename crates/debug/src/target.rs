@@ -21,6 +21,7 @@
 mod environment;
 mod mpir;
 mod names;
+mod nodes;
 mod outcome;
 mod permission;
 mod search;
@@ -32,9 +33,11 @@ mod tests;
 use std::{collections::BTreeMap, fmt};
 
 use base::Rank;
+use serde::{Deserialize, Serialize};
 
 pub use self::{
     names::matches,
+    nodes::{Claims, FoundProc, OnNode, identify, on_node, over_nodes},
     outcome::{Doubt, How, NoAnswer, NotFound, Note, Tried},
     permission::{Advice, Situation},
 };
@@ -135,7 +138,7 @@ pub trait System {
 }
 
 /// What the user asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wish {
     /// A pid: of a launcher, an ancestor of one, a rank, or a single process.
     Process(i32),
@@ -156,7 +159,7 @@ pub struct Proc {
     pub program: String,
 }
 
-/// The location of a rank's process. Only a [`Whereabouts::Here`] process may be sampled.
+/// The location of a rank's process. Only processes in [`Whereabouts::Here`] and [`Whereabouts::There`] may be sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
     /// On this node, and shown to belong to the job.
@@ -168,8 +171,15 @@ pub enum Whereabouts {
     Gone,
     /// Nothing shows that the process with this pid belongs to the job, or the pid cannot be translated to our pid namespace.
     Unproved,
-    /// On another node, with this name.
+    /// On another node, with this name. Nothing there has identified the process.
     On(String),
+    /// On another node, whose agent has shown that the process belongs to the job.
+    There {
+        /// The name of the node.
+        host: String,
+        /// The start time on that node.
+        started: u64,
+    },
 }
 
 impl Proc {
@@ -178,7 +188,10 @@ impl Proc {
     pub const fn started(&self) -> Option<u64> {
         match self.place {
             Whereabouts::Here { started } => Some(started),
-            Whereabouts::Gone | Whereabouts::Unproved | Whereabouts::On(_) => None,
+            Whereabouts::Gone
+            | Whereabouts::Unproved
+            | Whereabouts::On(_)
+            | Whereabouts::There { .. } => None,
         }
     }
 
@@ -186,7 +199,7 @@ impl Proc {
     #[must_use]
     pub const fn host(&self) -> Option<&String> {
         match &self.place {
-            Whereabouts::On(host) => Some(host),
+            Whereabouts::On(host) | Whereabouts::There { host, .. } => Some(host),
             Whereabouts::Here { .. } | Whereabouts::Gone | Whereabouts::Unproved => None,
         }
     }
@@ -241,7 +254,7 @@ fn rows(procs: &BTreeMap<Rank, Proc>) -> Vec<String> {
         .take(LISTED)
         .map(|(rank, proc)| {
             let place = match &proc.place {
-                Whereabouts::On(host) => format!(" on `{host}`"),
+                Whereabouts::On(host) | Whereabouts::There { host, .. } => format!(" on `{host}`"),
                 Whereabouts::Unproved => " of the launcher's numbers".to_owned(),
                 Whereabouts::Here { .. } | Whereabouts::Gone => String::new(),
             };

@@ -7,16 +7,18 @@
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::proto::{FromAgent, ToAgent};
+use crate::proto::{FromAgent, FromNode, ToAgent, ToNode};
 
-/// Largest encoded message, in bytes.
-pub const MAX_MESSAGE: usize = 64 << 20;
+/// Largest encoded message, in bytes. The overlay carries it as one body.
+pub const MAX_MESSAGE: usize = 48 << 20;
 
 /// A message of this protocol.
 pub trait Message: Serialize + DeserializeOwned {}
 
 impl Message for ToAgent {}
 impl Message for FromAgent {}
+impl Message for ToNode {}
+impl Message for FromNode {}
 
 /// The reason why a message could not be encoded or decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -47,6 +47,10 @@ impl Report {
                     let processor = description.processors.get(&rank).copied();
                     (&origin.host, processor.filter(|_| was_seen(rank)))
                 }
+                Whereabouts::There { host, .. } => {
+                    let processor = description.processors.get(&rank).copied();
+                    (host, processor.filter(|_| was_seen(rank)))
+                }
                 Whereabouts::On(host) => (host, None),
                 // The pid is unused, or belongs to another process.
                 Whereabouts::Unproved | Whereabouts::Gone => return None,

@@ -460,3 +460,61 @@ fn what_is_seen_of_several_nodes_names_their_hosts() {
     process 200 on host n2 has 1 threads; only 0 of them were looked at
     ");
 }
+
+#[test]
+fn ranks_are_where_the_agent_of_their_node_has_found_them() {
+    use crate::target::{How, Proc as Found};
+
+    let there = |host: &str| Whereabouts::There {
+        host: host.to_owned(),
+        started: 7,
+    };
+    let late = Missing::NotStarted {
+        host: "n3".to_owned(),
+        why: "late".to_owned(),
+    };
+    let nodes = BTreeMap::from([
+        ("n2".to_owned(), Ok(B)),
+        ("n3".to_owned(), Err(late.clone())),
+    ]);
+    let at = |node, started| Place::At(node, Proc { pid: 9, started });
+    let cases = [
+        (Whereabouts::Here { started: 7 }, at(A, 7)),
+        (there("n2"), at(B, 7)),
+        // The agent has found the process, and was lost since.
+        (there("n3"), Place::Nowhere(late.clone())),
+        (Whereabouts::On("n3".to_owned()), Place::Nowhere(late)),
+        (
+            Whereabouts::On("n2".to_owned()),
+            Place::Nowhere(Missing::AgentSilent("n2".to_owned())),
+        ),
+        (
+            Whereabouts::On("n4".to_owned()),
+            Place::Nowhere(Missing::Elsewhere("n4".to_owned())),
+        ),
+        (Whereabouts::Gone, Place::Nowhere(Missing::Gone)),
+    ];
+    let procs = (0..).map(Rank).zip(&cases).map(|(rank, (place, _))| {
+        let (place, program) = (place.clone(), String::new());
+        let pid = 9;
+        (
+            rank,
+            Found {
+                pid,
+                place,
+                program,
+            },
+        )
+    });
+    let target = Target {
+        title: String::new(),
+        how: How::Alone,
+        procs: procs.collect(),
+        tried: Vec::new(),
+        doubts: Vec::new(),
+        notes: Vec::new(),
+    };
+    let places = Place::of_target(&target, A, &nodes);
+    let expected = (0..).map(Rank).zip(cases.map(|(_, place)| place));
+    assert_eq!(places, expected.collect());
+}

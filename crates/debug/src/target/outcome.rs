@@ -2,7 +2,7 @@
 
 use std::{fmt, io, net::SocketAddr};
 
-use base::{Rank, RankSet};
+use base::{HostList, Rank, RankSet};
 
 use super::environment::Family;
 
@@ -24,6 +24,16 @@ pub enum How {
         launcher: i32,
         program: String,
         job: String,
+    },
+    /// By the searches of agents on several nodes.
+    Nodes {
+        /// What was searched for: a name or a job.
+        wish: String,
+        /// The number of nodes.
+        nodes: usize,
+        /// The source of the rank numbers; if `None`, we number the processes.
+        variables: Option<String>,
+        job: Option<String>,
     },
     /// By variables in the environment of the ranks.
     Environment {
@@ -73,6 +83,21 @@ impl fmt::Display for How {
                 f,
                 "the answer of `{program}`, process {launcher}, as a PMIx server: job `{job}`"
             ),
+            Self::Nodes {
+                wish,
+                nodes,
+                variables,
+                ..
+            } => {
+                let nodes = count(*nodes, "node", "nodes");
+                write!(f, "a search for `{wish}` on {nodes}")?;
+                match variables {
+                    Some(variables) => write!(f, ", numbered by {variables}"),
+                    None => f.write_str(
+                        "; `dbgr` numbered the processes node by node, in the order of their start",
+                    ),
+                }
+            }
             Self::Environment {
                 variables,
                 below,
@@ -256,6 +281,8 @@ pub enum Doubt {
     NotStarted { launcher: i32 },
     /// The process that the user named is a descendant of a rank.
     BelowRank { rank: Rank, pid: i32 },
+    /// No agent has searched these nodes, for this reason.
+    NotSearched { nodes: HostList, why: String },
     /// The job has more processes than [`MAX_RANKS`](super::MAX_RANKS).
     TooMany { left_out: usize },
 }
@@ -292,6 +319,9 @@ impl fmt::Display for Doubt {
                 f,
                 "process {pid} is not a rank; rank {rank} started it, and the job of that rank is shown"
             ),
+            Self::NotSearched { nodes, why } => {
+                write!(f, "{nodes} could not be searched: {why}")
+            }
             Self::TooMany { left_out } => {
                 write!(
                     f,
@@ -370,7 +400,7 @@ impl fmt::Display for Note {
             ),
             Self::Elsewhere { ranks } => write!(
                 f,
-                "{} on other nodes, which this version does not reach",
+                "{} on other nodes, where `dbgr` starts an agent with ssh",
                 count(*ranks, "rank is", "ranks are")
             ),
         }
@@ -392,6 +422,14 @@ pub enum NotFound {
     NoJob { name: String },
     /// No process of the user has a matching name.
     NoName { pattern: String },
+    /// A pid was given for several nodes, and means another process on each.
+    PidOnNodes { pid: i32 },
+    /// No node has found the job or the name; the doubts are about nodes that were not searched.
+    Nodes {
+        wish: String,
+        nodes: HostList,
+        doubts: Vec<Doubt>,
+    },
 }
 
 pub(super) fn count(number: usize, one: &str, many: &str) -> String {

@@ -1,6 +1,6 @@
 //! Searches for the ranks of a job: decides the order in which the ways are tried.
 
-mod found;
+pub(super) mod found;
 mod launchers;
 mod parentage;
 mod proof;
@@ -380,7 +380,7 @@ impl<'a> Search<'a> {
 
     /// Returns a claim for each live process with evidence that is `wanted`, unless its parent has the same: the outermost
     /// counts.
-    fn claims(&self, wanted: impl Fn(i32, &Evidence) -> bool) -> Vec<Claim> {
+    pub(super) fn claims(&self, wanted: impl Fn(i32, &Evidence) -> bool) -> Vec<Claim> {
         let matching = |pid: i32| -> Option<Evidence> {
             self.evidence(pid)?
                 .into_iter()

@@ -1,6 +1,7 @@
 //! Tests of the search on made-up nodes, one for each way in which jobs are started.
 
 mod elf;
+mod nodes;
 mod proof;
 mod tables;
 mod world;

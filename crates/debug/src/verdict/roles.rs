@@ -204,6 +204,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
             | Missing::NotPermitted
             | Missing::Unproved
             | Missing::Elsewhere(_)
+            | Missing::NotStarted { .. }
             | Missing::AgentLost(_)
             | Missing::AgentSilent(_)
             | Missing::AgentRefused(_),

@@ -206,7 +206,7 @@ fn ten_thousand_ranks() {
     └─  613 [15,19,31,38-39,75,80,…] run (solver.c:97) > load (io.c:2)
            > read_block (io.c:41) > read · in disk wait
     9935 [0-639,704-9000,9002-9999] 2 threads: PMIx progress
-    missing: 64 [640-703] on host n0010, which we do not reach
+    missing: 64 [640-703] on host n0010, where no agent was started
     missing: 1 [9001] ended
     "#);
     let mut report = many(200);
@@ -266,7 +266,7 @@ fn ten_thousand_ranks() {
     │  └─ … 13 more classes, 37 ranks: --full
     └─ … 38 more classes, 126 ranks: --full
     9935 [0-639,704-9000,9002-9999] 2 threads: PMIx progress
-    missing: 64 [640-703] on host n0010, which we do not reach
+    missing: 64 [640-703] on host n0010, where no agent was started
     missing: 1 [9001] ended
     "#);
     let full = text(
@@ -721,7 +721,7 @@ fn a_page_says_what_it_must() {
     let page = html(&many(200));
     for said in [
         "no verdict: the samples do not distinguish",
-        "64 ranks not seen: on host n0010, which we do not reach <span class=set>[640-703]</span>",
+        "64 ranks not seen: on host n0010, where no agent was started <span class=set>[640-703]</span>",
         "137 ranks moved",
     ] {
         assert!(page.contains(said), "{said}");

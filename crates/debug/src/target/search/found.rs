@@ -135,24 +135,8 @@ impl Search<'_> {
         if elsewhere > 0 {
             self.notes.push(Note::Elsewhere { ranks: elsewhere });
         }
-        let mut programs: Vec<&str> = procs
-            .values()
-            .map(|proc| file_name(&proc.program))
-            .collect();
-        programs.sort_unstable();
-        programs.dedup();
-        let program = match programs[..] {
-            [] | [""] => String::new(),
-            [only] => format!(" of `{only}`"),
-            _ => format!(" of {} programs", programs.len()),
-        };
-        let ranks = count(procs.len(), "rank", "ranks");
-        let name = match how_job(&how) {
-            Some(job) => format!("job `{job}`: "),
-            None => String::new(),
-        };
         Target {
-            title: format!("{name}{ranks}{program}"),
+            title: title(&how, &procs),
             how,
             procs,
             tried: self.tried,
@@ -162,12 +146,34 @@ impl Search<'_> {
     }
 }
 
-fn how_job(how: &How) -> Option<&str> {
+/// Returns the title of a target: job, number of ranks, program.
+pub(in crate::target) fn title(how: &How, procs: &BTreeMap<Rank, Proc>) -> String {
+    let mut programs: Vec<&str> = procs
+        .values()
+        .map(|proc| file_name(&proc.program))
+        .collect();
+    programs.sort_unstable();
+    programs.dedup();
+    let program = match programs[..] {
+        [] | [""] => String::new(),
+        [only] => format!(" of `{only}`"),
+        _ => format!(" of {} programs", programs.len()),
+    };
+    let ranks = count(procs.len(), "rank", "ranks");
+    let name = match how_job(how) {
+        Some(job) => format!("job `{job}`: "),
+        None => String::new(),
+    };
+    format!("{name}{ranks}{program}")
+}
+
+pub(in crate::target) fn how_job(how: &How) -> Option<&str> {
     match how {
         How::OwnTable { job, .. } | How::Table { job, .. } | How::Environment { job, .. } => {
             job.as_deref()
         }
         How::Pmix { job, .. } => Some(job),
+        How::Nodes { job, .. } => job.as_deref(),
         How::Children { .. } | How::Name { .. } | How::Alone => None,
     }
 }

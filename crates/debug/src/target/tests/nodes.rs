@@ -1,0 +1,149 @@
+//! Searches on several nodes.
+
+use super::*;
+
+fn claims(job: Option<&str>, ranks: &[(u32, i32)]) -> Claims {
+    Claims {
+        job: job.map(str::to_owned),
+        ranks: ranks.iter().map(|&(rank, pid)| (Rank(rank), pid)).collect(),
+    }
+}
+
+fn there(pid: i32, program: &str) -> FoundProc {
+    FoundProc::There {
+        pid,
+        started: u64::try_from(pid).unwrap(),
+        program: program.to_owned(),
+    }
+}
+
+fn on_node(variables: Option<&str>, procs: &[(u32, i32)]) -> OnNode {
+    OnNode {
+        procs: procs
+            .iter()
+            .map(|&(rank, pid)| (Rank(rank), there(pid, "/bin/a")))
+            .collect(),
+        variables: variables.map(str::to_owned),
+        job: None,
+    }
+}
+
+#[test]
+fn ranks_of_a_launcher_on_another_node_are_identified() {
+    let mut world = World::default();
+    let rank = |job: &str, rank: u32| format!("PMIX_NAMESPACE={job} PMIX_RANK={rank}");
+    world.add(100, 1, "/bin/a", &rank("j@1", 3));
+    world.add(101, 1, "/bin/b", &rank("other@1", 4));
+    world.add(102, 1, "/bin/a", &rank("j@1", 5));
+    world.add(103, 1, "/bin/sh", "");
+    // Rank 5 has another pid here than for its launcher, which runs in a container.
+    let claims = claims(Some("j@1"), &[(3, 100), (4, 101), (5, 103), (6, 104)]);
+    let found = identify(&world, &claims);
+    let expected = [
+        (3, there(100, "/bin/a")),
+        (4, FoundProc::Unproved),
+        (5, there(102, "/bin/a")),
+        (6, FoundProc::Gone),
+    ];
+    assert_eq!(
+        found.procs,
+        expected.map(|(rank, found)| (Rank(rank), found)).into()
+    );
+}
+
+#[test]
+fn without_a_name_of_the_job_the_rank_has_to_be_right() {
+    let mut world = World::default();
+    world.add(100, 1, "/bin/a", "PMI_RANK=0");
+    world.add(101, 1, "/bin/a", "PMI_RANK=0");
+    let found = identify(&world, &claims(None, &[(0, 100), (1, 101)]));
+    let expected = [(0, there(100, "/bin/a")), (1, FoundProc::Unproved)];
+    assert_eq!(
+        found.procs,
+        expected.map(|(rank, found)| (Rank(rank), found)).into()
+    );
+}
+
+#[test]
+fn an_agent_places_only_the_ranks_of_its_node() {
+    let mut world = World::default();
+    let rows = [
+        ("n1", "/home/u/solver", 100),
+        ("n2", "/home/u/solver", 500),
+        ("n3", "/home/u/solver", 500),
+    ];
+    give_table(world.add(11, 1, "/usr/bin/orterun", ""), Some("j"), &rows);
+    world.add(100, 11, "/home/u/solver", "OMPI_COMM_WORLD_RANK=0");
+    let mut target = find(&world, &Wish::Process(11)).unwrap();
+    let elsewhere = target.elsewhere();
+    assert_eq!(elsewhere.keys().collect::<Vec<_>>(), ["n2", "n3"]);
+    assert_eq!(elsewhere["n2"], claims(Some("j"), &[(1, 500)]));
+    // The agent of n2 may not speak for the other nodes.
+    target.place("n2", &on_node(None, &[(0, 7), (1, 501), (2, 7), (9, 7)]));
+    let places: Vec<(i32, &Whereabouts)> = target
+        .procs
+        .values()
+        .map(|proc| (proc.pid, &proc.place))
+        .collect();
+    let host = "n2".to_owned();
+    assert_eq!(
+        places,
+        [
+            (100, &Whereabouts::Here { started: 100 }),
+            (501, &Whereabouts::There { host, started: 501 }),
+            (500, &Whereabouts::On("n3".to_owned())),
+        ]
+    );
+}
+
+#[test]
+fn several_nodes_make_one_target() {
+    let wish = Wish::Name("a".to_owned());
+    let found = |parts: &[(&str, OnNode)]| {
+        let parts: Vec<(String, OnNode)> = parts
+            .iter()
+            .map(|(host, part)| ((*host).to_owned(), part.clone()))
+            .collect();
+        match over_nodes(&wish, &parts, Some("n1")) {
+            Ok(target) => target.to_string(),
+            Err(why) => format!("{why:?}"),
+        }
+    };
+    let rank = Some("`RANK` and `WORLD_SIZE`");
+    insta::assert_snapshot!(
+        found(&[("n1", on_node(rank, &[(2, 7)])), ("n2", on_node(rank, &[(0, 7), (1, 8)]))]),
+        @r"
+    3 ranks of `a`
+    found by:
+      + a search for `a` on 2 nodes, numbered by `RANK` and `WORLD_SIZE`
+    ranks:
+      0: process 7 on `n2`, `/bin/a`
+      1: process 8 on `n2`, `/bin/a`
+      2: process 7, `/bin/a`
+    "
+    );
+    // Two nodes with the same rank, and nodes that are numbered in different ways.
+    insta::assert_snapshot!(
+        found(&[("n2", on_node(rank, &[(0, 7)])), ("n3", on_node(rank, &[(0, 9)]))]),
+        @r"
+    2 ranks of `a`
+    found by:
+      + a search for `a` on 2 nodes; `dbgr` numbered the processes node by node, in the order of their start
+    ranks:
+      0: process 7 on `n2`, `/bin/a`
+      1: process 9 on `n3`, `/bin/a`
+    "
+    );
+    insta::assert_snapshot!(
+        found(&[("n2", on_node(rank, &[(5, 7)])), ("n3", on_node(None, &[(0, 9)]))]),
+        @r"
+    2 ranks of `a`
+    found by:
+      + a search for `a` on 2 nodes; `dbgr` numbered the processes node by node, in the order of their start
+    ranks:
+      0: process 7 on `n2`, `/bin/a`
+      1: process 9 on `n3`, `/bin/a`
+    "
+    );
+    insta::assert_snapshot!(found(&[("n2", OnNode::default())]), @r#"Nodes { wish: "a", nodes: HostList { names: ["n2"] }, doubts: [] }"#);
+}
