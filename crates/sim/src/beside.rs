@@ -1,5 +1,5 @@
-//! State machines outside of the cluster: a front that asks for the end, the watchdog, traced ranks, the exec trap and the
-//! backlog of a slow peer. Each is tested in a small world of its own in virtual time.
+//! State machines outside of the cluster: the escalation of a front, the watchdog, traced ranks, the exec trap and the
+//! backlog of a slow peer. Each is tested in a small world of its own, in virtual time.
 
 mod backlog;
 mod debuggers;
@@ -13,19 +13,19 @@ use base::Time;
 
 use crate::{cluster::Report, rng::Rng, world::Recorded};
 
-/// A fault, and the record of the run up to it.
+/// Description of a fault, and the record of the run up to it; the record is empty if the run is not recorded.
 pub(crate) type Wrong = (String, Vec<String>);
 
-/// Maximum time in which a process reacts, in milliseconds.
+/// Time that a process takes to react, in milliseconds.
 const LATENCY_MS: u64 = 50;
 
-/// Future events, by time and order of scheduling.
+/// Future events, ordered by time and, at the same time, in the order of scheduling.
 #[derive(Debug)]
 struct Agenda<Event> {
     now: Time,
     events: BTreeMap<(Time, u64), Event>,
     count: u64,
-    /// The deadline for which a tick is scheduled, so that one deadline causes one tick.
+    /// Deadline for which a tick is scheduled, so that one deadline causes one tick.
     tick_for: Option<Time>,
 }
 
@@ -60,7 +60,7 @@ impl<Event> Agenda<Event> {
     }
 }
 
-/// The record of a run: one line for each event, if it is kept.
+/// The record of a run. It counts all events, and has a line for each only if the run is recorded.
 #[derive(Debug)]
 struct Record {
     lines: Option<Vec<String>>,
@@ -87,7 +87,7 @@ impl Record {
     }
 }
 
-/// Plays all of these worlds once.
+/// Plays each of these worlds once. Returns the first fault as an error.
 pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Result<Report, Wrong> {
     let mut record = Record {
         lines: matches!(recorded, Recorded::Yes).then(Vec::new),

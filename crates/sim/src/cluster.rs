@@ -1,4 +1,4 @@
-//! One run: a controller, its nodes and its fronts, and the checks that involve all of them.
+//! One run: a controller, its nodes and its fronts, and the checks that need more than one of them.
 
 mod check;
 
@@ -23,51 +23,52 @@ use crate::{
     world::{Carried, Event, Link, Links, Recorded, World},
 };
 
-/// The port at which the daemon of the first node listens for PMIx.
+/// PMIx port of the daemon on node 0. Node *n* listens on `PORT` + *n*.
 const PORT: u16 = 4_000;
-/// Number of cores of a simulated node.
+/// Number of cores on each simulated node.
 const CORES: u32 = 64;
-/// Virtual time after which a run counts as hanging.
+/// Virtual time, 5,000 s, after which an unfinished run counts as a hang.
 const HORIZON: Time = Time::from_nanos(5_000_000_000_000);
 /// Number of events after which a run counts as an endless loop.
 const EVENTS_MAX: u64 = 3_000_000;
 
-/// The statistics of a run without a fault.
+/// Statistics of a run without a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Number of events.
+    /// Number of events in the run.
     pub events: u64,
-    /// Virtual time at which the last job was over.
+    /// Virtual time at which the last job was over. If the controller was lost: at which the last daemon was clean. In
+    /// [`Family::Beside`](crate::Family::Beside): at which the last state machine ended.
     pub finished: Time,
 }
 
 pub(crate) struct Cluster {
     world: World,
     controller: Controller,
-    /// True once the controller is lost.
+    /// True once the scenario has removed the controller. It then gets no further input.
     headless: bool,
     nodes: BTreeMap<NodeId, Node>,
     fronts: BTreeMap<FrontId, FrontSide>,
     verdicts: Verdicts,
-    /// Jobs that the controller has told nodes to end.
+    /// Jobs for which the controller has sent `End` or `Kill` to a daemon.
     told_to_end: BTreeSet<JobId>,
     faults: Vec<(std::time::Duration, Fault)>,
     tick_for: Option<Time>,
     finished: Option<Time>,
 }
 
-/// A front, and its state at the controller.
+/// A front, and what the controller has sent to it.
 pub(crate) struct FrontSide {
     front: Front,
-    /// The job that it will submit; `None` afterwards.
+    /// Job that the front will submit; `None` once submitted.
     submission: Option<Box<JobSpec>>,
     hold: HoldPlan,
     said_last: bool,
-    /// True once the controller has sent it the last message.
+    /// True once the controller has returned [`ControllerOutput::Finished`] for this front.
     is_finished: bool,
 }
 
-/// Runs a scenario to its end. Returns its statistics, or the first fault and the record.
+/// Runs a scenario to its end. Returns its statistics; on failure, the first fault and the record.
 pub(crate) fn run(
     scenario: Scenario,
     rng: Rng,
@@ -200,7 +201,9 @@ impl Cluster {
                     Some(Carried::Message(message)) => {
                         self.tell(ControllerInput::Daemon(node, message))
                     }
-                    Some(Carried::Lost) => self.tell(ControllerInput::DaemonLost(node)),
+                    Some(Carried::Lost) => {
+                        self.tell(ControllerInput::DaemonLost(node, "it is gone".to_owned()))
+                    }
                     None => {}
                 }
             }
@@ -247,7 +250,7 @@ impl Cluster {
                     self.world.require(!again, || {
                         "the controller wants to be woken again at once".to_owned()
                     });
-                    // Controller and daemon share a process and its timer, so the daemon is woken too.
+                    // The controller and the daemon of node 0 share a process and its timer, so that daemon is woken too.
                     if let Some(node) = self.nodes.get_mut(&NodeId(0)).filter(|node| node.is_on()) {
                         node.tick(&mut self.world);
                     }
@@ -319,7 +322,7 @@ impl Cluster {
             .note(|| "fault".to_owned(), || format!("{fault:?}"));
         match fault {
             Fault::LoseNode(id) => {
-                // The loss of a daemon before the launch concerns the start of daemons, which is not implemented yet.
+                // Only nodes with a launch are lost. An earlier loss concerns the start of daemons, which is not simulated.
                 let mut verdicts = self.verdicts.all();
                 let launched = verdicts.any(|(_, verdict)| verdict.ranks.contains_key(&id));
                 if let Some(node) = self
@@ -421,7 +424,8 @@ impl Cluster {
         }
     }
 
-    /// Ends the run and checks it once no job is left and every front is finished or gone.
+    /// Marks the run as finished and checks its final state, once the controller has no job and all fronts are done. A front
+    /// is done if it has submitted its job and is either finished or lost.
     fn check_finished(&mut self) {
         let is_over = |(id, side): (&FrontId, &FrontSide)| {
             side.submission.is_none() && (side.is_finished || self.verdicts.is_lost(*id))

@@ -1,4 +1,4 @@
-//! A simulated front: sends input with credit, reads output as fast as its user does, and acts at times of its own.
+//! A simulated front: sends input within its credit, prints output at the speed of its reader, and acts on a schedule.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
     world::{Carried, Event, World},
 };
 
-/// Bytes for which credit is sent at once, as the real front does.
+/// Amount of printed output for which the front sends one credit message; the same as in the real front.
 const CREDIT_PORTION: u64 = OUTPUT_WINDOW / 16;
-/// Bytes that a node may have in flight in addition to its windows.
+/// Number of bytes of a stream that a node may have in flight in addition to the output window.
 const WINDOW_SLACK: u64 = 4 * 1024 * 1024;
 
-/// The messages that the front got.
+/// What the front has received from the controller.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) table: Option<Vec<TableRow>>,
@@ -37,7 +37,7 @@ pub(crate) struct Told {
 #[derive(Debug)]
 pub(crate) struct Front {
     id: FrontId,
-    /// The number of its own job, once it has one.
+    /// Id of the front's own job; `None` until the controller has accepted it.
     pub(crate) job: Option<JobId>,
     input: InputPlan,
     print: PrintPlan,
@@ -46,11 +46,14 @@ pub(crate) struct Front {
     nodes: u64,
     credit: u64,
     sent: u64,
-    /// True once its input has ended, or no rank reads it.
+    /// True once the front has sent the end of its input, or the controller has reported that no rank reads it.
     input_over: bool,
     reading: bool,
+    /// Output that was received and not yet printed, for each stream, counted by [`stdio::cost`].
     unprinted: [u64; 2],
+    /// Time at which the last chunk received so far is printed, for each stream.
     print_at: [Time; 2],
+    /// Printed output that was not yet credited, for each stream.
     owed: BTreeMap<(JobId, NodeId), [u64; 2]>,
     pub(crate) gone: bool,
     pub(crate) told: Told,
@@ -85,7 +88,7 @@ impl Front {
         }
     }
 
-    /// Schedules its actions.
+    /// Schedules the actions of the front.
     pub(crate) fn begin(&self, world: &mut World) {
         for (index, (when, _)) in self.acts.iter().enumerate() {
             let front = self.id;
@@ -182,7 +185,7 @@ impl Front {
             ToFront::Note(Note::Refused(refused)) => {
                 world.ledger.pmix.told_refused += refused.count;
             }
-            // The remaining checks follow from the messages of the controller.
+            // The contents of these messages are not checked.
             ToFront::Note(_)
             | ToFront::Released { .. }
             | ToFront::NotReleased(_)
@@ -201,8 +204,11 @@ impl Front {
                 let announced = match (&self.told.ending, &outcome.cause) {
                     (Some(Cause::NotStarted(_)), Cause::NotStarted(_)) => true,
                     (Some(said), cause) => said == cause,
-                    // The job ended by itself, though some ranks may have failed.
-                    (None, cause) => matches!(cause, Cause::Success | Cause::Failed { .. }),
+                    // The job ended by itself, though ranks may have failed, or a node was lost.
+                    (None, cause) => matches!(
+                        cause,
+                        Cause::Success | Cause::Failed { .. } | Cause::NodeLost { .. }
+                    ),
                 };
                 world.require(announced, || {
                     format!(
@@ -281,7 +287,7 @@ impl Front {
         }
     }
 
-    /// Performs one read of its own stdin.
+    /// Reads once from the front's own stdin, and sends what it has read.
     pub(crate) fn read(&mut self, world: &mut World) {
         self.reading = false;
         if self.over() || self.input_over || self.credit == 0 {
@@ -312,13 +318,13 @@ impl Front {
         self.read_soon(world);
     }
 
-    /// Returns the last message of the front, in one line.
+    /// Returns the cause of the job's end; `None` until the front has received the outcome.
     pub(crate) fn cause(&self) -> Option<&Cause> {
         self.told.outcome.as_ref().map(|outcome| &outcome.cause)
     }
 }
 
-/// Releases held ranks of its own job.
+/// Returns the request to release these held ranks of the front's own job; `None` releases all of them.
 const fn release(ranks: Option<RankSet>) -> FromFront {
     FromFront::Release {
         job: JobRef::Own,

@@ -1,13 +1,13 @@
-//! The fake kernel of one node: processes, pipes, signals, process groups, tracing and the adoption of orphans.
+//! The fake kernel of one node: processes, pipes, signals, process groups, tracing and the reparenting of orphans.
 //!
-//! It never acts by itself: every call leaves [`Effect`]s, which its node turns into events.
+//! The kernel never acts by itself. Every call may queue [`Effect`]s; the node takes them and schedules events for them.
 //!
-//! | process | signal that ends it | STOP | CONT | KILL |
+//! | state of the process | fatal signal other than KILL | STOP | CONT | KILL |
 //! |---|---|---|---|---|
-//! | runs | ends, unless it ignores the signal | stops | – | ends |
-//! | stopped | pending until CONT | – | runs; pending signals are delivered | ends |
-//! | at its exec trap | pending | pending | lost | ends |
-//! | in the kernel | pending | pending | pending | pending |
+//! | running or waiting | the process ends, unless it ignores the signal | it stops | no effect | it ends |
+//! | stopped | pending until CONT | no effect | pending signals are delivered; if it survives them, it runs | it ends |
+//! | traced, at its exec trap | pending until it is detached and gets CONT | discarded | discarded | it ends |
+//! | asleep in the kernel | pending until it wakes | pending until it wakes | pending until it wakes | pending until it wakes |
 
 mod client;
 mod pipe;
@@ -29,7 +29,7 @@ use crate::script::Op;
 
 pub(crate) type Pid = i32;
 
-/// The event that a process waits for.
+/// The event that a process waits for. `Ready` is a process that waits for none: it runs, is stopped or is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
     Ready,
@@ -40,44 +40,44 @@ enum Run {
     Pmix,
 }
 
-/// What a process does after a step.
+/// What a process does after an operation of its script.
 enum Next {
     Go,
-    /// The same step again when it is woken.
+    /// Wait, and perform this operation when woken.
     Wait(Run, Op),
-    /// The same step again immediately.
+    /// Continue immediately with this operation.
     Again(Op),
     Over(ExitStatus),
 }
 
-/// The process of the daemon: the parent of ranks, and of every orphan.
+/// Pid of the daemon, which is the parent of all ranks and, as subreaper, of all orphans.
 const DAEMON: Pid = 1;
 
-/// An effect of a call.
+/// A consequence of a kernel call, for the node to handle.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// [`Kernel::step`] is to be called at this time.
+    /// The node must call [`Kernel::step`] with this token at time `at`.
     Step {
         pid: Pid,
         token: u64,
         at: Time,
     },
-    /// A rank, or a process that it has left behind, wrote this to a pipe.
+    /// A rank (`by_rank`) or one of its descendants wrote these bytes to a pipe.
     Wrote {
         pipe: PipeId,
         bytes: Bytes,
         by_rank: bool,
     },
-    /// The pipe can be read: it has bytes or its end.
+    /// A read from the pipe will not block: the pipe has bytes or is at end of file.
     Readable(PipeId),
-    /// The pipe can be written: it has room, or no reader.
+    /// A write to the pipe will not block: the pipe has room or no reader.
     Room(PipeId),
-    /// A child of the daemon waits to be reaped.
+    /// A child of the daemon has ended and is a zombie until it is reaped.
     Dead {
         pid: Pid,
         status: ExitStatus,
     },
-    /// A traced rank is stopped at its first instruction.
+    /// A traced rank has stopped at its first instruction.
     Trapped {
         pid: Pid,
     },
@@ -88,7 +88,7 @@ pub(crate) enum Effect {
     PmiClosed {
         proc: ProcId,
     },
-    /// A process connects to the PMIx server at this port.
+    /// A process of user `uid` connects to the PMIx server at this port.
     ClientOpened {
         id: ClientId,
         port: u16,
@@ -98,16 +98,16 @@ pub(crate) enum Effect {
         id: ClientId,
         bytes: Vec<u8>,
     },
-    /// No process has the connection open any more.
+    /// The PMIx connection is closed: its client closed it, or the last process that held it has ended.
     ClientClosed {
         id: ClientId,
     },
-    /// A process has sent or received something by PMIx.
+    /// A process has made a PMIx request, received an answer or event, or left its server.
     Told {
         pid: Pid,
         news: News,
     },
-    /// A process read this from its stdin.
+    /// A process read these bytes from its stdin.
     Read {
         pipe: PipeId,
         bytes: Bytes,
@@ -116,11 +116,12 @@ pub(crate) enum Effect {
     ReadEnd {
         pipe: PipeId,
     },
-    /// Something that a correct daemon never causes.
+    /// A failure that a correct daemon never causes. It ends the run.
     Fault(String),
 }
 
-/// The descriptors of a new process.
+/// Open descriptors of a process. `None` is a descriptor that is closed, or open on something other than a simulated pipe or
+/// connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Descriptors {
     pub(crate) stdin: Option<PipeId>,
@@ -139,14 +140,14 @@ impl Descriptors {
     }
 }
 
-/// The state of one node's kernel.
+/// The state of the kernel of one node.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     procs: BTreeMap<Pid, Process>,
     pipes: BTreeMap<PipeId, Pipe>,
-    /// The number of processes that hold each rank's PMI connection open.
+    /// Number of processes that hold the PMI connection of each rank open.
     pmi: BTreeMap<ProcId, u32>,
-    /// The same for each PMIx connection.
+    /// Number of processes that hold each PMIx connection open.
     clients: BTreeMap<ClientId, u32>,
     next_client: u64,
     next_pid: Pid,
@@ -168,12 +169,13 @@ impl Kernel {
         }
     }
 
-    /// Returns the effects since the last call.
+    /// Removes and returns the effects since the last call of this function.
     pub(crate) fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Starts a rank.
+    /// Starts a rank as a child of the daemon, in its own process group, and returns its pid. With [`HoldAt::Exec`] the rank is
+    /// traced and stops at its first instruction.
     pub(crate) fn spawn(
         &mut self,
         now: Time,
@@ -190,7 +192,7 @@ impl Kernel {
         proc.is_rank = true;
         proc.env = env;
         match hold {
-            // No scenario holds a job there.
+            // No scenario holds a job at `Init` or `App`.
             HoldAt::Nowhere | HoldAt::Init | HoldAt::App => self.schedule(pid, now),
             HoldAt::Exec => {
                 proc.traced = true;
@@ -229,7 +231,7 @@ impl Kernel {
         pid
     }
 
-    /// Creates a pipe without ends.
+    /// Creates a pipe that holds at most `room` bytes. Neither end is open yet.
     pub(crate) fn make_pipe(&mut self, room: usize) -> PipeId {
         let id = PipeId(self.next_pipe);
         self.next_pipe += 1;
@@ -241,7 +243,7 @@ impl Kernel {
         self.pipes.get_mut(&id).map(act)
     }
 
-    /// Reads from a pipe for the daemon.
+    /// Reads at most `max` bytes from a pipe for the daemon, and wakes the processes that wait to write to it.
     pub(crate) fn take(&mut self, now: Time, id: PipeId, max: usize) -> Taken {
         let taken = self.pipe(id, |pipe| pipe.take(max)).unwrap_or(Taken::End);
         if matches!(taken, Taken::Bytes(_)) {
@@ -250,14 +252,15 @@ impl Kernel {
         taken
     }
 
-    /// Writes to a pipe for the daemon; `None` if it has no reader.
+    /// Writes to a pipe for the daemon, removes the written bytes from `bytes` and returns their number. `None` if the pipe has
+    /// no reader.
     pub(crate) fn put(&mut self, now: Time, id: PipeId, bytes: &mut Bytes) -> Option<usize> {
         let put = self.pipe(id, |pipe| pipe.put(bytes))??;
         self.wake(now, Run::Reading(id));
         Some(put)
     }
 
-    /// Closes one writing end of a pipe.
+    /// Closes one write end of a pipe.
     pub(crate) fn close_writer(&mut self, now: Time, id: PipeId) {
         let last = self.pipe(id, |pipe| {
             pipe.writers = pipe.writers.saturating_sub(1);
@@ -280,7 +283,7 @@ impl Kernel {
         }
     }
 
-    /// Wakes the processes that wait for this.
+    /// Schedules an immediate step of all processes that wait for `run`.
     fn wake(&mut self, now: Time, run: Run) {
         let waiting: Vec<Pid> = self
             .procs
@@ -313,7 +316,7 @@ impl Kernel {
         strays.map(|(pid, _)| *pid).collect()
     }
 
-    /// Returns all live processes, with their jobs.
+    /// Returns the pids of all live processes, with their jobs.
     pub(crate) fn living(&self) -> impl Iterator<Item = (Pid, JobId)> {
         let living = self.procs.iter();
         let living = living.filter(|(_, proc)| proc.zombie.is_none());
@@ -326,21 +329,21 @@ impl Kernel {
             .is_some_and(|proc| proc.zombie.is_none())
     }
 
-    /// Returns true if a process is stopped and has no tracer.
+    /// Returns true if a process is stopped by a signal or by [`Self::leave_stopped`], and is not traced.
     pub(crate) fn is_stopped(&self, pid: Pid) -> bool {
         self.procs
             .get(&pid)
             .is_some_and(|proc| proc.stopped && !proc.traced)
     }
 
-    /// Returns true if SIGTERM would not end a process in time.
+    /// Returns true if SIGTERM cannot end a process now: the process ignores it, is traced, or is in an uninterruptible sleep.
     pub(crate) fn is_stubborn(&self, pid: Pid) -> bool {
         self.procs
             .get(&pid)
             .is_some_and(|proc| proc.ignores_term || proc.traced || proc.in_kernel_until.is_some())
     }
 
-    /// Returns the dead children that the daemon has not reaped.
+    /// Returns the zombies: dead children that the daemon has not reaped.
     pub(crate) fn zombies(&self) -> Vec<Pid> {
         let dead = self.procs.iter().filter(|(_, proc)| proc.zombie.is_some());
         dead.map(|(pid, _)| *pid).collect()
@@ -351,13 +354,13 @@ impl Kernel {
         self.procs.remove(&pid);
     }
 
-    /// Takes the node down: all processes end at once, without effects.
+    /// Removes all processes and all queued effects, as a power failure does.
     pub(crate) fn power_off(&mut self) {
         self.procs.clear();
         self.effects.clear();
     }
 
-    /// Detaches from a traced process and leaves it stopped.
+    /// Detaches from a traced process and leaves it stopped, as a detach with SIGSTOP does.
     pub(crate) fn leave_stopped(&mut self, pid: Pid) {
         if let Some(proc) = self.procs.get_mut(&pid)
             && proc.traced
@@ -481,7 +484,8 @@ impl Kernel {
         }
     }
 
-    /// Closes a rank's PMI connection for the daemon. A program that waits for an answer gives up.
+    /// Closes the PMI connection of a rank from the daemon's side. If the program waits for an answer, it exits with
+    /// `FENCE_REFUSED`.
     pub(crate) fn hang_up_pmi(&mut self, now: Time, pid: Pid) {
         let Some(proc) = self
             .procs
@@ -505,5 +509,5 @@ const fn ended_by(signal: Signal) -> ExitStatus {
     }
 }
 
-/// The client side of PMI, shared by all processes that use it.
+/// The client of PMI-1 and PMI-2 that ships in `pmix`.
 type PmiClient = pmi::Client;

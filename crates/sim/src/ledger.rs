@@ -1,4 +1,4 @@
-//! What really happened in a run. Everything that the cluster reports is checked against it.
+//! A record of what really happened in a run, with which everything that the cluster reports is compared.
 
 mod clients;
 pub(crate) mod facts;
@@ -23,46 +23,46 @@ pub(crate) use self::{
 };
 use crate::{kernel::Pid, names::called};
 
-/// Time after which a partial line must have been passed on.
+/// Maximum time from the read of output to the chunk that contains it. It covers `PARTIAL_DELAY` and late wake-ups.
 const PARTIAL_MAX: Duration = Duration::from_millis(50);
-/// The same for a partial line that a full buffer cut.
+/// Maximum time from the read of output to its chunk if a full buffer cut off a line.
 const CUT_MAX: Duration = CUT_DELAY.saturating_add(PARTIAL_MAX);
 
-/// One read of a daemon.
+/// One read of output by a daemon.
 #[derive(Debug)]
 struct Read {
-    /// Its end, as a position in the stream.
+    /// Offset of the end of the read in the stream, in bytes.
     end: u64,
     size: usize,
     at: Time,
 }
 
-/// How a stream ended at its daemon.
+/// The state of an output stream at its daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TapeEnd {
     Open,
-    /// All writers had closed it, and it was read to its end.
+    /// All writers have closed the stream, and the daemon has read it to end of file.
     Whole,
-    /// The daemon stopped waiting for its end.
+    /// The daemon has closed the stream before end of file, because a descendant of the rank keeps it open.
     Closed,
 }
 
-/// The output of one rank on one stream.
+/// The output of one rank and its descendants on one stream. Numbers and offsets are in bytes.
 #[derive(Debug)]
 pub(crate) struct Tape {
-    /// Bytes that have not arrived at the front.
+    /// Written bytes that have not arrived at the front.
     expected: VecDeque<Bytes>,
     written: u64,
-    /// The end of the rank's own output; later bytes were written by its descendants.
+    /// Offset of the end of the rank's own output. Its descendants wrote all later bytes.
     own: u64,
     read: u64,
     reads: VecDeque<Read>,
-    /// Time since which the daemon reads it; `None` while the daemon has no room.
+    /// Time since which the daemon reads the stream; `None` while it has paused reading.
     reading: Option<Time>,
     sent: u64,
     arrived: u64,
     newlines: Vec<u64>,
-    /// Position at which a line was cut too early.
+    /// Offsets at which a chunk ended within a line before `PARTIAL_DELAY`. Only a line longer than `LINE_MAX` may be cut there.
     cuts: Vec<u64>,
     pub(crate) end: TapeEnd,
 }
@@ -111,7 +111,7 @@ impl Tape {
         self.reading = Some(now);
     }
 
-    /// Checks a chunk that a daemon sends. Returns what is wrong with it, if anything.
+    /// Records and checks a chunk that a daemon sends. Returns a description of the first error.
     pub(crate) fn on_sent(&mut self, now: Time, chunk: &Chunk) -> Option<String> {
         let start = self.sent;
         self.sent += chunk.bytes.len() as u64;
@@ -127,7 +127,7 @@ impl Tape {
         while self.reads.front().is_some_and(|read| read.end <= start) {
             self.reads.pop_front();
         }
-        // Time in which the daemon could not read does not count.
+        // Time before the daemon last resumed reading does not count.
         let waited = match (self.reads.front(), self.reading) {
             (Some(read), Some(since)) => now.since(read.at.max(since)),
             _ => Duration::ZERO,
@@ -143,7 +143,7 @@ impl Tape {
         None
     }
 
-    /// Checks a chunk that arrives at the front against what was written.
+    /// Compares a chunk that arrives at the front with the bytes that were written. Returns a description of the first error.
     pub(crate) fn on_arrived(&mut self, mut bytes: &[u8]) -> Option<String> {
         self.arrived += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -165,7 +165,8 @@ impl Tape {
         None
     }
 
-    /// Checks the stream at the end of a run in which its node was not lost.
+    /// Checks the complete stream at the end of a run. Its node must not have been lost. Returns a description of the first
+    /// error.
     pub(crate) fn check(&self, reader: Reader) -> Option<String> {
         if self.end == TapeEnd::Open {
             return Some("was neither read to its end nor closed".to_owned());
@@ -199,7 +200,7 @@ impl Tape {
                 .map_or(0, |at| at + 1);
             let end = self.newlines.get(before).map_or(self.written, |at| at + 1);
             let whole = end - start;
-            // The last line of a stream may have no line feed.
+            // A chunk at the end of the stream is exempt: the last line may have no line feed.
             (*cut != self.sent && whole <= LINE_MAX as u64)
                 .then(|| format!("a line of {whole} bytes was cut at offset {cut}"))
         })
@@ -210,23 +211,23 @@ impl Tape {
     }
 }
 
-/// Whether a front receives the output.
+/// Whether the front of a job receives the output to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     Present,
     Gone,
 }
 
-/// The input that a front has sent to its ranks.
+/// The stdin that a front sends to the ranks of its job. `content` is all of it; `sent` is the number of bytes sent so far.
 #[derive(Debug, Default)]
 pub(crate) struct SentInput {
     pub(crate) content: Bytes,
     pub(crate) sent: u64,
-    /// True once the front has reported its end.
+    /// True once the front has sent end of file.
     pub(crate) ended: bool,
 }
 
-/// The facts of a run.
+/// The facts of a run so far.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) tapes: BTreeMap<(ProcId, Stream), Tape>,
@@ -235,28 +236,28 @@ pub(crate) struct Ledger {
     pub(crate) statuses: BTreeMap<ProcId, ExitStatus>,
     pub(crate) died: BTreeMap<ProcId, Time>,
     pub(crate) reaped: BTreeMap<ProcId, Reaped>,
-    /// The results of spawned jobs, in the order of their ends.
+    /// Ended spawned jobs and their exit codes, in the order of their ends.
     pub(crate) over: Vec<(JobId, u64)>,
-    /// Times at which each node was told of these ends.
+    /// Time at which each daemon received the event for the end of each job in `over`.
     pub(crate) over_told: BTreeMap<(NodeId, JobId), Time>,
-    /// Jobs that are clean on a node.
+    /// Jobs that at least one daemon has forgotten.
     pub(crate) forgotten: BTreeSet<JobId>,
-    /// Jobs that the controller ends.
+    /// Jobs whose end was requested or has become necessary.
     pub(crate) ending: BTreeSet<JobId>,
     pub(crate) pmix: Clients,
     pub(crate) facts: Facts,
-    /// Maximum time of a round trip between a process and the controller.
+    /// Upper bound of a round trip between a process and the controller.
     slack: Duration,
-    /// Ranks on lost nodes.
+    /// Ranks whose node was lost.
     pub(crate) lost: BTreeSet<ProcId>,
     pub(crate) lost_nodes: BTreeMap<NodeId, Time>,
-    /// Processes that a daemon has abandoned.
+    /// Processes that a daemon has reported as stuck and abandoned.
     pub(crate) stuck: BTreeSet<(NodeId, Pid)>,
-    /// Time until which the job had a valid reason to continue.
+    /// Time of the last event that is a valid reason for a job to continue.
     pub(crate) busy_until: Time,
-    /// The input of each front's job.
+    /// The input of each job that a front has submitted.
     pub(crate) inputs: BTreeMap<JobId, SentInput>,
-    /// The number of bytes of it that each rank has read.
+    /// Number of bytes of its job's input that each rank and its descendants have read.
     pub(crate) input_read: BTreeMap<ProcId, u64>,
 }
 
@@ -289,14 +290,14 @@ impl Ledger {
         self.busy_until = self.busy_until.max(now);
     }
 
-    /// Records the end of a spawned job.
+    /// Records the end of a spawned job with its exit code. Only the first call for a job has an effect.
     pub(crate) fn on_job_over(&mut self, job: JobId, code: u64) {
         if self.over.iter().all(|(other, _)| *other != job) {
             self.over.push((job, code));
         }
     }
 
-    /// Records that a node is told of the end of the next job.
+    /// Records that a daemon receives the event for the end of a job. The events arrive in the order of `over`.
     pub(crate) fn on_over_told(&mut self, now: Time, node: NodeId) {
         let told = self.over_told.keys().filter(|(of, _)| *of == node).count();
         if let Some((job, _)) = self.over.get(told) {
@@ -304,7 +305,7 @@ impl Ledger {
         }
     }
 
-    /// Checks what a rank has read. Returns what is wrong with it, if anything.
+    /// Records and checks bytes that a process read from a rank's stdin. Returns a description of an error.
     pub(crate) fn on_input_read(&mut self, proc: ProcId, bytes: &[u8]) -> Option<String> {
         let read = self.input_read.entry(proc).or_default();
         let start = usize::try_from(*read).unwrap_or(usize::MAX);
@@ -320,7 +321,7 @@ impl Ledger {
         None
     }
 
-    /// Checks an end of file that a rank has read. Returns what is wrong if it came too early.
+    /// Checks an end of file that a process read from a rank's stdin. Returns a description of the error if it came too early.
     pub(crate) fn on_input_end(&self, proc: ProcId) -> Option<String> {
         let read = self.input_read.get(&proc).copied().unwrap_or(0);
         let input = self.inputs.get(&proc.job);
@@ -334,7 +335,7 @@ impl Ledger {
     }
 }
 
-/// Returns the process that a PMIx name means.
+/// Returns the proc with this PMIx name; `None` if the name is not that of one rank.
 pub(crate) fn proc_id(proc: &Proc) -> Option<ProcId> {
     let name = proc.nspace.to_string();
     let (_, job) = name.rsplit_once('@')?;

@@ -1,11 +1,12 @@
 //! A cluster in one thread: a controller, daemons, fronts and programs on a fake kernel, driven by one seed.
 //!
-//! [`run`] makes a scenario from a family and a seed, plays it in virtual time, and checks all the time that what the
-//! cluster reports is what happened. The same seed gives the same run, event by event. `docs/simulator.md` says how to read
-//! a failure and which checks there are.
+//! [`run`] generates a scenario from a family and a seed, and plays it in virtual time. During the run and at its end, it
+//! checks that everything the cluster reports is true. The same family and seed give the same run, event by event.
+//! `docs/simulator.md` explains the checks and how to read a failure. The family [`Family::Beside`] uses no cluster: it
+//! tests smaller state machines, each by itself.
 //!
-//! **Architecture invariant:** no clock, no files, no processes, and neither `os` nor `runtime` nor `cli`. The code under test is
-//! that of [`dvm`] and [`pmix`]; everything around it is simulated.
+//! **Architecture invariant:** this crate reads no clock, uses no files and no processes, and depends on none of `os`,
+//! `runtime` and `cli`. The code under test is [`dvm`] and [`pmix`]; everything around it is simulated.
 
 mod beside;
 mod cluster;
@@ -30,20 +31,20 @@ use self::{rng::Rng, world::Recorded};
 pub struct Failure {
     pub family: Family,
     pub seed: u64,
-    /// The first fault.
+    /// Description of the first fault, which ended the run.
     pub what: String,
-    /// The last events, one line each.
+    /// The last events up to the fault, one line each.
     pub record: Vec<String>,
 }
 
-/// Plays the scenario of a seed.
+/// Plays the scenario of a family and a seed. A failed run is repeated to record its events.
 ///
 /// # Errors
 ///
 /// Returns the first fault, with the record of the run up to it.
 pub fn run(family: Family, seed: u64) -> Result<Report, Box<Failure>> {
     play(family, seed, Recorded::No).or_else(|_| {
-        // Play it again with a record. The run is the same, because it depends only on its seed.
+        // Play it again, with a record. The run is the same, because it depends only on its family and seed.
         play(family, seed, Recorded::Yes)
     })
 }

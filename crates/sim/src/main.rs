@@ -1,10 +1,13 @@
-//! Plays many seeds, or one with its record: `sim [--family NAME] [--seed N | --seeds COUNT [--from N]]`.
+//! Plays one or more seeds of one family or of all: `sim [--family NAME] [--seed N | --seeds COUNT [--from N]]`.
+//!
+//! Prints a line for each failed seed and for each family, and at the end the first failure with its record. Exits with 0
+//! if no seed failed, with 1 if one did, and with 2 if the arguments are wrong.
 
 use std::{io::Write, process::ExitCode};
 
 use sim::{Failure, Family};
 
-/// Default number of seeds of each family.
+/// Default number of seeds to play of each family.
 const SEEDS_DEFAULT: u64 = 1_000;
 
 struct Args {

@@ -1,18 +1,18 @@
-//! Names of jobs and processes.
+//! The names of jobs and procs in PMIx, in PMI and in messages about faults.
 
 use base::{JobId, ProcId};
 
-/// Prefix of the names of jobs in PMIx and PMI.
+/// Name of the simulated DVM: the prefix of its job names in PMIx and PMI.
 pub(crate) const NAME: &str = "sim";
-/// The job of the first front.
+/// First job that the controller accepts. Most scenarios have no other, so fault messages omit its number.
 const FIRST: JobId = JobId(1);
 
-/// Returns the name of a job in PMIx and PMI.
+/// Returns the name of a job in PMIx and PMI: `sim@` and the job's number.
 pub(crate) fn nspace(job: JobId) -> String {
     format!("{NAME}@{job}")
 }
 
-/// Returns what failures call a process.
+/// Returns the name of a proc in fault messages.
 pub(crate) fn called(proc: ProcId) -> String {
     let ProcId { job, rank } = proc;
     if job == FIRST {

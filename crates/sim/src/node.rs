@@ -1,6 +1,6 @@
 //! One node: a daemon on a fake kernel, and the host that carries out the daemon's outputs.
 //!
-//! It corresponds to `runtime` on a real kernel, and checks everything that the daemon asks for.
+//! The host corresponds to `runtime` on a real kernel. It also checks every action and every report of the daemon.
 
 mod carry;
 mod streams;
@@ -26,16 +26,16 @@ use crate::{
     world::{Event, World},
 };
 
-/// The pid of the front, which is part of the name of the job's key-value space.
+/// Pid of the first front; further fronts have the pids after it.
 pub(crate) const FRONT_PID: u32 = 77;
 /// Capacity of a pipe, in bytes.
 const PIPE_ROOM: usize = 64 * 1024;
-/// Number of wake-ups that a daemon may have in addition to those that its inputs explain.
+/// Number of ticks that a daemon may have in addition to four for each input.
 const IDLE_TICKS: u64 = 16;
-/// How much later than the grace a rank may die that is being ended.
+/// How long after the grace a rank may still die, in addition to the maximum latencies of a spawn and a tick.
 const DEATH_SLACK: std::time::Duration = std::time::Duration::from_millis(60);
 
-/// Our end of an output stream.
+/// The daemon's end of one output stream of a rank.
 #[derive(Debug)]
 struct Port {
     pipe: PipeId,
@@ -44,7 +44,7 @@ struct Port {
     open: bool,
 }
 
-/// Our end of a rank's stdin.
+/// The daemon's end of a rank's stdin.
 #[derive(Debug)]
 struct Feed {
     pipe: PipeId,
@@ -53,19 +53,21 @@ struct Feed {
     written: u64,
 }
 
-/// The descriptor that a pipe belongs to.
+/// The stream that a pipe carries.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Output(ProcId, Stream),
     Stdin(ProcId),
 }
 
-/// The end of a job on this node, as far as it was asked for.
+/// The progress of a job's end on this node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
-    /// The end of the grace.
+    /// Time at which the grace is over; `None` until the node is to end the job.
     due: Option<Time>,
+    /// True once the controller has requested to kill the job.
     killed: bool,
+    /// True once the processes left behind got a SIGTERM.
     strays_asked: bool,
 }
 
@@ -73,7 +75,9 @@ struct Ending {
 #[derive(Debug, Default)]
 struct Share {
     ranks: BTreeSet<Rank>,
+    /// Output that was sent and not yet credited, for each stream, counted by [`dvm::stdio::cost`].
     under_way: [u64; 2],
+    /// Whether the output window is shut, for each stream.
     shut: [bool; 2],
     /// Bytes of input that the node received.
     fed: u64,
@@ -81,10 +85,10 @@ struct Share {
     forgot: bool,
 }
 
-/// A rank of the first job, or of a child.
+/// A rank, with the number of its job among the [`Programs`]; `None` stands for the job of the first front.
 pub(crate) type Part = (Option<usize>, Rank);
 
-/// The programs of a run.
+/// The programs of a run, and the failures of ranks that cannot be started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     pub(crate) scripts: BTreeMap<Part, Vec<Op>>,
@@ -104,28 +108,30 @@ pub(crate) struct Node {
     pub(crate) kernel: Kernel,
     /// False after the loss of the node.
     on: bool,
-    /// The controller is gone, so messages to it are dropped.
+    /// True once the controller is gone: messages to it are dropped.
     alone: bool,
     programs: Programs,
-    /// The child that each spawned job is.
+    /// Numbers of the jobs among the [`Programs`]. The job of the first front has none.
     children: BTreeMap<JobId, usize>,
-    /// The port at which the daemon listens for PMIx.
+    /// The port on which the daemon's PMIx server listens; 0 without a server.
     port: u16,
     wires: BTreeMap<ClientId, Wire>,
     shares: BTreeMap<JobId, Share>,
     ports: BTreeMap<(ProcId, Stream), Port>,
     feeds: BTreeMap<ProcId, Feed>,
     ends: BTreeMap<PipeId, End>,
-    /// Ranks that were not reaped yet.
+    /// Pids of the ranks that have not been reaped.
     pids: BTreeMap<ProcId, Pid>,
     pmi_open: BTreeSet<ProcId>,
     born: BTreeMap<ProcId, Time>,
     died: BTreeMap<ProcId, Time>,
+    /// The deadline for which a tick is scheduled, so that one deadline causes one tick.
     tick_for: Option<Time>,
     ticks: u64,
     inputs: u64,
-    /// Ranks that read input.
+    /// Ranks that get the job's input, until the daemon closes their stdin.
     readers: BTreeSet<ProcId>,
+    /// Ranks whose end the daemon has reported.
     said_ended: BTreeSet<ProcId>,
 }
 
@@ -159,7 +165,7 @@ impl Node {
         }
     }
 
-    /// Takes the node down, as a power failure does.
+    /// Simulates a power failure: the node and all its processes are lost.
     pub(crate) fn power_off(&mut self, world: &mut World) {
         self.on = false;
         self.kernel.power_off();
@@ -175,7 +181,7 @@ impl Node {
         world.ledger.busy(now);
     }
 
-    /// Handles the loss of the controller: its link ends.
+    /// Handles the end of the link to the controller, which is lost.
     pub(crate) fn lose_controller(&mut self, world: &mut World) {
         if !self.on || self.alone {
             return;
@@ -189,7 +195,7 @@ impl Node {
         self.pump(world);
     }
 
-    /// Kills a rank for a reason outside of the cluster.
+    /// Sends a rank a SIGKILL that no part of the cluster requested.
     pub(crate) fn kill_rank(&mut self, world: &mut World, proc: ProcId) {
         if let Some(pid) = self.pids.get(&proc) {
             self.kernel.signal(world.now, *pid, Signal::KILL);
@@ -197,7 +203,7 @@ impl Node {
         }
     }
 
-    /// Returns true if no process of any job remains.
+    /// Returns true if the node is off, or if its daemon is idle and has forgotten every job that has ranks here.
     pub(crate) fn is_clean(&self) -> bool {
         !self.on || (self.daemon.is_idle() && self.shares.values().all(Share::is_clean))
     }
@@ -206,13 +212,13 @@ impl Node {
         self.on
     }
 
-    /// Returns the live processes that the daemon has not abandoned.
+    /// Returns the live processes that the daemon has not reported as stuck.
     pub(crate) fn survivors(&self, world: &World) -> Vec<Pid> {
         let living = self.kernel.living();
         self.not_given_up(world, living)
     }
 
-    /// Returns those of one job.
+    /// Returns the live processes of one job that the daemon has not reported as stuck.
     fn survivors_of(&self, world: &World, job: JobId) -> Vec<Pid> {
         let living = self.kernel.living();
         self.not_given_up(world, living.filter(|(_, of)| *of == job))
@@ -228,7 +234,7 @@ impl Node {
         self.pump(world);
     }
 
-    /// Handles a message of the controller.
+    /// Handles a message from the controller.
     pub(crate) fn on_message(&mut self, world: &mut World, message: ToDaemon) {
         if !self.on {
             return;
@@ -272,7 +278,7 @@ impl Node {
             ToDaemon::Kill { job } => {
                 self.shares.entry(*job).or_default().ending.killed = true;
             }
-            // The controller sends no other event if no rank is held.
+            // Scenarios that spawn jobs hold no ranks, so every event of the controller reports the end of a job.
             ToDaemon::Event { .. } => world.ledger.on_over_told(world.now, self.id),
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
@@ -284,6 +290,7 @@ impl Node {
             | ToDaemon::Server(_)
             | ToDaemon::LaunchedElsewhere(_)
             | ToDaemon::Fenced { .. }
+            | ToDaemon::ExitedElsewhere { .. }
             | ToDaemon::FenceAwaited { .. } => {}
         }
         let id = self.id;
@@ -318,7 +325,7 @@ impl Node {
             Event::Readable { proc, stream, .. } => self.read(world, proc, stream),
             Event::FeedStdin { proc, .. } => self.feed(world, proc),
             Event::Reap { .. } => {
-                // As with SIGCHLD, all processes that have died by then are reaped in one turn of the loop.
+                // One SIGCHLD may stand for several processes, so all dead children are reaped in one batch.
                 for pid in self.kernel.zombies() {
                     self.reap(world, pid);
                 }
@@ -361,7 +368,7 @@ impl Node {
         }
     }
 
-    /// Handles what a rank has sent or received by PMIx.
+    /// Checks something that a rank has sent or received by PMIx.
     fn on_news(&self, world: &mut World, pid: Pid, news: &News) {
         let (Some(proc), Some(program)) = (self.proc_of(pid), self.kernel.program(pid)) else {
             return;
@@ -409,12 +416,13 @@ impl Node {
         self.pump(world);
     }
 
-    /// Gives the daemon an input. Its outputs are carried out at the end of the turn.
+    /// Gives the daemon an input. The caller carries out the outputs afterwards, with [`Self::pump`].
     fn hear(&mut self, world: &World, input: Input<'_>) {
         self.inputs += 1;
         self.daemon.handle(world.now, input);
     }
 
+    /// Carries out all pending outputs of the daemon, and schedules its next tick.
     fn pump(&mut self, world: &mut World) {
         while let Some(output) = self.daemon.poll() {
             self.carry_out(world, output);
@@ -433,7 +441,7 @@ impl Node {
         }
     }
 
-    /// Turns the effects of the kernel into events.
+    /// Turns the effects of the kernel into events, ledger entries and faults.
     fn absorb(&mut self, world: &mut World) {
         let (id, now) = (self.id, world.now);
         for effect in self.kernel.effects() {
@@ -515,7 +523,7 @@ impl Node {
                     }
                 }
                 Effect::ReadEnd { pipe } => {
-                    // Processes left behind by a rank read end of file when the rank has exited.
+                    // Descendants that outlive a rank read end of file, because the daemon closes the stdin of an exited rank.
                     if let Some(End::Stdin(proc)) = self.ends.get(&pipe)
                         && self
                             .pids
@@ -554,13 +562,14 @@ impl Node {
         }
     }
 
-    /// Returns how far the end of a job has come on this node.
+    /// Returns the progress of a job's end on this node.
     fn ending(&self, job: JobId) -> Ending {
         let share = self.shares.get(&job);
         share.map(|share| share.ending).unwrap_or_default()
     }
 
-    /// Checks that a signal comes at the right time, and sends it to a rank.
+    /// Checks that a SIGKILL for a rank is justified: its job is being killed, a process named it in an abort, or its
+    /// grace is over and SIGTERM could not end it. Other signals are always allowed.
     fn check_signal(&self, world: &mut World, proc: ProcId, signal: Signal) {
         let ending = self.ending(proc.job);
         let condemned = world.ledger.pmix.condemned.contains(&proc);
@@ -574,7 +583,7 @@ impl Node {
             .pids
             .get(&proc)
             .is_none_or(|pid| !self.kernel.is_alive(*pid) || self.kernel.is_stubborn(*pid));
-        // A rank that starts after the grace gets no SIGTERM.
+        // A rank that starts when the grace is already over gets SIGKILL without a SIGTERM before it.
         let deaf = deaf || self.born.get(&proc) == Some(&world.now);
         world.require(deaf, || {
             format!("{} would have ended by SIGTERM", called(proc))

@@ -1,13 +1,13 @@
-//! Random numbers as a function of a seed.
+//! Pseudorandom numbers that depend only on a seed.
 
 use std::time::Duration;
 
-/// SplitMix64: small, well distributed, and the same on every computer.
+/// The SplitMix64 generator: small, well distributed, and with the same sequence on every computer.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// Creates a generator. Each seed gives its own sequence, unrelated to those of neighbouring seeds.
+    /// Creates a generator from a seed. The sequences of consecutive seeds are unrelated.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed ^ 0x5851_f42d_4c95_7f2d)
     }
@@ -27,38 +27,38 @@ impl Rng {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Returns a number from `low` to `high`, inclusive.
+    /// Returns a number from `low` to `high`, inclusive; `low` if `high` is smaller.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// Returns a length from `low` to `high`, inclusive.
+    /// Returns a length from `low` to `high`, inclusive; see [`Self::between`].
     pub(crate) fn length(&mut self, low: usize, high: usize) -> usize {
         usize::try_from(self.between(low as u64, high as u64)).unwrap_or(low)
     }
 
-    /// Returns a number from `low` to `high`, inclusive.
+    /// Returns a 32-bit number from `low` to `high`, inclusive; see [`Self::between`].
     pub(crate) fn number(&mut self, low: u32, high: u32) -> u32 {
         u32::try_from(self.between(u64::from(low), u64::from(high))).unwrap_or(low)
     }
 
-    /// Returns true with this probability in percent.
+    /// Returns true with a probability of `percent` percent.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns one of some values.
+    /// Returns one of the values; each is equally likely.
     pub(crate) fn pick<T: Copy, const N: usize>(&mut self, values: [T; N]) -> T {
         const { assert!(N > 0) };
         values[self.length(0, N - 1)]
     }
 
-    /// Returns a duration between two numbers of microseconds.
+    /// Returns a duration from `low` to `high` microseconds, inclusive, in whole microseconds.
     pub(crate) fn micros(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(self.between(low, high))
     }
 
-    /// A duration between two numbers of milliseconds, to the microsecond.
+    /// Returns a duration from `low` to `high` milliseconds, inclusive, in whole microseconds.
     pub(crate) fn millis(&mut self, low: u64, high: u64) -> Duration {
         self.micros(low * 1_000, high * 1_000)
     }

@@ -1,4 +1,4 @@
-//! Scenarios: the jobs of a run, their programs and fronts, and the faults. [`make()`] makes one from a seed.
+//! Scenarios: the jobs of a run, their programs and fronts, and the faults. [`make()`] generates one from random numbers.
 
 mod course;
 mod make;
@@ -22,35 +22,35 @@ use crate::{node::Programs, script::Op, world::Latency};
 /// The subject of a scenario. Each family has its own seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
-    /// Exits, crashes, children left behind, stops, programs that ignore signals.
+    /// Exits, crashes, processes left behind, stops, programs that ignore signals.
     Life,
     /// Lines, prompts, very long lines, pipes held open.
     Output,
-    /// More output than the windows take, and a front that stalls.
+    /// More output than the windows hold, and a front that stalls.
     Flood,
     /// Input to one rank, to all, to none.
     Input,
-    /// Fences, aborts, deaths inside a fence.
+    /// PMI: fences, aborts, deaths during a fence.
     Fence,
     /// Ranks held at their first instruction.
     Hold,
     /// Programs that cannot be started.
     Start,
-    /// A front that sends signals, ends, kills and vanishes.
+    /// A front that sends signals, ends or kills its job, or dies.
     Front,
-    /// Daemons and controllers that are lost.
+    /// Loss of a node, of the controller or of a rank.
     Loss,
-    /// A little of everything.
+    /// A mixture of most families above.
     Mix,
-    /// Everything that one job does by PMIx on one node.
+    /// PMIx requests of one job on one node.
     Pmix,
     /// Jobs that ranks spawn by PMIx.
     Spawn,
-    /// Everything that one job does by PMIx on several nodes.
+    /// PMIx requests of one job on several nodes.
     Nodes,
-    /// Several fronts of one controller, each with a job of another family.
+    /// Several fronts of one controller, each with a job as in one of the families above.
     Fronts,
-    /// The state machines beside the cluster: requests for the end, the watchdog, traced ranks, the exec trap, backlogs.
+    /// State machines outside of the cluster: escalation, watchdog, traced ranks, exec trap, backlogs.
     Beside,
 }
 
@@ -74,10 +74,10 @@ impl Family {
         Self::Fronts,
     ];
 
-    /// Families that fail today, and why. They are played only by name.
+    /// Families that fail today, and why. They are played only if the user names them.
     pub const KNOWN_TO_FAIL: [(Self, &'static str); 0] = [];
 
-    /// Returns the name in seed files and on command lines.
+    /// Returns the name that seed files and command lines use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl Family {
         }
     }
 
-    /// Returns the family with this name.
+    /// Returns the family with this name, if there is one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let known_to_fail = Self::KNOWN_TO_FAIL.into_iter().map(|(family, _)| family);
@@ -123,20 +123,20 @@ pub(crate) struct InputPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eof {
     Comes,
-    /// A terminal without input.
+    /// No end of file, as on a terminal at which the user types nothing more.
     Never,
 }
 
-/// How fast the reader of the front's output is.
+/// Speed of the process that reads the front's output.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrintPlan {
-    /// Maximum time for each chunk.
+    /// Maximum time that it takes to read one chunk.
     pub(crate) pause_max: Duration,
-    /// Periods without reads, counted from the submission.
+    /// Periods without reads, as times since the start of the run.
     pub(crate) stalls: Vec<(Duration, Duration)>,
 }
 
-/// An action of the front.
+/// A scheduled action of a front.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
     Signal(Signal),
@@ -149,17 +149,17 @@ pub(crate) enum Act {
     Vanish,
 }
 
-/// A fault that no part of the cluster causes.
+/// A fault that hits the cluster from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     LoseNode(NodeId),
-    /// A rank gets a SIGKILL, as from the kernel when memory is short.
+    /// A rank of the first job gets a SIGKILL, as from the OOM killer.
     KillRank(Rank),
-    /// Every daemon loses the controller and the front.
+    /// The controller and all fronts die, and every daemon loses its link to the controller.
     LoseController,
 }
 
-/// A job that a process may spawn.
+/// The programs of a job that a process may spawn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Child {
     pub(crate) scripts: BTreeMap<Rank, Vec<Op>>,
@@ -176,7 +176,7 @@ pub(crate) struct FrontPlan {
     pub(crate) unstartable: BTreeMap<Rank, StartFailure>,
     pub(crate) input: InputPlan,
     pub(crate) print: PrintPlan,
-    /// Time between *all held* and the release; `None` if the front does not release.
+    /// Time from *all held* to the release; `None` if the front does not respond to *all held*.
     pub(crate) release_after: Option<Duration>,
     /// Actions, at times counted from the submission.
     pub(crate) acts: Vec<(Duration, Act)>,
@@ -188,15 +188,15 @@ pub(crate) struct Scenario {
     pub(crate) allocation: Allocation,
     /// One front, or several in the family `fronts`.
     pub(crate) fronts: Vec<FrontPlan>,
-    /// The jobs that processes may spawn, by their numbers.
+    /// The jobs that processes may spawn. A job's index is its number in [`Op`]s.
     pub(crate) children: Vec<Child>,
     pub(crate) faults: Vec<(Duration, Fault)>,
     pub(crate) latency: Latency,
 }
 
 impl Scenario {
-    /// Returns the programs of the jobs of fronts and children. The job of the first front has no number among
-    /// the programs. Those of the other fronts are numbered after the children.
+    /// Returns the programs of all jobs. A child has its own number, and the jobs of further fronts are numbered after the
+    /// children. The job of the first front has no number.
     pub(crate) fn programs(&self) -> Programs {
         let mut programs = Programs::default();
         let mut add = |child, scripts: &BTreeMap<Rank, Vec<Op>>, unstartable: &BTreeMap<_, _>| {

@@ -26,7 +26,7 @@ pub(crate) enum Op {
     Read(u64),
     ReadToEnd,
     Fork(Fork, Vec<Self>),
-    /// SIGSTOP to itself.
+    /// Sends SIGSTOP to itself.
     Stop,
     /// Ignores SIGTERM, SIGINT and SIGHUP from now on.
     IgnoreTerm,
@@ -52,28 +52,28 @@ pub(crate) enum Fork {
 /// An operation over the PMI connection of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PmiOp {
-    /// The first line, which selects the protocol.
+    /// Sends the first line, which selects the protocol.
     Init(Dialect),
-    /// The full init of PMI-2, after the first line.
+    /// Sends the full init of PMI-2, which follows the first line.
     FullInit,
     Put {
         key: String,
         value: String,
     },
-    /// The program exits with [`FENCE_REFUSED`] if the fence fails.
+    /// Enters a barrier of all ranks. If it fails, the program exits with [`FENCE_REFUSED`].
     Barrier,
-    /// Any other value is a fault.
+    /// Gets a value. A different value, or none, is a fault.
     Get {
         key: String,
         value: String,
     },
-    /// A barrier of some ranks only.
+    /// Enters a barrier of these ranks only. If it fails, the program exits with [`FENCE_REFUSED`].
     Group(Vec<Rank>),
     Publish {
         service: String,
         port: String,
     },
-    /// Any other port is a fault, and so is none.
+    /// Looks up a port. A different port, or none, is a fault.
     Lookup {
         service: String,
         port: String,
@@ -89,13 +89,13 @@ pub(crate) enum PmiOp {
     HangUp,
 }
 
-/// The exit code of a program whose fence has failed.
+/// Exit code of a program that gives up because a fence or a PMIx request has failed.
 pub(crate) const FENCE_REFUSED: u8 = 99;
 
-/// Sleep of a program that must be ended by others: longer than any run.
+/// Sleep of a program that does not end by itself: longer than any run.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// Length of the text that all contents are cut from, in bytes. It is prime, so that repetitions do not line up.
+/// Length of the random text from which all contents are cut, in bytes; a prime number.
 const TEXT_LEN: usize = 1_048_583;
 
 fn text() -> &'static Bytes {
@@ -111,7 +111,7 @@ fn text() -> &'static Bytes {
     })
 }
 
-/// Returns text of this length without a line feed. No two positions have the same text.
+/// Returns random text of this length without a line feed. A check of the text therefore finds lost or misplaced bytes.
 pub(crate) fn words(rng: &mut Rng, length: usize) -> Bytes {
     let text = text();
     if length <= text.len() / 2 {

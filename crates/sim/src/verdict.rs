@@ -1,34 +1,38 @@
-//! The expected end of a job, from the messages that have arrived at the controller: a second, simpler implementation.
+//! The expected end of each job. It is computed from the messages that the controller receives and the launches that it
+//! sends, by a second, simpler implementation of the controller's rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Time};
 use dvm::{
     ControllerInput,
-    proto::{Cause, EndReason, FromFront, FrontId, JobRef, Launch, StartFailure, ToController},
+    proto::{
+        Cause, EndReason, FromFront, FrontId, JobRef, Launch, PmiState, StartFailure, ToController,
+    },
     spec::{EndPolicy, OnFailure},
 };
 
-/// The expectation for one job.
+/// The expected state of one job at the controller.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     on_failure: OnFailure,
+    on_node_loss: OnFailure,
     limit_at: Option<Time>,
-    /// The front that submitted it or its ancestor.
+    /// Front that submitted the job or, for a spawned job, the ancestor that no process spawned.
     front: FrontId,
-    /// The job whose process has spawned it.
+    /// Job whose process spawned this job; `None` for a job that a front submitted.
     parent: Option<JobId>,
     pub(crate) cause: Option<Cause>,
-    /// True once its end was requested or has become necessary.
+    /// True once the end of the job was requested or has become necessary.
     pub(crate) ending: bool,
-    /// The ranks of each node, by its launch.
+    /// Ranks of the job on each node to which the controller has sent the launch.
     pub(crate) ranks: BTreeMap<NodeId, RankSet>,
-    /// The nodes on which it is clean.
+    /// Nodes whose daemon has reported the job as clean, or was lost.
     clean: BTreeSet<NodeId>,
     pub(crate) ended: BTreeMap<Rank, ExitStatus>,
     pub(crate) not_started: RankSet,
     pub(crate) by_us: RankSet,
-    /// Ranks that were released.
+    /// Held ranks that the front released by name. A release of all held ranks is not recorded.
     pub(crate) released: RankSet,
     pub(crate) failures: BTreeMap<StartFailure, RankSet>,
 }
@@ -37,6 +41,7 @@ impl Verdict {
     fn new(now: Time, end: &EndPolicy, front: FrontId, parent: Option<JobId>) -> Self {
         Self {
             on_failure: end.on_failure,
+            on_node_loss: end.on_node_loss,
             limit_at: end.time_limit.map(|limit| now + limit),
             front,
             parent,
@@ -52,19 +57,32 @@ impl Verdict {
         }
     }
 
-    /// Ranks that have ended or will never start, as far as the controller knows.
+    /// Returns the ranks that have ended or will never start, as far as the controller knows.
     pub(crate) fn gone(&self) -> RankSet {
         let ended: RankSet = self.ended.keys().copied().collect();
         ended.union(&self.not_started)
     }
 
-    /// Returns true if nothing of it is left, so that later messages change nothing.
+    /// Returns true if the job was launched and each of its nodes is clean or lost. Later messages then change nothing.
     pub(crate) fn is_over(&self) -> bool {
         !self.ranks.is_empty() && self.ranks.keys().all(|node| self.clean.contains(node))
     }
 
-    /// Handles the ends of ranks. Returns the cause that they are, if any.
+    /// Records the exit statuses of ranks. Returns the cause for which the job must now end, if any. With
+    /// [`OnFailure::Continue`], a failure becomes the cause of the job but does not end it.
     fn on_ended(&mut self, classes: &[(ExitStatus, RankSet)]) -> Option<Cause> {
+        let cause = self.record(classes);
+        match self.on_failure {
+            OnFailure::EndJob => cause,
+            OnFailure::Continue => {
+                self.cause = self.cause.take().or(cause);
+                None
+            }
+        }
+    }
+
+    /// Records the exit statuses of ranks. Returns the first failure among them.
+    fn record(&mut self, classes: &[(ExitStatus, RankSet)]) -> Option<Cause> {
         let mut cause = None;
         for (status, ranks) in classes {
             for rank in ranks.iter() {
@@ -78,13 +96,7 @@ impl Verdict {
                 }
             }
         }
-        match self.on_failure {
-            OnFailure::EndJob => cause,
-            OnFailure::Continue => {
-                self.cause = self.cause.take().or(cause);
-                None
-            }
-        }
+        cause
     }
 
     fn end(&mut self, cause: Cause) {
@@ -94,7 +106,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the cause that the front must get for a spawned job.
+    /// Returns the cause that the front must get for a failed spawned job; `None` if the job succeeded or was ended.
     pub(crate) fn failure(&self) -> Option<Cause> {
         match self.expected_cause() {
             Cause::Success | Cause::Ended(_) => None,
@@ -102,7 +114,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the result of the job as a number.
+    /// Returns the exit code that the event for the job's end must contain.
     pub(crate) fn code(&self) -> u64 {
         match self.expected_cause() {
             Cause::Success => 0,
@@ -112,7 +124,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the cause that the front must get.
+    /// Returns the cause that the outcome of the job must have.
     pub(crate) fn expected_cause(&self) -> Cause {
         match self.cause.clone().unwrap_or(Cause::Success) {
             Cause::NotStarted(_) => Cause::NotStarted(self.failures.clone().into_iter().collect()),
@@ -121,7 +133,7 @@ impl Verdict {
     }
 }
 
-/// The state of a front.
+/// The state of one front at the controller.
 #[derive(Debug, Default)]
 struct FrontState {
     end: EndPolicy,
@@ -129,15 +141,17 @@ struct FrontState {
     is_lost: bool,
 }
 
-/// The expectations for all jobs.
+/// The expected states of all jobs, and the fronts that submitted them.
 #[derive(Debug, Default)]
 pub(crate) struct Verdicts {
     fronts: BTreeMap<FrontId, FrontState>,
     jobs: BTreeMap<JobId, Verdict>,
+    /// Ranks that daemons have reported because ranks on other nodes may wait for them.
+    exited_early: BTreeMap<(JobId, PmiState), RankSet>,
 }
 
 impl Verdicts {
-    /// Records the number of a front's job.
+    /// Creates the state of a job that the controller has accepted from a front.
     pub(crate) fn on_accepted(&mut self, now: Time, front: FrontId, job: JobId) {
         let state = self.fronts.entry(front).or_default();
         state.job = Some(job);
@@ -145,7 +159,7 @@ impl Verdicts {
         self.jobs.insert(job, verdict);
     }
 
-    /// Returns the expectation for the job that a front has submitted.
+    /// Returns the expected state of the job that a front submitted; `None` before the controller accepts it.
     pub(crate) fn of_front(&self, front: FrontId) -> Option<&Verdict> {
         self.of(self.fronts.get(&front)?.job?)
     }
@@ -171,18 +185,18 @@ impl Verdicts {
         self.jobs.iter().map(|(job, verdict)| (*job, verdict))
     }
 
-    /// Returns the spawned jobs.
+    /// Returns the expected states of all spawned jobs.
     pub(crate) fn spawned(&self) -> impl Iterator<Item = (JobId, &Verdict)> {
         self.all().filter(|(_, verdict)| verdict.parent.is_some())
     }
 
-    /// Returns the jobs that are being ended.
+    /// Returns the jobs whose end was requested or has become necessary.
     pub(crate) fn ending(&self) -> impl Iterator<Item = JobId> {
         let ending = self.all().filter(|(_, verdict)| verdict.ending);
         ending.map(|(job, _)| job)
     }
 
-    /// Records a launch that a node gets.
+    /// Records a launch that the controller sends to a node. The first launch of a spawned job creates its state.
     pub(crate) fn on_launch(&mut self, now: Time, node: NodeId, launch: &Launch) {
         let ranks = launch.map.ranks_on(node);
         if let Some(verdict) = self.of_mut(launch.job) {
@@ -194,17 +208,18 @@ impl Verdicts {
             return;
         };
         let mut verdict = Verdict::new(now, &launch.end, front, parent);
-        // The time limit is that of the spawner's job.
+        // A spawned job has no time limit of its own: it ends with the jobs that it descends from.
         verdict.limit_at = None;
         verdict.ranks.insert(node, ranks);
         self.jobs.insert(launch.job, verdict);
     }
 
-    /// Handles a message before the controller gets it.
+    /// Updates the expectations for an input that the controller is about to handle.
     pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
         match input {
             ControllerInput::Front(front, message) => self.on_front(*front, message),
-            ControllerInput::FrontConnected { .. } => {}
+            // All daemons of the simulated cluster start.
+            ControllerInput::FrontConnected { .. } | ControllerInput::NotJoined(_) => {}
             ControllerInput::FrontLost(front) => {
                 let state = self.fronts.entry(*front).or_default();
                 state.is_lost = true;
@@ -213,13 +228,13 @@ impl Verdicts {
                 }
             }
             ControllerInput::Daemon(node, message) => self.on_daemon(*node, message),
-            ControllerInput::DaemonLost(node) => {
+            ControllerInput::DaemonLost(node, why) => {
                 for job in self.jobs.keys().copied().collect::<Vec<_>>() {
-                    self.on_lost(job, *node);
+                    self.on_lost(job, *node, why);
                 }
             }
             ControllerInput::Tick => {
-                // A job without live ranks lasts as long as the jobs that it has spawned.
+                // The limit also applies to a job without live ranks: it lasts until the jobs that it spawned have ended.
                 let over = self
                     .all()
                     .filter(|(_, verdict)| verdict.limit_at.is_some_and(|at| at <= now));
@@ -243,7 +258,9 @@ impl Verdicts {
                 job: JobRef::Own,
                 ranks: Some(ranks),
             } => {
-                if let Some(verdict) = state.job.and_then(|job| self.jobs.get_mut(&job)) {
+                let verdict = state.job.and_then(|job| self.jobs.get_mut(&job));
+                // Before the launch, the controller refuses to release ranks.
+                if let Some(verdict) = verdict.filter(|verdict| !verdict.ranks.is_empty()) {
                     verdict.released = verdict.released.union(ranks);
                 }
             }
@@ -251,18 +268,30 @@ impl Verdicts {
         }
     }
 
-    fn on_lost(&mut self, job: JobId, node: NodeId) {
+    fn on_lost(&mut self, job: JobId, node: NodeId, why: &str) {
         let Some(verdict) = self.of_mut(job) else {
             return;
         };
         verdict.clean.insert(node);
         let ranks = verdict.ranks.get(&node).cloned().unwrap_or_default();
         let lost = ranks.difference(&verdict.gone());
+        if !lost.is_empty() {
+            let why = why.to_owned();
+            let cause = Cause::NodeLost { node, why };
+            match verdict.on_node_loss {
+                OnFailure::EndJob => self.end(job, cause),
+                OnFailure::Continue => {
+                    verdict.cause.get_or_insert(cause);
+                }
+            }
+        }
         let status = ExitStatus::Signaled {
             signal: Signal::KILL,
             core_dumped: false,
         };
-        self.on_ended(job, &[(status, lost)]);
+        if let Some(verdict) = self.of_mut(job) {
+            verdict.record(&[(status, lost)]);
+        }
     }
 
     fn on_daemon(&mut self, node: NodeId, message: &ToController) {
@@ -312,9 +341,17 @@ impl Verdicts {
                 };
                 self.end(*job, cause);
             }
-            ToController::Absent { job, ranks } => self.end(*job, Cause::Absent(ranks.clone())),
+            ToController::ExitedEarly { job, state, ranks } => {
+                let known = self.exited_early.entry((*job, *state)).or_default();
+                known.append(ranks);
+            }
+            ToController::Absent { job, ranks } => {
+                let ranks = self.exited_early(*job, PmiState::NotInitialized, ranks);
+                self.end(*job, Cause::Absent(ranks));
+            }
             ToController::Unfinished { job, ranks } => {
-                self.end(*job, Cause::Unfinished(ranks.clone()));
+                let ranks = self.exited_early(*job, PmiState::NotFinalized, ranks);
+                self.end(*job, Cause::Unfinished(ranks));
             }
             ToController::Clean { job } => {
                 if let Some(verdict) = self.of_mut(*job) {
@@ -325,6 +362,12 @@ impl Verdicts {
         }
     }
 
+    /// Returns these ranks, and those on all nodes that have exited with code 0 in the same state.
+    fn exited_early(&self, job: JobId, state: PmiState, ranks: &RankSet) -> RankSet {
+        let known = self.exited_early.get(&(job, state));
+        known.map_or_else(|| ranks.clone(), |known| ranks.union(known))
+    }
+
     fn on_ended(&mut self, job: JobId, classes: &[(ExitStatus, RankSet)]) {
         let verdict = self.of_mut(job);
         if let Some(cause) = verdict.and_then(|verdict| verdict.on_ended(classes)) {
@@ -332,7 +375,7 @@ impl Verdicts {
         }
     }
 
-    /// Ends a job, and the jobs that its processes have spawned.
+    /// Marks a job and its live descendants as ending.
     fn end(&mut self, job: JobId, cause: Cause) {
         for child in self.jobs.keys().copied().collect::<Vec<_>>() {
             let is_meant = self.descends(child, job);
@@ -347,7 +390,8 @@ impl Verdicts {
         }
     }
 
-    /// Whether a job was spawned by another one, or by one that lives and was spawned by that. All come from the front's.
+    /// Returns true if `job` is a descendant of `ancestor` that ends with it. If a front submitted `ancestor`, that holds for
+    /// every descendant. Otherwise all jobs between the two must still be live.
     fn descends(&self, job: JobId, ancestor: JobId) -> bool {
         let is_root = self.of(ancestor).is_some_and(|one| one.parent.is_none());
         let mut next = self.of(job).and_then(|verdict| verdict.parent);

@@ -1,4 +1,5 @@
-//! What all parts of a run share: virtual time, random numbers, future events, links, the record and the first fault.
+//! The state that all parts of a run share: virtual time, random numbers, future events, links, the ledger, the record and
+//! the first fault.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,7 +18,7 @@ use crate::{
     rng::Rng,
 };
 
-/// The delays of a run.
+/// Delays of one run. A maximum bounds a random delay, which may be zero; `pmi` is the same for each piece of a PMI message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Latency {
     pub(crate) link_max: Duration,
@@ -27,7 +28,7 @@ pub(crate) struct Latency {
     pub(crate) pmi: Duration,
 }
 
-/// A future event.
+/// A scheduled event. Events of links carry no message: the receiver takes the oldest message of the link.
 #[derive(Debug)]
 pub(crate) enum Event {
     Step {
@@ -44,7 +45,7 @@ pub(crate) enum Event {
         node: NodeId,
         proc: ProcId,
     },
-    /// The daemon gets a SIGCHLD.
+    /// SIGCHLD reaches the daemon, which then reaps all its dead children.
     Reap {
         node: NodeId,
     },
@@ -75,7 +76,7 @@ pub(crate) enum Event {
         proc: ProcId,
         bytes: Vec<u8>,
     },
-    /// Something may have arrived over a PMIx connection, at the daemon or at the process.
+    /// Bytes or the end of a PMIx connection may have arrived at the daemon (`ClientUp`) or at the process (`ClientDown`).
     ClientUp {
         node: NodeId,
         id: ClientId,
@@ -91,7 +92,7 @@ pub(crate) enum Event {
     ControllerTick {
         due: Time,
     },
-    /// The oldest message of a link arrives.
+    /// The oldest message of the link from this daemon arrives at the controller. The next three events are alike.
     ToController {
         node: NodeId,
     },
@@ -126,14 +127,14 @@ pub(crate) enum Event {
     },
 }
 
-/// A message in flight, or the end of its link.
+/// An item in flight on a link: a message, or the loss of the connection (`Lost`).
 #[derive(Debug)]
 pub(crate) enum Carried<Message> {
     Message(Message),
     Lost,
 }
 
-/// One direction of a link: messages arrive in order, each after a delay of its own.
+/// One direction of a link. Each message has its own random delay, but none overtakes an earlier one.
 #[derive(Debug)]
 pub(crate) struct Link<Message> {
     queue: VecDeque<Carried<Message>>,
@@ -152,13 +153,13 @@ impl<Message> Link<Message> {
         self.queue.pop_front()
     }
 
-    /// Drops all messages in flight.
+    /// Drops all messages in flight. The events that are scheduled for them remain.
     pub(crate) fn cut(&mut self) {
         self.queue.clear();
     }
 }
 
-/// All links.
+/// All links: `up` and `down` connect the controller and the daemon of each node.
 #[derive(Debug)]
 pub(crate) struct Links {
     pub(crate) up: BTreeMap<NodeId, Link<ToController>>,
@@ -167,7 +168,7 @@ pub(crate) struct Links {
     pub(crate) from_front: BTreeMap<FrontId, Link<FromFront>>,
 }
 
-/// The state that all parts share.
+/// The state that all parts of a run share.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Time,
@@ -181,7 +182,7 @@ pub(crate) struct World {
     fault: Option<String>,
 }
 
-/// Number of lines that a record keeps: the last ones.
+/// Maximum number of lines in a record. Older lines are dropped.
 const RECORD_MAX: usize = 4_000;
 
 impl World {
@@ -214,14 +215,14 @@ impl World {
         self.at(self.now + delay, event);
     }
 
-    /// Returns the next event, and sets the time to it.
+    /// Removes and returns the next event, and sets the virtual time to that of the event. `None` if no event is scheduled.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let ((at, _), event) = self.events.pop_first()?;
         self.now = at;
         Some(event)
     }
 
-    /// Returns a delay of at most `max`.
+    /// Returns a random delay from zero to `max`, inclusive, in whole microseconds.
     pub(crate) fn delay(&mut self, max: Duration) -> Duration {
         let max = u64::try_from(max.as_micros()).unwrap_or(u64::MAX);
         self.rng.micros(0, max)
@@ -271,7 +272,8 @@ impl World {
         self.at(at, Event::FromFront { front });
     }
 
-    /// Writes one line to the record. `what` is called only if there is a record.
+    /// Writes one line to the record. `who` and `what` are called only if there is a record. The text of `what` is cut to 110
+    /// characters.
     pub(crate) fn note(&mut self, who: impl FnOnce() -> String, what: impl FnOnce() -> String) {
         let Some(record) = &mut self.record else {
             return;
@@ -283,7 +285,7 @@ impl World {
         record.push_back(format!("{:>14} {:<6} {what}", self.now.to_string(), who()));
     }
 
-    /// Reports a fault, which ends the run. Only the first one counts.
+    /// Records a fault, which ends the run. Later faults are ignored.
     pub(crate) fn fault(&mut self, what: String) {
         if self.fault.is_none() {
             self.note(|| "FAULT".to_owned(), || what.clone());
@@ -291,7 +293,7 @@ impl World {
         }
     }
 
-    /// Reports a fault unless `holds` is true.
+    /// Records a fault unless `holds` is true. `what` returns its description.
     pub(crate) fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.fault(what());
@@ -308,7 +310,7 @@ impl World {
     }
 }
 
-/// Whether a run keeps a line for each event.
+/// Whether a run keeps a record of its last events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
     Yes,

@@ -1,8 +1,8 @@
-//! Plays some hundred seeds of each family in every test run.
+//! Plays the first seeds of each family in every test run.
 
 use sim::Family;
 
-/// Number of seeds of a family. The family `flood` moves megabytes, so it has fewer.
+/// Returns the number of seeds of a family. Families with long runs have fewer; `flood`, which moves megabytes, has fewest.
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,
@@ -52,7 +52,7 @@ families! {
     fronts: Fronts,
 }
 
-/// When such a family is fixed, it moves to the others.
+/// A family that no longer fails has to move to [`Family::ALL`].
 #[test]
 fn families_that_are_known_to_fail_do() {
     for (family, why) in Family::KNOWN_TO_FAIL {

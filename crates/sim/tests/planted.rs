@@ -1,4 +1,4 @@
-//! Checks that every planted bug is found, and prints how soon.
+//! Checks that a run finds each planted bug, and prints after how many runs.
 
 #![cfg(feature = "planted")]
 

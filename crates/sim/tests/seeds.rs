@@ -1,4 +1,4 @@
-//! Plays the seeds that have found bugs.
+//! Plays every seed that has once found a bug.
 
 use sim::Family;
 

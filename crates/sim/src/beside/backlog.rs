@@ -1,4 +1,4 @@
-//! A peer that asks and reads as it likes: quickly, slowly, in bursts, or never again. Its answers wait in a backlog.
+//! A peer that sends requests and reads at random times, and may stop reading. Its answers wait in a backlog.
 
 use std::time::Duration;
 
@@ -13,27 +13,28 @@ const BOUNDS: [Bounds; 2] = [
         pause: 100,
         most: 1_000,
     },
-    // One answer at a time.
+    // An answer must have been written completely before the next request is read.
     Bounds {
         pause: 0,
         most: 1_000,
     },
 ];
-/// Bytes that the kernel holds for the peer.
+/// Number of bytes that the kernel buffers for the peer.
 const PIPE: usize = 64;
-/// Bytes of an answer, at most.
+/// Maximum size of an answer, in bytes.
 const ANSWER_MAX: usize = 300;
+/// Virtual time after which the peer reads no more.
 const HORIZON: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The peer asks.
+    /// The peer sends a request.
     Asks,
-    /// The peer reads this many bytes at most.
+    /// The peer reads at most this number of bytes.
     Reads(usize),
-    /// We send something that the peer has not asked for.
+    /// We send this number of bytes that the peer has not requested.
     Notifies(usize),
-    /// We close the connection when the peer has everything.
+    /// We start to close the connection: it is closed once all queued bytes were written.
     Closes,
 }
 
@@ -41,7 +42,7 @@ struct World {
     agenda: Agenda<Event>,
     bounds: &'static Bounds,
     backlog: Backlog,
-    /// Bytes that the backlog counts, as their owner holds them.
+    /// Number of queued bytes, which the backlog has to count correctly.
     queued: usize,
     in_kernel: usize,
     questions: usize,
@@ -51,7 +52,7 @@ struct World {
 }
 
 impl World {
-    /// Queues an answer, or drops the peer.
+    /// Queues bytes for the peer, or drops the connection if they do not fit.
     fn queue(&mut self, bytes: usize, record: &mut Record) -> Result<(), Wrong> {
         let fits = self.queued + bytes <= self.bounds.most;
         let is_queued = self.backlog.push(bytes).is_ok();
@@ -70,7 +71,7 @@ impl World {
         Ok(())
     }
 
-    /// Does what the backlog wants, as long as the peer lets us.
+    /// Carries out what the backlog wants, until we have to wait for the peer.
     fn serve(&mut self, rng: &mut Rng, record: &mut Record) -> Result<(), Wrong> {
         while self.is_open {
             let wanted = self.backlog.wanted();
@@ -114,7 +115,7 @@ pub(super) fn play(rng: &mut Rng, record: &mut Record) -> Result<Time, Wrong> {
     if closes {
         agenda.at(Time::ZERO + rng.millis(0, 3_000), Event::Closes);
     }
-    // The peer reads at its own pace; some stop.
+    // An eager peer reads up to the horizon. Any other peer stops reading when its patience is over.
     let patience = rng.millis(0, 5_000);
     let is_eager = rng.chance(80);
     agenda.at(Time::ZERO, Event::Reads(rng.length(1, 200)));

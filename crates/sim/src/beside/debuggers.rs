@@ -1,5 +1,5 @@
-//! Ranks that were released while debuggers traced them. Debuggers detach, die, or keep their ranks. Ranks end. The
-//! kernel does not always report the tracer.
+//! Ranks that are released while debuggers trace them. Debuggers detach from ranks or die, ranks exit, and the kernel does
+//! not always report the tracer.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,7 +15,9 @@ const HORIZON: Duration = Duration::from_secs(60);
 enum Event {
     /// The controller releases this rank.
     Release(ProcId),
+    /// The debugger of this rank detaches from it.
     LetGo(ProcId),
+    /// The debugger with this pid dies.
     Dies(i32),
     Ends(ProcId),
     Tick,
@@ -24,12 +26,14 @@ enum Event {
 /// A rank of this world.
 #[derive(Debug)]
 struct Traceable {
+    /// Pid of the debugger that traces the rank.
     debugger: Option<i32>,
     is_watched: bool,
-    /// Time since which it has no tracer, and the number of times that the kernel has not reported that.
+    /// Time since which the rank has no tracer.
     free: Option<Time>,
+    /// Number of polls since then that the kernel did not answer.
     silences: u32,
-    /// The state of its debugger when it was found without a tracer.
+    /// State of the former debugger when a poll found the rank untraced; `None` before.
     former: Option<Former>,
 }
 
@@ -37,6 +41,7 @@ struct World {
     agenda: Agenda<Event>,
     traced: Traced,
     ranks: BTreeMap<ProcId, Traceable>,
+    /// Pids of the live debuggers.
     living: Vec<i32>,
 }
 
@@ -67,7 +72,7 @@ impl World {
             };
             ranks.insert(proc, rank);
         }
-        // In the end no rank is traced.
+        // All debuggers die, so in the end no rank is traced.
         for debugger in &living {
             let when = Time::ZERO + rng.millis(100, 12_000);
             agenda.at(when, Event::Dies(*debugger));
@@ -91,7 +96,7 @@ impl World {
                 let Some(rank) = self.ranks.get_mut(&proc) else {
                     return;
                 };
-                // A rank without a debugger gets its SIGCONT, and is not watched.
+                // A rank without a debugger is continued with SIGCONT and not watched.
                 let Some(pid) = rank.debugger else { return };
                 rank.is_watched = true;
                 let known = rng.chance(80).then(|| debugger(pid));
@@ -135,7 +140,8 @@ impl World {
         Seen::Free(former)
     }
 
-    /// Checks that no rank stays stopped for longer than the interval between two checks.
+    /// Checks that no untraced rank stays stopped. Each must be found within two polling intervals, and one more for each
+    /// poll without an answer.
     fn check(&self, record: &mut Record) -> Result<(), Wrong> {
         let now = self.agenda.now;
         let forgotten = self.ranks.iter().find(|(_, rank)| {

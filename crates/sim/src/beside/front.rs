@@ -1,4 +1,5 @@
-//! A user who asks for the end of a job, ranks that may ignore signals, and a controller that may be stopped.
+//! The escalation of a front: a user requests the end of a job whose ranks may ignore signals, and whose controller may be
+//! stopped.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::rng::Rng;
 const CONTROLLER: i32 = 7;
 /// Virtual time after which a run counts as hanging.
 const HORIZON: Duration = Duration::from_secs(120);
-/// How much longer than allowed a job may take to end.
+/// Time that a job may take to end in addition to the allowed time.
 const SLACK: Duration = Duration::from_millis(4 * LATENCY_MS);
 
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +34,18 @@ struct World {
     agenda: Agenda<Event>,
     escalation: Escalation,
     grace: Duration,
-    /// Whether the ranks ignore INT and TERM.
+    /// True if the ranks ignore SIGINT and SIGTERM.
     is_deaf: bool,
     stopped_since: Option<Time>,
     /// Time at which the controller was last continued.
     continued: Time,
+    /// Time at which the job ends, if the controller is not stopped then; `None` while no end is scheduled.
     ends_at: Option<Time>,
+    /// Number of terminating signals that the front has received.
     requests: u32,
-    /// Times since which the job has to end, and has to end immediately.
+    /// Time since which the job has to end, with grace; `None` while it may go on.
     must_end: Option<Time>,
+    /// Time of the second request, since which the job has to end without grace.
     killed: Option<Time>,
     is_over: bool,
 }
@@ -93,7 +97,8 @@ impl World {
         world
     }
 
-    /// Lets the controller end the job. Ranks that do not ignore signals end immediately, the others after the grace.
+    /// Schedules the end of a job that the controller ends from a given time on. Ranks that ignore signals exit after the
+    /// grace, other ranks immediately.
     fn end_by(&mut self, from: Time, grace: Duration) {
         let grace = if self.is_deaf { grace } else { Duration::ZERO };
         let end = from + grace + Duration::from_millis(LATENCY_MS);
@@ -107,7 +112,7 @@ impl World {
         self.must_end = Some(self.must_end.map_or(now, |before| before.min(now)));
     }
 
-    /// Carries out an output of the front. Returns true if the front has given up the controller or the job.
+    /// Carries out an output of the escalation. Returns true if the front no longer waits for the job.
     fn carry_out(&mut self, output: Output, record: &mut Record) -> Result<bool, Wrong> {
         let now = self.agenda.now;
         record.note(now, || format!("front -> {output:?}"));
@@ -140,10 +145,10 @@ impl World {
         Ok(false)
     }
 
-    /// Checks that a job that has to end has ended, whatever the controller does.
+    /// Checks that a job that has to end has ended in time, or that the front no longer waits for a stopped controller.
     fn check(&self, record: &mut Record) -> Result<(), Wrong> {
         let now = self.agenda.now;
-        // A stopped controller is detected within two checks.
+        // The front detects a stopped controller with two consecutive checks.
         let patience = UNREAD_MAX * 3 + SLACK;
         let late =
             |since: Time, given: Duration| now > since.max(self.continued) + given + patience;
@@ -163,7 +168,7 @@ pub(super) fn play(rng: &mut Rng, record: &mut Record) -> Result<Time, Wrong> {
         let deadline = world.escalation.deadline();
         world.agenda.tick_at(deadline, Event::Tick);
         let Some(event) = world.agenda.next() else {
-            // Nothing ends this job.
+            // Without further events, the job never ends. That is right only if it does not have to end.
             let free = world.must_end.is_none() && world.killed.is_none();
             record.require(free, || {
                 "nothing more happens to a job that has to end".to_owned()

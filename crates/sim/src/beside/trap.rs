@@ -1,7 +1,7 @@
 //! Ranks that are held at their first instruction, while other processes send them signals.
 //!
-//! The kernel of this world stops a traced process for every signal and at its exec, and continues it as its tracer says. A
-//! process that is detached with a SIGSTOP stops before its first instruction. Everything else waits until it runs again.
+//! The kernel of this world stops a traced process at every signal and at its exec, until the tracer continues it. A process
+//! that is detached with a SIGSTOP stops before its first instruction. While a process is stopped, new signals stay pending.
 
 use std::collections::VecDeque;
 
@@ -20,24 +20,24 @@ enum Event {
     Sent(Signal),
     /// The rank is ready to execute its program.
     Execs,
-    /// We see that the rank was stopped by this signal.
+    /// The daemon learns that this signal has stopped the rank.
     Seen(Signal),
-    /// We release the rank.
+    /// The daemon continues the rank.
     Released,
 }
 
 /// The state of the rank in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Process {
-    /// It runs before its exec. Traced.
+    /// Running before its exec, traced.
     BeforeExec,
-    /// It waits for its tracer after this signal. Traced.
+    /// Stopped by this signal and traced. It waits for its tracer.
     TraceStop(Signal),
-    /// It is stopped at its first instruction, without a tracer.
+    /// Stopped at its first instruction, without a tracer.
     Held,
-    /// It runs its program.
+    /// Running its program.
     Runs,
-    /// Another process has stopped it in its program.
+    /// Stopped in its program by another process.
     Stopped,
 }
 
@@ -45,16 +45,18 @@ struct World {
     agenda: Agenda<Event>,
     trap: Trap,
     process: Process,
+    /// True if the rank calls exec as soon as no signal is pending.
     is_ready: bool,
-    /// Signals that were sent and not delivered.
+    /// Signals that were sent and not yet seen by the rank or its tracer.
     pending: VecDeque<Signal>,
     sent: usize,
     delivered: usize,
+    /// Number of times that the trap has reported the rank as held.
     held: usize,
 }
 
 impl World {
-    /// Continues the rank as far as it runs by itself.
+    /// Lets the rank run until it stops or has nothing more to do.
     fn proceed(&mut self, rng: &mut Rng) {
         let stop = match self.process {
             Process::BeforeExec => match self.pending.pop_front() {
@@ -105,7 +107,7 @@ impl World {
                     )
                 })?;
                 self.process = Process::BeforeExec;
-                // A stop signal has stopped nothing: the rank is continued with it as a traced process.
+                // In this world, even a SIGSTOP that the tracer delivers does not stop the rank: it runs on to its exec.
                 self.delivered += 1;
             }
             Act::Leave => {
@@ -177,7 +179,7 @@ pub(super) fn play(rng: &mut Rng, record: &mut Record) -> Result<Time, Wrong> {
     record.require(all == sent, || {
         format!("{all} of {sent} signals have reached it")
     })?;
-    // Only another process may have left it stopped.
+    // If the rank is stopped at the end, another process must have stopped it.
     let ends = matches!(process, Process::Runs | Process::Stopped);
     record.require(ends, || format!("it is left {process:?}"))?;
     Ok(world.agenda.now)

@@ -24,7 +24,7 @@ pub(super) fn play(rng: &mut Rng, record: &mut Record) -> Result<Time, Wrong> {
     let idle = rng.chance(90).then(|| rng.millis(1_000, 60_000));
     let limit = rng.chance(50).then(|| rng.millis(0, 60_000));
     let starts = rng.chance(90);
-    // Time that it takes to exit when it is asked to; `None` if it does not.
+    // Time that the watchdog takes to exit when it is asked to; `None` if it ignores the request.
     let leaves = rng.chance(70).then(|| rng.millis(0, 6_000));
     let mut watchdog = Watchdog::new(Time::ZERO, idle, limit);
     let mut agenda = Agenda::new();

@@ -1,4 +1,5 @@
-//! Checks at the end of a run: all reports were true, and nothing is left behind.
+//! Checks that need the whole cluster: spawned jobs end with their spawners, reports to fronts are true, jobs end in time,
+//! and no process of a job remains.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,17 +12,19 @@ use dvm::{
 use super::{Cluster, FrontSide};
 use crate::{ledger::Reader, names::called};
 
-/// Maximum time for which a descendant that writes all the time delays the report that its rank is leaky.
+/// Maximum time from the death of a rank to the report that it is leaky, if a descendant writes continuously. On each of
+/// the two streams, up to `OWN_READS_MAX` reads restart the wait of `LEAK_DELAY`.
 const LEAK_MAX: Duration = LEAK_DELAY.saturating_mul(1 + 2 * OWN_READS_MAX as u32);
-/// Time between the last valid reason to continue and the SIGKILL for strays.
+/// Grace of processes left behind: the time between their SIGTERM and their SIGKILL.
 const ASK_MAX: Duration = Duration::from_secs(1);
-/// Time for which a process may survive SIGKILL before it is abandoned.
+/// Time that a process has to exit after SIGKILL. The daemon then reports it as stuck and abandons it.
 const KILL_MAX: Duration = Duration::from_secs(2);
-/// Time for the messages and wake-ups until the end.
+/// Allowance for the messages and wake-ups until the end, in addition to the delays of the run.
 const END_SLACK: Duration = Duration::from_millis(300);
 
 impl Cluster {
-    /// Checks that a job ends in time, and not too early.
+    /// Checks that the controller has sent `End` or `Kill` for every spawned job that must end. Called after each input of the
+    /// controller.
     pub(super) fn check_children(&mut self) {
         let spared = self.verdicts.spawned().find(|(job, verdict)| {
             verdict.ending && !verdict.is_over() && !self.told_to_end.contains(job)
@@ -69,7 +72,8 @@ impl Cluster {
         });
     }
 
-    /// Checks a job that is over: nothing is left behind, and it ended in time.
+    /// Checks the final state of a run. No process is alive except those reported as stuck, no used daemon has state of a job,
+    /// and the end came in time after the last valid reason to continue.
     pub(super) fn check_end(&mut self) {
         for (id, node) in &self.nodes {
             if !node.is_on() {
@@ -101,7 +105,7 @@ impl Cluster {
         });
     }
 
-    /// Checks that all messages have arrived, and were true.
+    /// Checks, once no event remains, that all output and all reports have arrived and that the reports are true.
     pub(super) fn check_told(&mut self) {
         let lost = &self.world.ledger.lost;
         let (refused, told) = self.world.ledger.pmix.refused();
@@ -132,7 +136,7 @@ impl Cluster {
         }
     }
 
-    /// Returns what is wrong with the messages that a front got.
+    /// Returns the first error in the messages that a front got. Fronts that vanished or were refused are not checked.
     fn wrong_of_front(&self, id: FrontId, side: &FrontSide) -> Option<String> {
         let told = &side.front.told;
         if side.front.gone || told.refusal.is_some() {
@@ -191,7 +195,7 @@ impl Cluster {
     }
 }
 
-/// Returns the ranks of a job among processes.
+/// Returns the ranks of those procs that belong to `job`.
 fn ranks<'a>(job: JobId, procs: impl Iterator<Item = &'a ProcId>) -> impl Iterator<Item = Rank> {
     procs
         .filter(move |proc| proc.job == job)

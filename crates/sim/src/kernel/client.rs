@@ -1,4 +1,4 @@
-//! The PMIx client of one process: the state machine that real programs use, driven by a script.
+//! The PMIx client of one process: a script drives the client state machine of `pmix`.
 
 mod ask;
 
@@ -23,27 +23,27 @@ pub(crate) const OWNER: Owner = Owner {
     gid: 1000,
 };
 
-/// A message longer than the protocol allows.
+/// A message header whose length field exceeds the maximum of the protocol.
 const GARBAGE: [u8; 16] = [0xff; 16];
 
-/// A connection to the PMIx server of the node, by a number that is never reused.
+/// Identifier of a connection to the PMIx server of the node; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientId(pub(crate) u64);
 
-/// Something that a process has received or sent by PMIx.
+/// A step in the PMIx communication of a process, for the checks of the ledger.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// It has the job info.
+    /// The process has initialized and has received the job info.
     Ready,
     Asked(Ticket, Ask),
     Answered(Ticket, Result<Done, Status>),
     Noticed(Notice),
     Finalized,
-    /// It has closed its connection.
+    /// The process closes its connection without finalize, or sends garbage, so that the server closes the connection.
     Left,
 }
 
-/// A request of a process.
+/// A PMIx request of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Commit(Vec<String>),
@@ -55,12 +55,12 @@ pub(crate) enum Ask {
     Register(Vec<Status>),
     Notify(Notify),
     Spawn(usize, Site),
-    /// An abort of these processes, or of all.
+    /// Abort of these procs; of the whole job if the list is empty.
     Abort(Vec<Proc>),
     Finalize,
 }
 
-/// A collective of several processes.
+/// Kind of a PMIx collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Together {
     Fence(Data),
@@ -74,15 +74,15 @@ pub(super) struct Client {
     pub(super) program: Program,
     id: ClientId,
     inbox: Vec<u8>,
-    /// The server has closed the connection.
+    /// True if the server has closed the connection and `program` has not handled that yet.
     hung_up: bool,
-    /// It has broken the protocol, and expects to be disconnected.
+    /// True once the process has sent garbage or disconnected. Losing the server is then no fault.
     is_guilty: bool,
-    /// The keys that it has put since the last commit.
+    /// Keys that the process has put since its last commit.
     puts: Vec<String>,
-    /// The answers that the current step waits for.
+    /// Requests whose answers the current operation waits for. The value is the child that a spawn starts; `None` for others.
     waits: BTreeMap<Ticket, Option<usize>>,
-    /// True if a request of the current step was refused.
+    /// True if a request of the current operation has failed.
     refused: bool,
     is_ready: bool,
     is_over: bool,
@@ -101,7 +101,11 @@ impl Client {
         })
     }
 
-    /// Returns what an event of the client means, or what is wrong with it.
+    /// Handles an event of the PMIx client. Returns the news for the ledger, if any.
+    ///
+    /// # Errors
+    ///
+    /// Returns a description of an event that a correct server never causes.
     fn on_event(&mut self, event: ProgramEvent) -> Result<Option<News>, String> {
         let me = self.program.config().connector.proc();
         let me = me.map_or_else(String::new, ToString::to_string);
@@ -144,7 +148,7 @@ impl Client {
 }
 
 impl Kernel {
-    /// Returns the PMIx state of a process.
+    /// Returns the PMIx client of a process; `None` if the process has never initialized PMIx.
     pub(crate) fn program(&self, pid: Pid) -> Option<&Program> {
         let client = self.procs.get(&pid)?.client.as_ref()?;
         Some(&client.program)
@@ -155,12 +159,12 @@ impl Kernel {
         self.procs.get(&pid).map(|proc| &proc.env)
     }
 
-    /// Delivers bytes to the process of a connection.
+    /// Delivers bytes from the server to the process that opened a connection.
     pub(crate) fn client_bytes(&mut self, now: Time, id: ClientId, bytes: &[u8]) {
         self.of_client(now, id, |client| client.inbox.extend_from_slice(bytes));
     }
 
-    /// Handles that the server has closed a connection.
+    /// Informs the process that opened a connection that the server has closed it.
     pub(crate) fn client_hung_up(&mut self, now: Time, id: ClientId) {
         self.of_client(now, id, |client| client.hung_up = true);
     }
@@ -180,7 +184,8 @@ impl Kernel {
         }
     }
 
-    /// Begins or continues one step of a script.
+    /// Begins a PMIx operation of a script, or continues it with the messages that have arrived. After a failed request, the
+    /// program exits with [`FENCE_REFUSED`] or continues, each with a probability of 50 percent.
     pub(super) fn pmix_step(&mut self, now: Time, pid: Pid, op: PmixOp, rng: &mut Rng) -> Next {
         let begun = self.procs.get(&pid).is_some_and(|proc| proc.asked);
         if !begun && !self.begin(now, pid, &op) {
@@ -213,7 +218,7 @@ impl Kernel {
         Next::Go
     }
 
-    /// Connects as a process that the server does not accept.
+    /// Opens another connection, which the server must refuse, and sends garbage over it.
     fn knock(&mut self, pid: Pid, stranger: Stranger) {
         let Some(config) = self.config_of(pid) else {
             return;
@@ -230,7 +235,7 @@ impl Kernel {
         self.effects.push(Effect::ClientSent { id, bytes });
     }
 
-    /// Returns the configuration of a client from the environment of its process.
+    /// Reads the configuration of a PMIx client from the environment of its process. A missing configuration is a fault.
     fn config_of(&mut self, pid: Pid) -> Option<Config> {
         let env = &self.procs.get(&pid)?.env;
         let variable = |name: &str| Some(env.get(name)?.to_str()?.to_owned());
@@ -244,7 +249,7 @@ impl Kernel {
         }
     }
 
-    /// Connects with the configuration from the environment. Returns false if it has none, or if the process is
+    /// Connects to the server that the environment names. Returns false if the environment names none, or if the process is
     /// already connected.
     fn init(&mut self, now: Time, pid: Pid) -> bool {
         let is_there = |client: &Client| !client.is_over;
@@ -287,7 +292,8 @@ impl Kernel {
         true
     }
 
-    /// Reads what has arrived, and acts on it. Returns true if the connection has ended.
+    /// Passes received bytes, a close and an expired deadline to the PMIx client, and performs its outputs. Returns true if the
+    /// client has finalized or lost its server, or was never connected.
     fn listen(&mut self, now: Time, pid: Pid) -> bool {
         let Some(proc) = self.procs.get_mut(&pid) else {
             return true;
@@ -309,7 +315,7 @@ impl Kernel {
         let mut is_closed = false;
         while let Some(output) = client.program.poll() {
             let event = match output {
-                // The connection was opened before the first message.
+                // `init` has already opened the connection.
                 Output::Connect(_) => continue,
                 Output::Send(bytes) => {
                     self.effects.push(Effect::ClientSent { id, bytes });
@@ -337,7 +343,7 @@ impl Kernel {
         is_over
     }
 
-    /// Closes a process's copy of a connection.
+    /// Closes one process's descriptor of a connection. The last one closes the connection.
     pub(super) fn drop_client(&mut self, id: Option<ClientId>) {
         let Some(id) = id else { return };
         let Some(holders) = self.clients.get_mut(&id) else {

@@ -1,10 +1,10 @@
-//! Pipes with finite room.
+//! Pipes with a finite capacity.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Number of a pipe on its node.
+/// Identifier of a pipe on its node; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PipeId(pub(crate) u32);
 
@@ -17,7 +17,7 @@ pub(crate) struct Pipe {
     pub(crate) readers: u32,
 }
 
-/// The result of a read.
+/// The result of a read. `Nothing` means that the pipe is empty and still has a writer; `End` is end of file.
 #[derive(Debug)]
 pub(crate) enum Taken {
     Bytes(Bytes),
@@ -40,7 +40,7 @@ impl Pipe {
         self.len == 0
     }
 
-    /// Reads at most `max` bytes.
+    /// Removes and returns at most `max` bytes.
     pub(super) fn take(&mut self, max: usize) -> Taken {
         let Some(first) = self.queue.front_mut() else {
             return if self.writers == 0 {
@@ -49,7 +49,7 @@ impl Pipe {
                 Taken::Nothing
             };
         };
-        // One piece is read without a copy. Small pieces are read together, as from a real pipe.
+        // A read that the first piece can satisfy copies nothing. Smaller pieces are joined, as a real pipe does.
         let bytes = if first.len() >= max {
             first.split_to(max)
         } else {
@@ -71,7 +71,8 @@ impl Pipe {
         Taken::Bytes(bytes)
     }
 
-    /// Writes what fits and removes it from `bytes`; `None` if the pipe has no reader.
+    /// Moves as many bytes as fit from the front of `bytes` into the pipe, and returns their number. `None` if the pipe has no
+    /// reader.
     pub(super) fn put(&mut self, bytes: &mut Bytes) -> Option<usize> {
         if self.readers == 0 {
             return None;

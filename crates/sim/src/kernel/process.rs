@@ -1,4 +1,4 @@
-//! One process, and the effect of each step of its script.
+//! A simulated process, and the operations of its script.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,20 +19,20 @@ use crate::{
     script::{FENCE_REFUSED, Fork, Op, PmiOp},
 };
 
-/// Maximum number of bytes of one read or write of a program.
+/// Maximum number of bytes that a program passes to one read or write.
 const SLICE: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) parent: Pid,
-    /// The job that it, or its parent, was started for.
+    /// Job of the rank that this process is, or descends from.
     pub(super) job: JobId,
     pub(super) group: Pid,
     pub(super) is_rank: bool,
     pub(super) fds: Descriptors,
     pub(super) ops: VecDeque<Op>,
     pub(super) run: Run,
-    /// The number of the scheduled step. Events for lower numbers are stale.
+    /// Number of the last step that was scheduled. A step event with a lower number is stale.
     pub(super) token: u64,
     pub(super) ignores_term: bool,
     pub(super) stopped: bool,
@@ -43,7 +43,7 @@ pub(super) struct Process {
     pub(super) env: BTreeMap<String, OsString>,
     pmi: PmiClient,
     pub(super) client: Option<Box<Client>>,
-    /// True once the request of the current PMI or PMIx step was sent.
+    /// True while the current PMI or PMIx operation has sent its request and is not complete.
     pub(super) asked: bool,
     pub(super) pmi_inbox: Vec<u8>,
 }
@@ -75,7 +75,8 @@ impl Process {
 }
 
 impl Kernel {
-    /// Performs the next step of a process's script.
+    /// Performs the next operation of a process's script. Does nothing if `token` is stale, or if the process is dead, stopped
+    /// or traced. At the end of the script, the process exits with code 0.
     pub(crate) fn step(&mut self, now: Time, pid: Pid, token: u64, rng: &mut Rng) {
         let Some(proc) = self.procs.get_mut(&pid) else {
             return;
@@ -188,7 +189,7 @@ impl Kernel {
             return Next::Go;
         };
         let by_rank = proc.is_rank;
-        // Output to a closed descriptor, a file or /dev/null reaches no daemon.
+        // Output to a closed descriptor, a file or /dev/null does not pass through the daemon.
         let Some(id) = proc.fds.output(stream) else {
             return Next::Go;
         };
@@ -220,7 +221,7 @@ impl Kernel {
         let Some(proc) = self.procs.get(&pid) else {
             return Next::Go;
         };
-        // /dev/null
+        // Without a pipe, stdin is closed or is /dev/null: the program reads nothing.
         let Some(id) = proc.fds.stdin else {
             return Next::Go;
         };
@@ -260,7 +261,7 @@ impl Kernel {
                 Some(request) => match proc.pmi.request(&request) {
                     Ok(bytes) => {
                         self.effects.push(Effect::PmiSent { proc: id, bytes });
-                        // An abort has no answer: the process waits to be ended.
+                        // An abort has no answer. The script continues with a sleep, in which the job is ended.
                         proc.asked = request.kind() != Kind::Abort;
                         if proc.asked {
                             Next::Wait(Run::Pmi, Op::Pmi(op))
@@ -324,7 +325,7 @@ impl Kernel {
 }
 
 impl Next {
-    /// Ends a sleep whose time is over, or begins one.
+    /// Returns [`Next::Go`] if the sleep is `over`. Otherwise schedules the wake-up for `until` and returns `self`.
     fn slept(self, kernel: &mut Kernel, pid: Pid, until: Time, over: bool) -> Self {
         if over {
             return Self::Go;
@@ -335,7 +336,7 @@ impl Next {
 }
 
 impl PmiOp {
-    /// Returns the PMI request of an operation, if it is one.
+    /// Returns the PMI request of an operation; `None` for sending garbage and closing the connection.
     fn request(&self, kvs: &str) -> Option<Request> {
         let kvs = Some(kvs.to_owned());
         Some(match self.clone() {

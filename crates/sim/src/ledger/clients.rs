@@ -1,4 +1,4 @@
-//! Checks the PMIx answers and events that processes get.
+//! Checks of the PMIx answers and events that processes get.
 
 mod data;
 mod events;
@@ -22,9 +22,9 @@ use crate::{
     script::{Data, Notify, Site},
 };
 
-/// How much later than due an answer may arrive.
+/// Allowance for an answer after the time at which it is due, in addition to `Ledger::slack`.
 const SLACK: Duration = Duration::from_millis(60);
-/// The events for processes that end abnormally.
+/// Codes of the events about processes that end abnormally.
 pub(crate) const TERMINATIONS: [Status; 4] = [
     Status::PROC_ABORTED_BY_SIG,
     Status::PROC_TERM_WO_SYNC,
@@ -32,96 +32,97 @@ pub(crate) const TERMINATIONS: [Status; 4] = [
     Status::PROC_REQUESTED_ABORT,
 ];
 
-/// A collective, by its kind and members.
+/// The identity of a collective: its kind and its sorted members.
 type Meeting = (Together, Vec<Proc>);
 
-/// The connection of a process to its server.
+/// The state of the connection between a process and its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Inside,
     Finalized,
-    /// It has closed its connection.
+    /// The process closed the connection without finalize, or sent garbage, at this time.
     Left(Time),
 }
 
-/// A process from its init to its end.
+/// The PMIx state of a process since its last init.
 #[derive(Debug)]
 struct Client {
     standing: Standing,
     asked: BTreeMap<Ticket, (Ask, Time)>,
-    /// Time of its finalize.
+    /// Time of the finalize request; `None` before.
     finalizing: Option<Time>,
-    /// The events that it knows to be registered for.
+    /// Event codes whose registration has been answered with success.
     registered: BTreeSet<Status>,
-    /// The events of programs that it has received.
+    /// Numbers of the events from programs that the process has received.
     heard: BTreeSet<u64>,
-    /// The ends of processes and jobs that it has received events about, by event code.
+    /// Events about the ends of procs and jobs that the process has received: the event code, and the name of the proc or job.
     terminations: BTreeSet<(Status, Proc)>,
 }
 
-/// A published value.
+/// A value that was published under a service name.
 #[derive(Debug)]
 struct Published {
     by: ProcId,
-    /// Time since which it is certainly published.
+    /// Time at which the publish was answered; `None` before. From then on until it is withdrawn, each lookup must find the
+    /// value.
     since: Option<Time>,
-    /// True once a process has begun to unpublish it.
+    /// True once a process has requested to unpublish the value.
     is_withdrawn: bool,
 }
 
-/// An event that a program has sent.
+/// An event that a program has sent with `PMIx_Notify_event`.
 #[derive(Debug)]
 struct Raised {
     by: Proc,
     notify: Notify,
-    /// Time since which it is certainly in flight.
+    /// Time at which the notify was answered; the server has the event by then. `None` before.
     since: Option<Time>,
 }
 
-/// The PMIx part of a run.
+/// The PMIx facts of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     clients: BTreeMap<ProcId, Client>,
-    /// Times at which processes have begun each collective, by the names of its members.
+    /// Times at which each process called each collective. The *n*-th time belongs to its *n*-th call with these members.
     entered: BTreeMap<Meeting, BTreeMap<ProcId, Vec<Time>>>,
-    /// Collectives that failed once: it is unknown which of their times belong together.
+    /// Collectives that failed at least once. The *n*-th calls of their members need not belong together.
     failed: BTreeSet<Meeting>,
-    /// Keys that were committed, and the time since which the server has them.
+    /// Keys whose commit was requested, with the time at which it was answered; `None` before.
     committed: BTreeMap<(ProcId, String), Option<Time>>,
-    /// Keys of remote processes that a node has.
+    /// Keys that the server of a node certainly has, by node, owner and key.
     brought: BTreeSet<(NodeId, ProcId, String)>,
     published: BTreeMap<String, Published>,
     raised: BTreeMap<u64, Raised>,
-    /// Processes that others have aborted.
+    /// Procs that a process has named in an abort.
     pub(crate) condemned: BTreeSet<ProcId>,
-    /// Connections that daemons have closed, and the number reported to the front.
+    /// Number of connections that daemons closed while they had a job. `told_refused` is the number reported to fronts.
     pub(crate) refused: u64,
     pub(crate) told_refused: u64,
 }
 
 impl Clients {
-    /// Returns true if a process has finalized and not initialized again.
+    /// Returns true if a process has finalized and has not initialized again.
     pub(crate) fn has_finalized(&self, proc: ProcId) -> bool {
         let client = self.clients.get(&proc);
         client.is_some_and(|client| client.standing == Standing::Finalized)
     }
 
-    /// Returns the number of closed connections, and the number reported to the front.
+    /// Returns the number of connections that daemons closed, and the number reported to fronts.
     pub(crate) const fn refused(&self) -> (u64, u64) {
         (self.refused, self.told_refused)
     }
 }
 
-/// The end of a process, as its daemon learned of it.
+/// The reaping of a rank by its daemon.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reaped {
     pub(crate) at: Time,
-    /// True if its job was being ended, so that no event is sent.
+    /// True if the daemon was already ending the job, so that it sends no event.
     pub(crate) is_ending: bool,
 }
 
 impl Ledger {
-    /// Checks what a process has sent or received by PMIx. Returns what is wrong with it, if anything.
+    /// Records and checks a step in the PMIx communication of a process. Returns a description of an error.
     pub(crate) fn on_news(
         &mut self,
         now: Time,
@@ -174,7 +175,8 @@ impl Ledger {
                 client.standing = Standing::Finalized;
                 let asked = client.finalizing.unwrap_or(now);
                 let node = self.facts.node_of(proc);
-                // Events on another node arrive later.
+                // An event from another node takes up to `slack`. It must arrive only if it was sent at least that long before
+                // the finalize request.
                 let wrong = self.unheard(proc, |of| {
                     let way = if of == node {
                         Duration::ZERO
@@ -194,7 +196,8 @@ impl Ledger {
         }
     }
 
-    /// Handles the death of a process. Returns what it should have received before, if anything.
+    /// Checks a process that has died without finalize or disconnect. Returns a description of a request that the server should
+    /// have answered before.
     pub(crate) fn on_client_dead(&self, now: Time, proc: ProcId) -> Option<String> {
         let client = self.pmix.clients.get(&proc)?;
         if client.standing != Standing::Inside {
@@ -207,7 +210,8 @@ impl Ledger {
         })
     }
 
-    /// Returns the time since which the answer to a request is determined.
+    /// Returns the time from which the server can certainly answer a request, which may precede the request. `None` if the time
+    /// is unknown.
     fn due(&self, proc: ProcId, ask: &Ask) -> Option<Time> {
         match ask {
             Ask::Together(kind, members) => self.broken_since(*kind, members, proc),
@@ -217,7 +221,7 @@ impl Ledger {
                 let died = || self.died.get(&of).copied();
                 committed.copied().flatten().or_else(died)
             }
-            // The node itself answers these immediately.
+            // The process's own server answers these immediately.
             Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Finalize => Some(Time::ZERO),
             Ask::Publish(_)
             | Ask::Lookup(..)
@@ -310,7 +314,7 @@ impl Ledger {
                     format!("is told that its {kind:?} with {members:?} is broken, and it is not")
                 })
             }
-            // A job that is over is unknown.
+            // A server no longer knows a job that is over.
             (Ask::Together(_, members), Err(Status::NOT_FOUND))
                 if members.iter().any(|member| self.is_forgotten(member)) =>
             {
@@ -353,7 +357,7 @@ impl Ledger {
         }
     }
 
-    /// Checks the answer to the spawn of a child.
+    /// Checks the answer to a spawn request. Returns a description of an error.
     fn on_spawn_answered(
         &self,
         proc: ProcId,
@@ -394,20 +398,20 @@ impl Ledger {
         }
     }
 
-    /// Returns true if the job of a process is clean on a node.
+    /// Returns true if at least one daemon has forgotten the job of a proc.
     fn is_forgotten(&self, proc: &Proc) -> bool {
         let name = proc.nspace.to_string();
         self.forgotten.iter().any(|job| nspace(*job) == name)
     }
 
-    /// Returns the PMIx name of a process.
+    /// Returns the PMIx name of a proc.
     pub(crate) fn name_of(&self, proc: ProcId) -> Option<Proc> {
         let nspace = Nspace::from_text(&nspace(proc.job)).ok()?;
         Some(crate::script::named(&nspace, proc.rank))
     }
 }
 
-/// Returns the collective without the choice whether a fence collects data, which does not identify it.
+/// Returns the identity of a collective. Whether a fence collects data is not part of it, nor is the order of members.
 fn meeting(kind: Together, members: &[Proc]) -> Meeting {
     let kind = match kind {
         Together::Fence(_) => Together::Fence(Data::Without),

@@ -1,4 +1,5 @@
-//! Job info as the launches of all nodes have it. Processes must get the same on every node.
+//! The expected job info and environment of each proc, derived from the launches of all nodes. The job info that a process
+//! gets must be the same on every node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +23,7 @@ pub(crate) fn host(node: NodeId) -> String {
     format!("n{node}")
 }
 
-/// One item of job info.
+/// The expected value of one item of job info.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fact {
     Count(u64),
@@ -40,7 +41,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// The place of a rank.
+/// The node and app of a rank, and the rank's numbers in both.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     node: NodeId,
@@ -58,11 +59,11 @@ struct Job {
     ranks: BTreeMap<Rank, Place>,
 }
 
-/// The jobs of a run.
+/// The launched jobs of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     jobs: BTreeMap<JobId, Job>,
-    /// The jobs of the children.
+    /// The job of each child. A child is a spawn of the scenario, and its number is the name of the program that it spawns.
     children: BTreeMap<usize, JobId>,
 }
 
@@ -93,7 +94,7 @@ const RANK_KEYS: [&CStr; 13] = [
 ];
 
 impl Job {
-    /// Returns the expected job info of the job as a whole.
+    /// Returns the expected value of a key of the job as a whole; `None` for any other key.
     fn fact(&self, key: &CStr) -> Option<Fact> {
         let count = |count: usize| Some(Fact::Count(count as u64));
         match key {
@@ -109,7 +110,7 @@ impl Job {
         }
     }
 
-    /// Returns the expected job info of a rank, its node and its app; `None` if the launches do not determine it.
+    /// Returns the expected value of a key of a rank, its node or its app; `None` if the job's launches do not determine it.
     fn rank_fact(&self, rank: Rank, key: &CStr) -> Option<Fact> {
         let place = self.ranks.get(&rank)?;
         let number = |number: u32| Some(Fact::Count(number.into()));
@@ -124,7 +125,7 @@ impl Job {
             _ if key == keys::APP_NUMBER => number(place.app),
             _ if key == keys::APP_RANK => number(place.app_rank),
             _ if key == keys::LOCAL_RANK => number(place.local_rank),
-            // Other jobs may use the node before a spawned job.
+            // The node rank counts the procs of all jobs, and other jobs may use the node before a spawned job.
             _ if key == keys::NODE_RANK && self.parent.is_none() => number(place.local_rank),
             _ if key == keys::NODE_ID => number(place.node.0),
             _ if key == keys::HOSTNAME => Some(Fact::Text(host(place.node))),
@@ -142,7 +143,7 @@ impl Job {
         self.ranks.values().map(|place| place.node).collect()
     }
 
-    /// Returns the first rank of every app, and its number of ranks.
+    /// Returns the first rank and the number of ranks of each app.
     fn apps(&self) -> BTreeMap<u32, (Rank, u32)> {
         let mut apps = BTreeMap::new();
         for (rank, place) in &self.ranks {
@@ -154,7 +155,7 @@ impl Job {
 }
 
 impl Facts {
-    /// Records a launch that a node gets.
+    /// Records a launch that the controller sends to a node.
     pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
         let job = self.jobs.entry(launch.job).or_default();
         job.size = launch.size();
@@ -186,7 +187,7 @@ impl Facts {
         self.jobs.get(&job).map_or(0, |job| job.size)
     }
 
-    /// Returns the job whose process has spawned this job.
+    /// Returns the job whose process spawned this job; `None` if a front submitted it.
     pub(crate) fn parent_of(&self, job: JobId) -> Option<JobId> {
         job_id(&self.jobs.get(&job)?.parent.as_ref()?.nspace)
     }
@@ -196,7 +197,7 @@ impl Facts {
         Some(place.node)
     }
 
-    /// Returns the processes that names stand for.
+    /// Returns the procs that PMIx names stand for. A name with a wildcard rank stands for all procs of its job.
     pub(crate) fn members(&self, names: &[Proc]) -> Vec<ProcId> {
         let mut members = Vec::new();
         for name in names {
@@ -210,7 +211,7 @@ impl Facts {
         members
     }
 
-    /// Returns what is wrong with what a process knows of itself and its job.
+    /// Compares the name, the host name and the job info that a process got with its launch. Returns the first difference.
     pub(crate) fn of_own_job(&self, program: &Program, proc: ProcId) -> Option<String> {
         let me = program.me()?;
         if me.nspace.to_string() != nspace(proc.job) || me.rank.0 != proc.rank.0 {
@@ -224,7 +225,7 @@ impl Facts {
         self.of_job(program, &me.nspace)
     }
 
-    /// Returns what is wrong with the job info of a process.
+    /// Compares the job info about `name` that a process got with the launches of that job. Returns the first difference.
     pub(crate) fn of_job(&self, program: &Program, name: &Nspace) -> Option<String> {
         let job = self.jobs.get(&job_id(name)?)?;
         let all = Proc::all(name.clone());
@@ -244,7 +245,7 @@ impl Facts {
         })
     }
 
-    /// Returns what is wrong with one item of job info of a process.
+    /// Compares one item of job info that a process got with the launches. Returns the difference, if any.
     pub(crate) fn one(&self, of: &Proc, key: &str, value: &Value) -> Option<String> {
         let job = self.jobs.get(&job_id(&of.nspace)?)?;
         let key = Key::from_text(key).ok()?;
@@ -255,7 +256,7 @@ impl Facts {
         differs(of, key.as_c_str(), &fact?, Some(value))
     }
 
-    /// Returns what is wrong with the environment of a process.
+    /// Compares the environment of a process with its launch. Returns the first difference.
     pub(crate) fn of_environment(
         &self,
         proc: ProcId,
@@ -305,7 +306,7 @@ impl Facts {
     }
 }
 
-/// Returns the number of the child that a job is.
+/// Returns the number of the child that a launch starts; `None` for a job that a front submitted.
 fn child_of(launch: &Launch) -> Option<usize> {
     launch.apps.first()?.program.to_str()?.parse().ok()
 }
@@ -335,7 +336,7 @@ fn list<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> St
     items.join(",")
 }
 
-/// Returns the PMIx status for a failed start of a job.
+/// Returns the PMIx status with which a spawn must fail after this failure to start.
 pub(crate) fn status_of(failure: &StartFailure) -> Status {
     match (failure.step, failure.errno) {
         (StartStep::Find, _) => Status::JOB_EXE_NOT_FOUND,

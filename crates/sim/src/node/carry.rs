@@ -1,4 +1,4 @@
-//! Carries out the outputs of a daemon.
+//! Carries out the outputs of a daemon, and checks them.
 
 use base::{ExitStatus, ProcId, Signal};
 use dvm::{
@@ -148,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Checks that a message to the controller is true, and sends it.
+    /// Checks a message to the controller against what really happened, and sends it.
     fn send(&mut self, world: &mut World, message: ToController) {
         let id = self.id;
         match &message {
@@ -234,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Checks that the reported end of a proc is true.
+    /// Checks the reported end of a proc against what really happened.
     fn check_ended(
         &mut self,
         world: &mut World,
@@ -327,7 +327,7 @@ impl Node {
         let pipe = self.kernel.make_pipe(PIPE_ROOM);
         self.kernel.pipe(pipe, |pipe| pipe.writers = 1);
         self.ends.insert(pipe, End::Stdin(proc));
-        // A terminal also serves for its window size. Without input of ours it never has any.
+        // A rank may have a terminal only for its window size. If the daemon forwards no input, its reads block.
         if self.readers.contains(&proc) {
             self.feeds.insert(
                 proc,

@@ -1,4 +1,4 @@
-//! Reads the output of ranks, and writes their input.
+//! Reads of the ranks' output, and writes of their input.
 
 use base::{JobId, ProcId};
 use dvm::{
@@ -14,7 +14,7 @@ use crate::{
     world::{Event, World},
 };
 
-/// Bytes that are read from a stream at once.
+/// Maximum size of one read from a stream, in bytes.
 const READ_MAX: usize = 256 * 1024;
 
 impl Node {
@@ -143,8 +143,8 @@ impl Node {
         }
     }
 
-    /// Output in flight to the front at which reading must have stopped: one read for each stream, and the partial lines
-    /// that wait for their ends.
+    /// Returns the maximum amount of uncredited output of a job on this node, for each stream. When the window is full, one
+    /// more read and the partial line of each rank may still be sent.
     pub(super) fn window_bound(&self, job: JobId) -> u64 {
         let each = LINE_MAX as u64 + 1_024;
         OUTPUT_WINDOW

@@ -1,4 +1,4 @@
-//! PMIx connections in virtual time: bytes arrive in order, cut anywhere, each piece after a delay of its own.
+//! PMIx connections in virtual time: bytes arrive in order, split at random positions, each piece after its own delay.
 
 use std::collections::VecDeque;
 
@@ -16,10 +16,10 @@ use crate::{
 /// Maximum number of pieces into which one message is cut.
 const PIECES_MAX: usize = 4;
 
-/// Something in flight.
+/// An item in flight on a connection.
 #[derive(Debug)]
 enum Piece {
-    /// A connection, opened by this user.
+    /// A new connection, opened by a process of this user id.
     Opened(u32),
     Bytes(Bytes),
     Closed,
@@ -32,17 +32,19 @@ struct Stream {
     last_at: Time,
 }
 
-/// A connection.
+/// A connection between a process and the PMIx server of its daemon.
 #[derive(Debug, Default)]
 pub(super) struct Wire {
+    /// From the process to the daemon.
     up: Stream,
+    /// From the daemon to the process.
     down: Stream,
-    /// The daemon knows of its end, or has closed it.
+    /// True once the daemon has closed the connection, or was informed that the process has.
     is_closed: bool,
 }
 
 impl Stream {
-    /// Returns the time at which a piece that is sent now arrives.
+    /// Returns the arrival time of a piece that is sent now.
     fn next_at(&mut self, world: &mut World) -> Time {
         let delay = world.delay(world.latency.io_max);
         self.last_at = self.last_at.max(world.now + delay);
@@ -57,7 +59,7 @@ impl Stream {
 
     fn push_bytes(&mut self, world: &mut World, event: impl Fn() -> Event, mut bytes: Bytes) {
         for _ in 1..world.rng.length(1, PIECES_MAX) {
-            // Often a message is cut in its header.
+            // Some splits are forced into the first bytes, so that headers are split too.
             let most = if world.rng.chance(30) {
                 16
             } else {
@@ -74,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// Returns what has arrived: bytes that arrived together are one piece.
+    /// Returns the next item that has arrived, if any. Consecutive pieces of bytes that have arrived are joined into one.
     fn receive(&mut self, now: Time) -> Option<Piece> {
         let mut joined: Vec<u8> = Vec::new();
         while let Some((at, piece)) = self.pieces.front() {
@@ -120,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Delivers what has arrived at the daemon, if anything.
+    /// Delivers to the daemon what has arrived from a process.
     pub(super) fn client_up(&mut self, world: &mut World, id: ClientId) {
         while let Some(wire) = self.wires.get_mut(&id)
             && let Some(piece) = wire.up.receive(world.now)
@@ -146,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Delivers what has arrived at the process, if anything.
+    /// Delivers to a process what has arrived from the daemon.
     pub(super) fn client_down(&mut self, world: &mut World, id: ClientId) {
         while let Some(wire) = self.wires.get_mut(&id)
             && let Some(piece) = wire.down.receive(world.now)
@@ -160,7 +162,7 @@ impl Node {
         self.absorb(world);
     }
 
-    /// Sends bytes of the daemon.
+    /// Sends bytes of the daemon to a process. Sending on a closed connection is a fault.
     pub(super) fn send_client(&mut self, world: &mut World, conn: Conn, bytes: Bytes) {
         let (node, id) = (self.id, ClientId(conn.0));
         let open = self.wires.get_mut(&id).filter(|wire| !wire.is_closed);
@@ -173,12 +175,13 @@ impl Node {
         wire.down.push_bytes(world, event, bytes);
     }
 
-    /// Closes a connection for the daemon, which may do so only if the process has broken the protocol.
+    /// Closes a connection for the daemon. The daemon may close one only if the process has broken the protocol, and has
+    /// to report that.
     pub(super) fn close_client(&mut self, world: &mut World, conn: Conn) {
         let (node, id) = (self.id, ClientId(conn.0));
         if let Some(wire) = self.wires.get_mut(&id) {
             wire.is_closed = true;
-            // A connection that arrives when all jobs are over is not reported.
+            // The daemon does not report a connection that it closes after all jobs are over.
             world.ledger.pmix.refused += u64::from(!self.daemon.is_idle());
             wire.down
                 .push(world, Event::ClientDown { node, id }, Piece::Closed);

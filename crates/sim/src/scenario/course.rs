@@ -1,4 +1,4 @@
-//! Actions of fronts, and faults, in the course of a run.
+//! Random actions of fronts, stalls of their output, faults and time limits.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl Maker<'_> {
                     Signal::WINCH,
                 ])),
             };
-            // A stopped job may stay stopped.
+            // A job that a signal has stopped may stay stopped.
             self.needs_end |= matches!(act, Act::Signal(_));
             self.acts.push((when, act));
         }
@@ -136,7 +136,7 @@ impl Maker<'_> {
         self.faults.push((when, fault));
     }
 
-    /// Makes sure that a job ends: by itself, by its front or by its time limit.
+    /// Makes sure that a job ends: by itself, by a request of its front, or by a time limit.
     pub(super) fn make_it_end(&mut self, end: &mut EndPolicy) {
         if self.rng.chance(8) {
             end.time_limit = Some(self.rng.millis(1, 3_000));

@@ -1,4 +1,4 @@
-//! Makes a scenario from a seed.
+//! Generates scenarios from random numbers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     script::{Op, words},
 };
 
-/// Maximum number of ranks of a job, so that every rank can know every other rank's key.
+/// Maximum number of ranks of a front's job: small, because every rank gets the keys of all ranks.
 pub(super) const RANKS_MAX: u32 = 10;
 
-/// How a PMI dialogue may be broken off.
+/// The ways in which a PMI script may break off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spoiling {
     Any,
@@ -30,7 +30,7 @@ pub(super) enum Spoiling {
     Fatal,
 }
 
-/// All steps of a start that can fail.
+/// All steps that can fail for one rank or app; `StartStep::Room` concerns all procs of a node.
 const STEPS: [StartStep; 15] = [
     StartStep::Find,
     StartStep::Channels,
@@ -52,13 +52,13 @@ const STEPS: [StartStep; 15] = [
 /// The scenario under construction.
 pub(super) struct Maker<'a> {
     pub(super) rng: &'a mut Rng,
-    /// True if a program must be ended by others.
+    /// True if some program may not end by itself.
     pub(super) needs_end: bool,
-    /// True if a program reads its input to the end.
+    /// True if some program reads its input, and may wait for the end of it.
     pub(super) waits_for_input_end: bool,
-    /// Number of numbered events so far.
+    /// Number of PMIx events in the scripts so far; the next event gets the next number.
     pub(super) events: u64,
-    /// The child under construction, if it is one.
+    /// Number of the child job under construction; `None` for the job of a front.
     pub(super) child: Option<usize>,
     pub(super) children: Vec<Child>,
     pub(super) family: Family,
@@ -68,9 +68,11 @@ pub(super) struct Maker<'a> {
     second_app: Option<u32>,
     pub(super) acts: Vec<(Duration, Act)>,
     pub(super) faults: Vec<(Duration, Fault)>,
+    /// True if the programs do nothing but fences.
+    is_of_fences: bool,
 }
 
-/// Makes a scenario of a family from random numbers.
+/// Generates a scenario of a family.
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     if family == Family::Fronts {
         return fronts(rng);
@@ -79,7 +81,7 @@ pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
     make_on(nodes, family, rng)
 }
 
-/// Makes several fronts with jobs of other families on the same nodes.
+/// Generates several fronts on the same nodes, each with a job of a random other family.
 fn fronts(rng: &mut Rng) -> Scenario {
     const FAMILIES: [Family; 7] = [
         Family::Life,
@@ -148,6 +150,7 @@ fn make_on(nodes: u32, family: Family, rng: &mut Rng) -> Scenario {
         second_app,
         acts: Vec::new(),
         faults: Vec::new(),
+        is_of_fences: false,
     };
     maker.make()
 }
@@ -183,7 +186,7 @@ impl Maker<'_> {
         self.faults();
         let plan = HoldPlan {
             at: hold,
-            // Every job has rank 0.
+            // Rank 0 exists in every job.
             ranks: self.rng.chance(20).then(|| RankSet::single(Rank(0))),
         };
         let release_after =
@@ -195,13 +198,21 @@ impl Maker<'_> {
         self.make_it_end(&mut end);
         let latency = self.latency();
         let universe = self.universe();
+        let (allocation, apps, placement) = (self.allocation(), self.apps(), self.placement());
+        // Fences over several nodes are broken only in ways that end the job.
+        end.on_node_loss = match end.on_failure {
+            _ if !self.is_of_fences && self.rng.chance(40) => {
+                self.rng.pick([OnFailure::EndJob, OnFailure::Continue])
+            }
+            on_failure => on_failure,
+        };
         Scenario {
-            allocation: self.allocation(),
+            allocation,
             fronts: vec![FrontPlan {
                 submits_at: Duration::ZERO,
                 spec: JobSpec {
-                    apps: self.apps(),
-                    placement: self.placement(),
+                    apps,
+                    placement,
                     universe,
                     stdin,
                     stdio,
@@ -241,6 +252,7 @@ impl Maker<'_> {
         let fences = self.rng.between(1, 4);
         let all_fence =
             self.family == Family::Fence || (self.family == Family::Mix && self.rng.chance(25));
+        self.is_of_fences = all_fence;
         let mut scripts = BTreeMap::new();
         for rank in (0..self.size).map(Rank) {
             let ops = match self.family {
@@ -279,7 +291,7 @@ impl Maker<'_> {
         if !all_fence {
             return scripts;
         }
-        // A fence over several nodes that cannot complete ends only with the job, so far.
+        // Over several nodes, a fence is broken only in ways that end the job.
         let how = if self.nodes == 1 {
             Spoiling::Any
         } else {
@@ -318,7 +330,7 @@ impl Maker<'_> {
             3 => 65_536,
             4 => self.rng.length(500_000, 3_500_000),
             5 => 2 * 1024 * 1024,
-            // More output than the window holds while the reader pauses.
+            // More input than the window holds while the reader pauses.
             6 | 7 if self.family == Family::Input => self.rng.length(2_500_000, 5_000_000),
             _ => self.rng.length(1, 200_000),
         };
@@ -368,7 +380,7 @@ impl Maker<'_> {
             .collect()
     }
 
-    /// Returns why a rank cannot be started, and whether this holds for its whole app.
+    /// Returns why a rank cannot be started, and true if the reason applies to all ranks of its app.
     pub(super) fn start_failure(&mut self) -> (StartFailure, bool) {
         let step = self.rng.pick(STEPS);
         let failure = StartFailure {
@@ -397,7 +409,7 @@ impl Maker<'_> {
                 columns: 80,
             },
         });
-        // A terminal without input never reports end of file.
+        // A terminal that gets no input never reports end of file.
         self.needs_end |= pty.is_some() && self.waits_for_input_end;
         StdioPlan {
             stderr,
@@ -413,7 +425,7 @@ impl Maker<'_> {
                 .below(if self.family == Family::Flood { 5 } else { 8 })
             {
                 0..3 => (1, 200, 20),
-                // A program writes megabytes before the next one starts.
+                // Starts are so slow that a program may write megabytes before the next one starts.
                 3 | 4 => (3_000, 400_000, 20),
                 _ => (3_000, 5_000, 1_000),
             };

@@ -1,4 +1,4 @@
-//! Random programs.
+//! Random programs that do not use PMIx.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::make::{Maker, RANKS_MAX, Spoiling};
 use crate::script::{FOR_EVER, Fork, Op, PmiOp, line, words};
 
 impl Maker<'_> {
-    /// Returns the end of a program, usually a success.
+    /// Returns the last operation of a program, usually a successful exit.
     pub(super) fn ending(&mut self) -> Op {
         match self.rng.below(10) {
             0 => Op::Exit(u8::try_from(self.rng.between(1, 255)).unwrap_or(1)),
@@ -22,7 +22,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Returns an end that others must cause.
+    /// Returns the operations of a program that does not end by itself.
     pub(super) fn endless(&mut self) -> Vec<Op> {
         self.needs_end = true;
         let mut ops = Vec::new();
@@ -37,7 +37,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Returns a process that a rank leaves behind.
+    /// Returns a fork whose child may outlive the rank.
     pub(super) fn stray(&mut self) -> Op {
         let mut ops = Vec::new();
         for stream in Stream::BOTH {
@@ -48,7 +48,7 @@ impl Maker<'_> {
         match self.rng.below(8) {
             0 => ops.push(Op::IgnoreTerm),
             1 => {
-                // It writes now and then until it is ended.
+                // The child writes now and then.
                 for _ in 0..self.rng.between(1, 40) {
                     ops.push(Op::Sleep(self.rng.millis(10, 900)));
                     ops.push(Op::Write(Stream::Stdout, line(self.rng, 20)));
@@ -80,7 +80,7 @@ impl Maker<'_> {
         )
     }
 
-    /// Makes a program that runs for a while and may leave processes behind.
+    /// Returns a program that runs for a while and may leave processes behind.
     pub(super) fn life(&mut self) -> Vec<Op> {
         let mut ops = vec![Op::Sleep(self.rng.millis(0, 80))];
         if self.rng.chance(15) {
@@ -101,7 +101,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Returns writes of text in lines, in pieces of any size.
+    /// Returns writes of at most `lines` lines, split into pieces of random sizes. Some lines lack their line feed.
     pub(super) fn some_output(&mut self, lines: u64) -> Vec<Op> {
         let mut ops = Vec::new();
         for _ in 0..self.rng.between(0, lines) {
@@ -140,11 +140,11 @@ impl Maker<'_> {
         ops
     }
 
-    /// Makes a program that writes in the ways that real programs do.
+    /// Returns a program that writes as real programs do: lines, prompts, very long lines, streams closed early.
     pub(super) fn writer(&mut self) -> Vec<Op> {
         let mut ops = self.some_output(12);
         if self.rng.chance(15) {
-            // A prompt, and a wait for an answer that never comes.
+            // A prompt, and a pause in which no answer comes.
             ops.push(Op::Write(Stream::Stdout, words(self.rng, 12)));
             ops.push(Op::Sleep(self.rng.millis(60, 300)));
         }
@@ -163,9 +163,9 @@ impl Maker<'_> {
         ops
     }
 
-    /// Makes a program that writes more than the windows hold, and exits.
+    /// Returns a program that writes this number of mebibytes and exits.
     pub(super) fn flood(&mut self, megabytes: u64) -> Vec<Op> {
-        // Some begin to write only when the window may already be shut.
+        // Some programs begin to write only when the window may already be shut.
         let late = self.rng.chance(30);
         let mut ops = vec![Op::Sleep(if late {
             self.rng.millis(0, 1_000)
@@ -187,7 +187,7 @@ impl Maker<'_> {
             ops.push(self.stray());
         }
         if self.rng.chance(25) {
-            // A descendant writes for longer than its rank lives.
+            // A descendant may still write after its rank has exited.
             let noise = (0..40)
                 .map(|_| Op::Write(stream, line(self.rng, 250_000)))
                 .collect();
@@ -197,7 +197,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Makes a program that reads its input in one of the ways that real programs do.
+    /// Returns a program that reads its input in one of the ways that real programs do.
     pub(super) fn reader(&mut self) -> Vec<Op> {
         let late = self.rng.chance(15);
         let mut ops = vec![Op::Sleep(if late {
@@ -228,8 +228,11 @@ impl Maker<'_> {
         ops
     }
 
-    /// Speaks PMI: so many fences, and everybody reads what everybody else has put, and looks up what its neighbour has
-    /// published. Which dialect it speaks follows from the number of fences: one, the other, or each rank another.
+    /// Returns a program that uses PMI. In each of `fences` rounds, the rank puts a value, publishes a service and enters a
+    /// fence. It then looks up the service of its neighbour and gets the values of all ranks.
+    ///
+    /// The number of fences decides on the protocol: PMI-1 for all ranks, PMI-2 for all, or PMI-1 for
+    /// even and PMI-2 for odd ranks.
     pub(super) fn fencer(&mut self, rank: Rank, size: u32, fences: u64) -> Vec<Op> {
         let dialect = match (fences % 3, rank.0 % 2) {
             (0, _) | (2, 0) => Dialect::One,
@@ -244,7 +247,7 @@ impl Maker<'_> {
         }
         let service = |fence: u64, rank: u32| format!("s{fence}-{rank}");
         let port = |fence: u64, rank: u32| format!("port {fence}-{rank}");
-        // Ranks that use PMI-1 have barriers of their own.
+        // The even ranks have a barrier of their own, if they use PMI-1.
         let even: Vec<Rank> = (0..size).step_by(2).map(Rank).collect();
         for fence in 0..fences {
             let key = |rank: u32| format!("k{fence}-{rank}");
@@ -267,7 +270,7 @@ impl Maker<'_> {
                 service: service(fence, neighbour),
                 port: port(fence, neighbour),
             }));
-            // All ranks that looked it up have reached this fence.
+            // The only rank that looks up the previous service did so before it reached this fence.
             if fence > 0 {
                 ops.push(Op::Pmi(PmiOp::Unpublish {
                     service: service(fence - 1, rank.0),
@@ -285,7 +288,8 @@ impl Maker<'_> {
         ops
     }
 
-    /// Breaks off a dialogue at a random place.
+    /// Cuts a PMI script at a random position, and appends an exit, a crash, an abort, invalid bytes or a close of
+    /// the connection.
     pub(super) fn spoil(&mut self, ops: &mut Vec<Op>, how: Spoiling) {
         let at = self.rng.length(0, ops.len().saturating_sub(2));
         ops.truncate(at);

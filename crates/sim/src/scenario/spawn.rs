@@ -10,11 +10,11 @@ use crate::script::{Data, FOR_EVER, Op, Party, PmixOp, Site};
 
 /// Maximum number of ranks of a spawned job.
 const CHILD_RANKS_MAX: u32 = 4;
-/// Maximum depth of spawned jobs below the job of the front.
+/// Maximum depth of a spawned job in the tree of jobs; the job of the front has depth 0.
 const DEPTH_MAX: u32 = 2;
 
 impl Maker<'_> {
-    /// The scripts of the front's job, some of whose ranks spawn.
+    /// Returns the scripts of the front's job, in which some ranks spawn other jobs.
     pub(super) fn spawners(&mut self, size: u32) -> BTreeMap<Rank, Vec<Op>> {
         let mut scripts = self.talk(size);
         for _ in 0..self.rng.between(1, 3) {
@@ -27,7 +27,7 @@ impl Maker<'_> {
         scripts
     }
 
-    /// Inserts operations in the middle of a script, after its init.
+    /// Inserts operations at a random position of a script, after its init.
     fn insert(&mut self, ops: &mut Vec<Op>, what: Vec<Op>) {
         let init = |op: &Op| matches!(op, Op::Pmix(PmixOp::Init));
         let first = ops.iter().position(init).map_or(ops.len(), |at| at + 1);
@@ -35,7 +35,8 @@ impl Maker<'_> {
         ops.splice(at..at, what);
     }
 
-    /// Returns a spawn, and the operations that the spawned job expects.
+    /// Adds a child job, whose depth in the tree of jobs is `depth`. Returns the operations of the spawner: the spawn, and its
+    /// part in the collectives with the child, if there are any.
     fn spawn(&mut self, by: Rank, depth: u32) -> Vec<Op> {
         let number = self.children.len();
         self.children.push(Child::default());
@@ -102,14 +103,14 @@ impl Maker<'_> {
         ops
     }
 
-    /// Returns the operations of a spawner whose child connects with it.
+    /// Returns the operations of a spawner whose child connects to it.
     fn relations(&mut self, by: Rank, child: usize, size: u32) -> Vec<Op> {
         let all = vec![Party::Rank(by), Party::Child(child)];
         let last = Party::ChildRank(child, Rank(size - 1));
         let mut ops = Vec::new();
         let mut say = |op| ops.push(Op::Pmix(op));
         if self.rng.chance(30) {
-            // Job info of another job before the connect.
+            // Job info of another job is available without a connect.
             say(PmixOp::Get(vec![
                 (Party::Child(child), "pmix.job.size".to_owned()),
                 (last, "pmix.lrank".to_owned()),
@@ -124,7 +125,7 @@ impl Maker<'_> {
         ops
     }
 
-    /// Returns the scripts of such a child.
+    /// Returns the scripts of a child that connects to its spawner.
     fn relatives(&mut self, size: u32) -> BTreeMap<Rank, Vec<Op>> {
         let child = self.child.unwrap_or(0);
         let all = vec![Party::Parent, Party::Job];

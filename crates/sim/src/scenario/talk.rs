@@ -11,10 +11,10 @@ use crate::{
     script::{Data, FOR_EVER, Lookup, Notify, Op, Party, PmixOp, Reach, Stranger},
 };
 
-/// Codes of events that programs send.
+/// Status codes of the events that programs send.
 const CODES: [Status; 3] = [Status(-3_001), Status(-3_002), Status(-3_003)];
 
-/// The common plan of the ranks of a job.
+/// The plan that all ranks of a job follow, so that their collectives match.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     size: u32,
@@ -23,11 +23,11 @@ pub(super) struct Plan {
     publishes: bool,
 }
 
-/// The operations between two fences of all ranks.
+/// One round of a plan, which ends with a fence of all ranks and the gets and lookups after it.
 #[derive(Clone, Debug)]
 struct Round {
     data: Data,
-    /// The members of a fence before it; empty for none.
+    /// Members of an additional fence before the fence of all ranks; empty if there is none.
     group: Vec<Rank>,
 }
 
@@ -53,7 +53,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Makes a program that follows the common plan.
+    /// Returns the program of a rank that follows the plan.
     pub(super) fn talker(&mut self, rank: Rank, plan: &Plan) -> Vec<Op> {
         let mut ops = vec![Op::Sleep(self.rng.millis(0, 40)), Op::Pmix(PmixOp::Init)];
         if self.rng.chance(8) {
@@ -62,7 +62,7 @@ impl Maker<'_> {
             ops.insert(at, Op::Pmix(PmixOp::Knock(stranger)));
         }
         if self.rng.chance(10) {
-            // The process keeps the connection open.
+            // The forked process inherits the connection, and keeps it open.
             ops.push(self.stray());
         }
         if self.rng.chance(60) {
@@ -128,14 +128,14 @@ impl Maker<'_> {
                 of: neighbour,
                 wait: None,
             }));
-            // All ranks that looked it up have reached this fence.
+            // The only rank that looks up the previous service did so before it reached this fence.
             if let Some(before) = number.checked_sub(1) {
                 say(PmixOp::Unpublish(self.service(service(before, rank))));
             }
         }
     }
 
-    /// Returns a name that no other job publishes.
+    /// Returns the name under which a rank of this job publishes a service; ranks of other jobs use other names.
     fn service(&self, name: String) -> String {
         match self.child {
             Some(child) => format!("{name} of child {child}"),
@@ -160,7 +160,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Breaks off a program at a random place, in one of the ways that real programs do.
+    /// Cuts a script at a random position, and appends one of the ends that real programs have.
     pub(super) fn break_off(&mut self, ops: &mut Vec<Op>) {
         let at = self.rng.length(1, ops.len().saturating_sub(2).max(1));
         ops.truncate(at);
@@ -175,7 +175,7 @@ impl Maker<'_> {
                 let all = self.rng.chance(70);
                 let ranks = if all { vec![] } else { vec![Rank(0)] };
                 ops.push(Op::Pmix(PmixOp::Abort(17, ranks)));
-                // A process that is not ended by that ends by itself.
+                // Only a process that aborts its whole job may wait for its end indefinitely.
                 let patient = self.rng.chance(70) && all;
                 let wait = if patient {
                     FOR_EVER
@@ -201,7 +201,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Returns the scripts of a job whose ranks use PMIx. Some of them break off.
+    /// Returns the scripts of a job whose ranks use PMIx. Up to two of the scripts break off.
     pub(super) fn talk(&mut self, size: u32) -> BTreeMap<Rank, Vec<Op>> {
         let rounds = self.rng.between(1, 3);
         let plan = self.plan(size, rounds);

@@ -5,29 +5,29 @@ use std::{ffi::CStr, time::Duration};
 use base::Rank;
 use pmix::value::{Nspace, Proc, Status};
 
-/// A PMIx operation of a program. The values that it puts and publishes follow from its name and the key, so that
-/// the expected result of every get is known.
+/// A PMIx operation of a program. The values that it puts and publishes follow from its PMIx name and the key, so the
+/// expected result of every get is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PmixOp {
-    /// As the environment says, and until it knows the facts of its job. After a finalize: once more.
+    /// Connects to the server that the environment names, and waits for the job info; possible again after a finalize.
     Init,
     Put(String),
     Commit,
-    /// In some cases a program goes on when a fence has failed, in others it exits with
-    /// [`super::FENCE_REFUSED`]; so for what follows.
+    /// Enters a fence. If the fence fails, the program at random continues or exits with [`super::FENCE_REFUSED`]. The same
+    /// applies to every other request.
     Fence(Vec<Party>, Data),
     Connect(Vec<Party>),
     Disconnect(Vec<Party>),
-    /// Several gets at the same time. Each waits until its key exists.
+    /// Sends several gets simultaneously. Each waits until its key exists.
     Get(Vec<(Party, String)>),
     Publish(String),
     Lookup(Lookup),
     Unpublish(String),
     Register(Vec<Status>),
     Notify(Notify),
-    /// Starts the child with this number, with so many processes of each of its programs.
+    /// Spawns the child with this number. The list has the number of procs of each app.
     Spawn(usize, Vec<u32>, Site),
-    /// An abort of the whole job, or of some ranks.
+    /// Aborts these ranks with this status, or the whole job if no rank is given.
     Abort(u8, Vec<Rank>),
     Finalize,
     /// Opens a second connection, which the server must refuse.
@@ -51,7 +51,7 @@ pub(crate) enum Site {
 pub(crate) enum Stranger {
     /// A client that does not use the protocol.
     Babbler,
-    /// Another user.
+    /// A client of another user.
     Foreigner,
 }
 
@@ -66,16 +66,16 @@ pub(crate) enum Data {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lookup {
     pub(crate) service: String,
-    /// The rank that publishes it, in the job of the caller.
+    /// The rank that publishes the service, in the job of the caller.
     pub(crate) of: Rank,
-    /// Time-out of the lookup, in whole seconds.
+    /// Time that the lookup waits for the service, in whole seconds; `None` if it does not wait.
     pub(crate) wait: Option<Duration>,
 }
 
 /// An event that a program sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notify {
-    /// A number that no other event of the run has.
+    /// A number that is unique in the run.
     pub(crate) number: u64,
     pub(crate) code: Status,
     pub(crate) reach: Reach,
@@ -90,22 +90,22 @@ pub(crate) enum Reach {
     Some(Vec<Rank>),
 }
 
-/// Processes as a program names them.
+/// One or more processes, as a program refers to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
     /// A rank of its own job.
     Rank(Rank),
     /// All ranks of its own job.
     Job,
-    /// All ranks of a job that it has spawned.
+    /// All ranks of the child with this number, which it has spawned.
     Child(usize),
-    /// A rank of a job that it has spawned.
+    /// A rank of the child with this number, which it has spawned.
     ChildRank(usize, Rank),
     /// The process that has spawned its own job.
     Parent,
 }
 
-/// The attribute that distinguishes the events of programs.
+/// The attribute that carries [`Notify::number`].
 pub(crate) const EVENT_NUMBER: &CStr = c"sim.event";
 
 /// Returns the value that a process puts and publishes under a key.

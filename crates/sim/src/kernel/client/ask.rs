@@ -1,4 +1,4 @@
-//! The requests of a script, as calls of the client.
+//! Translates the PMIx operations of a script into calls of the PMIx client.
 
 use std::ffi::{CStr, CString};
 
@@ -16,7 +16,8 @@ use super::{
 use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, Site, value_of};
 
 impl Kernel {
-    /// Sends the requests of a step. Returns false if there are none.
+    /// Begins a PMIx operation. Returns true if [`Self::listen`] must send its requests or wait for an answer. Returns false if
+    /// the operation is already complete or cannot be performed.
     #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(super) fn begin(&mut self, now: Time, pid: Pid, op: &PmixOp) -> bool {
         if *op == PmixOp::Init {
@@ -32,7 +33,7 @@ impl Kernel {
         let Some(client) = proc.client.as_mut().filter(|client| !client.is_over) else {
             return false;
         };
-        // Messages that have arrived are read before the next request is sent.
+        // The caller calls `listen` next. It handles the messages that have arrived before it sends these requests.
         let mut asks = Vec::new();
         match op {
             PmixOp::Init | PmixOp::Knock(_) => {}
@@ -193,7 +194,7 @@ impl Kernel {
     }
 }
 
-/// Returns infos; the keys must not be too long.
+/// Returns PMIx infos for pairs of key and value. A pair whose key is too long is dropped.
 fn infos<const N: usize>(pairs: [(&CStr, Value); N]) -> Vec<Info> {
     let pairs = pairs.into_iter();
     pairs

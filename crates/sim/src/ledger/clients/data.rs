@@ -1,4 +1,4 @@
-//! Checks of get and lookup.
+//! Checks of the answers to get and lookup.
 
 use base::{ProcId, Time};
 use pmix::{
@@ -46,7 +46,7 @@ impl Ledger {
                 let early = now.since(asked) < MISSING_KEY_DELAY;
                 (!gone && early).then(|| format!("does not get {whose}, who may commit it yet"))
             }
-            // Data of a lost node is gone unless this node had it before.
+            // The keys of a proc on a lost node are lost too, unless the node of the caller already had them.
             (Err(Status::LOST_CONNECTION), _) if self.is_on_lost_node(id) => {
                 let node = self.facts.node_of(by);
                 let is_here = node.is_some_and(|node| {

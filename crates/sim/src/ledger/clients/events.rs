@@ -1,4 +1,4 @@
-//! Checks of events: those that processes get, and those that they should have got.
+//! Checks of PMIx events: a process gets no wrong event and misses none.
 
 use base::{ExitStatus, NodeId, ProcId, Time};
 use pmix::{
@@ -66,8 +66,8 @@ impl Ledger {
         (!is_right).then(|| format!("hears of {code} of {about}, who {status}"))
     }
 
-    /// Returns an event that a process should have got and has not. `sure` gives, for each node, the time up to which its
-    /// events must have arrived.
+    /// Returns a description of an event that a process has missed. `sure` returns the time up to which the events of a node
+    /// must have arrived, or `None` if none of them must. Its argument is `None` for a proc on an unknown node.
     pub(super) fn unheard(
         &self,
         proc: ProcId,
@@ -126,7 +126,7 @@ impl Ledger {
         lost.map(|(other, _)| format!("the end of {}", called(*other)))
     }
 
-    /// Returns true if a process should get an event.
+    /// Returns true if a process is in the range of an event from a program.
     pub(super) fn reaches(&self, raised: &Raised, proc: &Proc) -> bool {
         let node = |proc| proc_id(proc).and_then(|proc| self.facts.node_of(proc));
         let is_of_job = raised.by.nspace == proc.nspace;

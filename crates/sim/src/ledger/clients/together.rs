@@ -1,4 +1,5 @@
-//! Checks of collectives: none completes before all members have called, and one that cannot complete fails.
+//! Checks of collectives: none completes before all members have called, none fails without a reason, and one that cannot
+//! complete fails in time.
 
 use base::{NodeId, ProcId, Time};
 use pmix::{server::LOST_DELAY, value::Proc};
@@ -10,7 +11,8 @@ use super::{
 use crate::{kernel::Together, script::Data};
 
 impl Ledger {
-    /// Checks a completed collective: all members must have begun it.
+    /// Checks a collective that has completed for `proc`. All members must have called, and the events before their calls must
+    /// have arrived. Returns a description of the first error.
     pub(super) fn on_together(
         &self,
         proc: ProcId,
@@ -31,14 +33,15 @@ impl Ledger {
                 called(missing)
             ));
         }
-        // Events on a node before its members called arrive before the report that they have called.
+        // A node sends an event before it reports a later call of its members, so the event arrives first.
         let unheard = self.unheard(proc, |node| self.came_last(proc, kind, members, node?));
         unheard.map(|unheard| {
             format!("is let go from its {kind:?} number {own} with {members:?}, and has not heard of {unheard}")
         })
     }
 
-    /// Returns the time at which the last member on a node called, if it is known for certain.
+    /// Returns the time of the last call by a member on `node` in the collective that `proc` called last. `None` if no member is
+    /// on the node, or if the calls cannot be matched because the collective has failed before.
     fn came_last(
         &self,
         proc: ProcId,
@@ -59,7 +62,8 @@ impl Ledger {
             .max()
     }
 
-    /// Records that a fence brings the data of its members to every node.
+    /// Records the keys that a completed fence has brought to the node of `proc`: those that members committed before they
+    /// called. Other collectives, and fences without data, bring none.
     pub(super) fn brings(&mut self, proc: ProcId, kind: Together, members: &[Proc]) {
         let Some(own) = self
             .facts
@@ -87,7 +91,8 @@ impl Ledger {
         self.pmix.brought.extend(brought);
     }
 
-    /// Returns the time since which a collective cannot complete because of lost processes.
+    /// Returns the time since which a collective cannot complete: a member that has not called is dead, on a lost node, or
+    /// disconnected for `LOST_DELAY`. For a connect, the loss of a member that has called counts too.
     pub(super) fn broken_since(
         &self,
         kind: Together,
@@ -103,7 +108,7 @@ impl Ledger {
                 return None;
             }
             let died = self.died.get(member).copied();
-            // The node may be lost before it had its processes.
+            // A node may be lost before it receives the launch. Its ranks are then not in `died`.
             let node = self.facts.node_of(*member);
             let lost = node.and_then(|node| self.lost_nodes.get(&node)).copied();
             let left = self.left(*member).map(|at| at + LOST_DELAY);
@@ -113,8 +118,9 @@ impl Ledger {
         members.iter().filter_map(gone).min()
     }
 
-    /// Returns true if a member that has called may count as one that has not. This holds if it was gone immediately after its
-    /// call, or before any other member called: servers forget collectives without waiting callers.
+    /// Returns true if a member that called and then died or disconnected may count as one that never called. It may if it was
+    /// gone within `slack` of its call, or if no other member was waiting then: servers forget collectives without waiting
+    /// callers.
     pub(super) fn was_deserted(
         &self,
         now: Time,
@@ -142,14 +148,14 @@ impl Ledger {
                 other != member && before && went(other).is_none_or(|went| went > end)
             };
             let is_known = self.died.contains_key(member) || end + LOST_DELAY <= now;
-            // Its end may be known before its last message is read.
+            // The server may learn of the member's end before it reads the call.
             let unheard = start + self.slack >= end;
             is_known && (unheard || !members.iter().any(waited))
         };
         members.iter().any(is_deserted)
     }
 
-    /// Returns the time at which a process has closed its connection.
+    /// Returns the time at which a process disconnected without finalize or sent garbage; `None` if it did neither.
     fn left(&self, proc: ProcId) -> Option<Time> {
         match self.pmix.clients.get(&proc)?.standing {
             Standing::Left(at) => Some(at),
