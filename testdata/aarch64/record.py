@@ -1,7 +1,7 @@
-"""Records where a program waits: python3 record.py PROGRAM
+"""Records the stack of a program that waits: python3 record.py PROGRAM
 
 Runs it under qemu-aarch64 (user mode, with signed return addresses), stops it with gdb-multiarch at its system call in
-`wait_for_ever`, and prints the four registers that lead through its stack, then parts of its memory, as ADDRESS BYTES.
+`wait_for_ever`, and prints the four registers needed to unwind its stack, then parts of its memory, as ADDRESS BYTES.
 """
 
 import subprocess

@@ -1,6 +1,6 @@
 /*
- * What `stack.gz` is a recording of: a thread that waits in the handler of a signal. The signal has interrupted a function that
- * another one has jumped to. There is no C library, so that the whole program is small.
+ * The program recorded in `stack.gz`: a thread that waits in a signal handler. The signal has interrupted a function that
+ * another function has jumped to. It uses no C library, so that the whole program is small.
  *
  *   aarch64-linux-gnu-gcc -O2 -g -static -nostdlib -ffreestanding -mbranch-protection=standard -fno-stack-protector \
  *       -Wl,--build-id=none -ffile-prefix-map="$PWD"=/home/u -o program stack.c
@@ -27,7 +27,7 @@ struct action {
 
 volatile int begun;
 
-/* ppoll without descriptors and without a limit. */
+/* ppoll without descriptors and without a timeout. */
 NOINLINE void wait_for_ever(void)
 {
     begun = 1;

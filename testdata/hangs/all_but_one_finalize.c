@@ -1,4 +1,4 @@
-/* Rank 3 waits for a message while the others are at the end. */
+/* Rank 3 waits for a message while the other ranks are in MPI_Finalize. */
 #include "begin.h"
 
 int main(void) {

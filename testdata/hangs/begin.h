@@ -1,4 +1,4 @@
-/* What each program of the zoo begins with. */
+/* The common start of all programs of the zoo. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Three ranks have begun a collective and wait for its end, the fourth is in another one. */
+/* Three ranks wait for a nonblocking collective to complete; the fourth rank is in a different collective. */
 #include "begin.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-// The destructor of a global waits for a lock that the program has kept.
+// The destructor of a global object waits for a lock that the program never released.
 #include <cstdio>
 #include <mutex>
 

@@ -1,4 +1,4 @@
-/* Rank 3 sleeps where no signal reaches it, as one does whose disk does not answer. */
+/* Rank 3 is in uninterruptible sleep, like a process whose disk does not respond. */
 #define _GNU_SOURCE
 #include "begin.h"
 #include <sched.h>
@@ -6,7 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* The kernel lets a parent wait so for a child that shares nothing with it and never becomes another program. */
+/* The kernel blocks a vfork parent this way until the child execs or exits, even if the child shares no memory with it. */
 __attribute__((noinline)) static long read_block(void) {
     long child = syscall(SYS_clone, CLONE_VFORK | SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {

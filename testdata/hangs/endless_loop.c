@@ -1,4 +1,4 @@
-/* Rank 3 computes for ever. */
+/* Rank 3 computes in an endless loop. */
 #include "begin.h"
 
 __attribute__((noinline)) static void compute(volatile long *steps) {

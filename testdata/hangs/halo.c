@@ -1,4 +1,4 @@
-/* Rank 1 waits for what rank 0 never sends: in a function that ends with the wait, and so leaves it to the library. */
+/* Rank 1 waits for messages that rank 0 never sends, in a function that ends with the wait: a tail call if optimized. */
 #include "begin.h"
 
 static int word;

@@ -1,4 +1,4 @@
-/* Rank 3 waits for a shell, and this for a program that waits for a lock which it has itself. */
+/* Rank 3 waits for a shell, and the shell waits for a program that locks a mutex twice. */
 #include "begin.h"
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* Rank 3 waits for a lock in shared memory whose owner has ended. */
+/* Rank 3 waits for a lock in shared memory whose owner has exited. */
 #include "begin.h"
 #include <pthread.h>
 #include <sys/mman.h>

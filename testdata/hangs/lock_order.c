@@ -1,4 +1,4 @@
-/* Two threads take two locks, each the other one first. */
+/* Two threads take two locks in opposite order. */
 #include <pthread.h>
 #include <stdio.h>
 

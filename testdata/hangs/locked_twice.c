@@ -1,4 +1,4 @@
-/* Rank 3 takes a lock that it has. */
+/* Rank 3 takes a lock that it already holds. */
 #include "begin.h"
 #include <pthread.h>
 

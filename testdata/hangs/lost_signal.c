@@ -1,4 +1,4 @@
-/* Rank 3 waits for a condition that was told before it waited. */
+/* Rank 3 waits for a condition variable that was signalled before the wait. */
 #include "begin.h"
 #include <pthread.h>
 

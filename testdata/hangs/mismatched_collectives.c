@@ -1,4 +1,4 @@
-/* Rank 3 calls another collective than the others. */
+/* Rank 3 calls a different collective from the other ranks. */
 #include "begin.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* What rank 0 sends has another tag than what rank 1 waits for. */
+/* Rank 0 sends a message with a different tag from the one that rank 1 waits for. */
 #include "begin.h"
 
 int main(void) {

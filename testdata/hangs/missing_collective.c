@@ -1,4 +1,4 @@
-/* Rank 3 waits for a message that would be sent after the collective that it leaves out. */
+/* Rank 3 skips a collective and waits for a message that rank 0 sends after that collective. */
 #include "begin.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Rank 3 uses the window of rank 0, which does not expose it. */
+/* Rank 3 accesses the window of rank 0, which never exposes it. */
 #include "begin.h"
 
 int main(void) {

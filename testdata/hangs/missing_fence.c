@@ -1,4 +1,4 @@
-/* Rank 3 waits for a message instead of ending the epoch. */
+/* Rank 3 waits for a message instead of calling the fence that ends the epoch. */
 #include "begin.h"
 
 int main(void) {

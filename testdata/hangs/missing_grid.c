@@ -1,4 +1,4 @@
-/* Rank 3 waits for a message while the others make a grid of all. */
+/* Rank 3 waits for a message while the other ranks create a Cartesian communicator over all ranks. */
 #include "begin.h"
 
 int main(void) {

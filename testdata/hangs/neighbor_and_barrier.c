@@ -1,4 +1,4 @@
-/* Each rank is a neighbor of all others, of which one has gone on to the next collective. */
+/* Every rank is a neighbor of all others. Rank 3 is in a barrier that the others do not call; they call a neighbor collective. */
 #include "begin.h"
 
 int main(void) {

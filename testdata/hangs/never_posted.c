@@ -1,4 +1,4 @@
-/* Rank 3 waits for a semaphore that nobody posts. */
+/* Rank 3 waits for a semaphore that is never posted. */
 #include "begin.h"
 #include <semaphore.h>
 

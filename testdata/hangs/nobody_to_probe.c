@@ -1,4 +1,4 @@
-/* All look for a message that nobody has sent. */
+/* All ranks probe for a message that no rank has sent. */
 #include "begin.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Rank 0 waits for three messages, of which two come. */
+/* Rank 0 waits for three messages, but only two are sent. */
 #include "begin.h"
 
 int main(void) {

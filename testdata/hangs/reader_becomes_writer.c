@@ -1,4 +1,4 @@
-/* Rank 3 wants to write what it reads. */
+/* Rank 3 holds a read lock while its thread waits for the write lock. */
 #include "begin.h"
 #include <pthread.h>
 

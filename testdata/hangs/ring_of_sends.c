@@ -1,4 +1,4 @@
-/* All wait until their message is taken. */
+/* Every rank waits in a synchronous send until its message is received. */
 #include "begin.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Ranks make communicators in another order. */
+/* Rank 3 creates communicators in a different order from the other ranks. */
 #include "begin.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Rank 3 computes when a signal stops it; the test sends that. */
+/* A signal from the test stops rank 3 while it computes. */
 #include "begin.h"
 
 __attribute__((noinline)) static void compute(volatile long *steps) {

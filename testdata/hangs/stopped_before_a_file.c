@@ -1,11 +1,10 @@
-/* Rank 3 is stopped when the others open a file together. */
+/* Rank 3 is stopped while the other ranks open a file collectively. */
 #include "begin.h"
 
 static volatile double sink;
 
 __attribute__((noinline)) static void compute(void) {
-    for (;;)
-        sink += 0.5;
+    for (;;) sink += 0.5;
 }
 
 int main(void) {

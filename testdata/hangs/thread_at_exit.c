@@ -1,4 +1,4 @@
-/* At its end, a thread is waited for that nobody tells. */
+/* An exit handler joins a thread that waits for a condition variable that is never signalled. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Rank 3 exposes its window to rank 0, which never begins to use it. */
+/* Rank 3 exposes its window to rank 0, which never starts an access epoch. */
 #include "begin.h"
 
 int main(void) {

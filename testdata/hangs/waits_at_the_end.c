@@ -1,4 +1,4 @@
-/* Rank 3 waits for requests when the others have come to the end. */
+/* Rank 3 waits for a request while the other ranks are in MPI_Finalize. */
 #include "begin.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Slow programs that are well, one for each name. Each runs until it is ended. */
+/* Slow but healthy programs, selected by name. Each runs until it is killed. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -233,7 +233,7 @@ static void components(void) {
 
 static void startup(void) {}
 
-/* Waits that end by themselves. */
+/* Waits with a timeout. */
 static struct timespec in_a_minute(void) {
     struct timespec time;
     clock_gettime(CLOCK_REALTIME, &time);
@@ -267,7 +267,7 @@ static void timed_semaphore(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Waits for what other processes or signals do. */
+/* Waits for other processes or for signals. */
 static void *shared(void) {
     return mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 }
@@ -310,7 +310,7 @@ static void lock_of_a_child(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* One of two processes waits for the other, and the rank for both. */
+/* One of two child processes waits for the other, and the rank waits for both. */
 static void lock_of_two_children(void) {
     pthread_mutex_t *lock = shared();
     volatile int *locked = (volatile int *)(lock + 1);
@@ -367,7 +367,7 @@ static void barrier_of_processes(void) {
     pthread_barrier_wait(all);
 }
 
-/* What a library computes in threads of its own: one like it is known by this name. */
+/* A thread like those in which a BLAS library computes: `dbgr` recognizes them by this name. */
 __attribute__((noinline)) static void *blas_thread_server(void *nothing) {
     compute(1000);
     return nothing;
@@ -415,7 +415,7 @@ static void server(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* It waits for a job that it has joined: no launcher of these tests lets two of its jobs do that. */
+/* Waits for a message as if from a joined job: no launcher of these tests can connect two of its jobs. */
 static void joined(void) {
     int word;
     MPI_Recv(&word, 1, MPI_INT, MPI_ANY_SOURCE, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -485,7 +485,7 @@ static void file_of_one(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Ranks that exchange much. */
+/* Ranks that exchange many messages. */
 static void neighbors(void) {
     int sides[2] = {(rank + 1) % ranks, (rank + ranks - 1) % ranks}, mine[2] = {0}, theirs[2];
     MPI_Comm ring;
@@ -518,7 +518,7 @@ static void two_collectives(void) {
     }
 }
 
-/* Functions of the user that MPI calls, and signal handlers. */
+/* User functions that MPI calls, and signal handlers. */
 static void slow_sum(void *in, void *out, int *count, MPI_Datatype *type) {
     (void)type;
     if (rank == 3)
@@ -569,7 +569,7 @@ static void signal_handler(void) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Ranks that go on without one that is killed. */
+/* Ranks that continue without one rank, which is killed. */
 static void survivors(void) {
     MPI_Comm rest;
     MPI_Comm_split(MPI_COMM_WORLD, rank == 3, rank, &rest);

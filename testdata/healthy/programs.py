@@ -1,4 +1,4 @@
-"""Programs that are well, one for each name: rank 3 waits for some time, or for processes that compute."""
+"""Healthy programs, selected by name: rank 3 sleeps, or waits for processes that compute."""
 import multiprocessing
 import os
 import queue

@@ -1,4 +1,4 @@
-// Rank 3 looks every second, and in between waits for news in the way of C++.
+// Rank 3 waits for a condition in C++ with a timeout of a second, again and again.
 #include <condition_variable>
 #include <cstdio>
 #include <mpi.h>

@@ -1,4 +1,4 @@
-/* Becomes the owner of its file, where it has the setuid bit, says who it is, and lives on. */
+/* Switches to the owner of its executable (setuid bit), prints whether its user has changed and its pid, and sleeps. */
 #include <stdio.h>
 #include <unistd.h>
 

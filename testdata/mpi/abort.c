@@ -1,4 +1,4 @@
-/* Rank 1 gives up; the others would wait for ever. */
+/* Rank 1 aborts; the other ranks would wait for ever. */
 #include <mpi.h>
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* Rank 1 ends, and ends well, without a word to MPI; the others would wait for it. */
+/* Rank 1 exits with 0 and never initializes MPI; the other ranks would wait for it. */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* Everybody sends everybody 65,536 integers that say where they come from and where they go. */
+/* Every rank sends 65,536 integers to every other one; each integer encodes its source and destination. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

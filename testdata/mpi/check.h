@@ -1,4 +1,4 @@
-/* What the programs here share. A program that finds something wrong says where and exits with 1. */
+/* Shared by the programs here. A program that finds an error prints its location and exits with 1. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -29,7 +29,7 @@ static inline int size_of(MPI_Comm comm)
     return size;
 }
 
-/* Says it once, when all members have come as far. */
+/* Prints the text once, when all members have reached this point. */
 static inline void say(MPI_Comm comm, const char *text)
 {
     CHECK(MPI_Barrier(comm) == MPI_SUCCESS);

@@ -4,7 +4,7 @@
  */
 #include "check.h"
 
-/* Both sides: a number each way, and apart again. */
+/* Used by both sides: exchanges one number in each direction and disconnects. */
 static void exchange(MPI_Comm other, int number, int expected)
 {
     int got = 0, remote, rank;
@@ -17,7 +17,7 @@ static void exchange(MPI_Comm other, int number, int expected)
     CHECK(MPI_Comm_disconnect(&other) == MPI_SUCCESS);
 }
 
-/* `publish` where others are to find it by name; `ready` is told when they may look. */
+/* Publishes a port under `name` and accepts a connection. The barrier over `ready` lets the clients look the name up. */
 static void serve(MPI_Comm comm, const char *name, MPI_Comm ready)
 {
     char port[MPI_MAX_PORT_NAME] = "";
@@ -60,7 +60,7 @@ static void spawn_both(char *program)
     MPI_Comm servers, clients;
     CHECK(MPI_Comm_spawn(program, server, 2, MPI_INFO_NULL, 0, MPI_COMM_SELF, &servers, MPI_ERRCODES_IGNORE)
           == MPI_SUCCESS);
-    /* The name is published. */
+    /* After this barrier the name is published. */
     MPI_Barrier(servers);
     CHECK(MPI_Comm_spawn(program, client, 2, MPI_INFO_NULL, 0, MPI_COMM_SELF, &clients, MPI_ERRCODES_IGNORE)
           == MPI_SUCCESS);

@@ -1,4 +1,4 @@
-/* Rank 1 dies in the midst of MPI_Init, a moment after it has called it; the others would wait for it. */
+/* Rank 1 crashes inside MPI_Init, 3 ms after calling it; the other ranks would wait for it. */
 #include <signal.h>
 #include <sys/time.h>
 
@@ -7,7 +7,7 @@
 static void die(int number)
 {
     (void)number;
-    /* Libraries have handlers of their own. */
+    /* MPI libraries install handlers for SIGABRT. */
     signal(SIGABRT, SIG_DFL);
     abort();
 }

@@ -1,6 +1,6 @@
 /*
- * What the environment says is what MPI says. Arguments: the app's number, and how many ranks the apps have, "2 1" for
- * example. Rank 0 spawns one more, which is the node's next.
+ * Checks that the environment and MPI agree. Arguments: the app's number, and the rank counts of all apps, for example
+ * "2 1". With a third argument rank 0 spawns one more rank, which gets the node's next rank number.
  */
 #include "check.h"
 
@@ -31,9 +31,9 @@ int main(int argc, char **argv)
     CHECK(number("OMPI_COMM_WORLD_LOCAL_SIZE") == size_of(node));
     CHECK(number("MPI_LOCALNRANKS") == size_of(node));
     if (parent != MPI_COMM_NULL) {
-        /* The others of the node are the parents, of whom there are three. */
+        /* The other ranks of the node are the three parents. */
         CHECK(number("OMPI_COMM_WORLD_NODE_RANK") == 3);
-        /* The child stays until its parent has met it. */
+        /* The child waits until its parent has met it. */
         MPI_Barrier(parent);
         MPI_Comm_disconnect(&parent);
         MPI_Finalize();

@@ -1,4 +1,4 @@
-# Objects and arrays from everybody to everybody, with mpi4py.
+# Exchanges objects and arrays between all ranks, with mpi4py.
 from array import array
 
 from mpi4py import MPI

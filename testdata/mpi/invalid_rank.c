@@ -1,4 +1,4 @@
-/* Sends to a rank that there is not: MPI says so, and ends the job. */
+/* Sends to a nonexistent rank: MPI reports the error and ends the job. */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* One file, written by all at once and read by others: at offsets, through views that interleave, in order. */
+/* One file, written by all ranks simultaneously and read by other ranks: at offsets, through interleaved views, in rank order. */
 #include "check.h"
 
 enum { COUNT = 1000 };
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     CHECK(MPI_File_close(&file) == MPI_SUCCESS);
     say(MPI_COMM_WORLD, "at offsets: right");
 
-    /* Every rank has each size-th integer. */
+    /* Rank r has the integers r, r + size, r + 2 * size, ... */
     CHECK(MPI_Type_vector(COUNT, 1, size, MPI_INT, &column) == MPI_SUCCESS);
     MPI_Type_commit(&column);
     file = opened("data", MPI_MODE_RDWR);
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     CHECK(MPI_File_close(&file) == MPI_SUCCESS);
     say(MPI_COMM_WORLD, "through views: right");
 
-    /* A pointer that all share. */
+    /* A shared file pointer. */
     file = opened("ordered", MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE);
     CHECK(MPI_File_write_ordered(file, out, 1 + rank, MPI_INT, &status) == MPI_SUCCESS);
     CHECK(MPI_File_sync(file) == MPI_SUCCESS);

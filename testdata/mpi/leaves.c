@@ -1,4 +1,4 @@
-/* Rank 1, or every rank with the argument `all`, ends with code 0 and without MPI_Finalize. Others work on for very long. */
+/* Rank 1, or every rank with the argument `all`, exits with 0 but without MPI_Finalize. The other ranks keep running for long. */
 #include <unistd.h>
 
 #include "check.h"

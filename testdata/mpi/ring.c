@@ -1,4 +1,4 @@
-/* A token goes round a hundred times; every rank adds one. */
+/* A token passes around the ring a hundred times; every rank adds one. */
 #include <mpi.h>
 #include <stdio.h>
 

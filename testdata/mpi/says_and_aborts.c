@@ -1,4 +1,4 @@
-/* What a rank has printed before it aborts the job, more than a pipe or a terminal holds at once. */
+/* Prints more output than the buffer of a pipe or a terminal holds, then aborts the job. */
 #include <mpi.h>
 #include <stdio.h>
 

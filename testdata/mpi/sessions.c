@@ -1,4 +1,4 @@
-/* Sessions that are opened one after the other, each when the one before it was closed, and MPI_Init after them. */
+/* Opens and closes several sessions one after another, then calls MPI_Init. */
 #include "check.h"
 
 static void use(const char *name)

@@ -1,9 +1,9 @@
 /*
- * Two parents spawn three children, which are this program again, exchange messages with them, become one communicator
- * with them, and part from them. Then they spawn two programs at once, and at last one that spawns again.
+ * Two parents spawn three children, which run this program too, exchange messages with them, merge with them into one
+ * communicator, and disconnect. Then they spawn two programs in one call, and finally a program that spawns again.
  *
- * All meet before they part: with MPICH and UCX, children that say nothing may be gone before their parents have
- * attached to their memory, and then the spawn fails.
+ * All processes synchronize before they disconnect: with MPICH and UCX, children that send nothing may exit before their
+ * parents have attached to their memory, and then the spawn fails.
  */
 #include "check.h"
 
@@ -24,7 +24,7 @@ static void child(MPI_Comm parent, const char *part)
         CHECK(MPI_Allreduce(&number, &sum, 1, MPI_INT, MPI_SUM, all) == MPI_SUCCESS && sum == 10);
         MPI_Comm_free(&all);
     } else if (strcmp(part, "first") == 0 || strcmp(part, "second") == 0) {
-        /* One world of one of the first program and two of the second. */
+        /* A single MPI_COMM_WORLD of one process of the first program and two of the second. */
         int second = strcmp(part, "second") == 0;
         CHECK(size == 3 && second == (rank > 0));
         CHECK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &app, &flag) == MPI_SUCCESS);
@@ -37,7 +37,7 @@ static void child(MPI_Comm parent, const char *part)
     CHECK(MPI_Comm_disconnect(&parent) == MPI_SUCCESS && parent == MPI_COMM_NULL);
 }
 
-/* Spawns one of this program again; the last one spawns nobody. */
+/* Spawns this program again with `left - 1`; with 0 it spawns nothing. */
 static void generation(char *program, int left)
 {
     char number[16];

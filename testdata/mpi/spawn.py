@@ -1,4 +1,4 @@
-# Python starts Python: a child by hand, then a pool of workers.
+# Spawns Python from Python: a single child with MPI_Comm_spawn, then a pool of workers.
 import sys
 
 from mpi4py import MPI

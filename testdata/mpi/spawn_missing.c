@@ -1,4 +1,4 @@
-/* A program that is not there cannot be spawned; the caller is told so, and goes on. */
+/* Spawning a nonexistent program fails; the caller gets an error and continues. */
 #include "check.h"
 
 int main(int argc, char **argv)

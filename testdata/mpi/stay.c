@@ -1,4 +1,4 @@
-/* Ranks that know each other, and stay until they are ended. */
+/* Ranks that synchronize once and then wait until they are killed. */
 #include <unistd.h>
 
 #include "check.h"

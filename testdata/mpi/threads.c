@@ -1,4 +1,4 @@
-/* Four threads of every rank send to the same thread of the next rank, all at once, each in a communicator of its own. */
+/* Four threads of every rank send to the same thread of the next rank concurrently, each in its own communicator. */
 #include <pthread.h>
 
 #include "check.h"

@@ -1,4 +1,4 @@
-# Meets the others as torch does: the first rank listens where all are told to.
+# Rendezvous as in torch: rank 0 listens at MASTER_ADDR:MASTER_PORT, and the other ranks connect.
 import os
 import socket
 import time

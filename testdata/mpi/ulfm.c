@@ -1,6 +1,6 @@
 /*
- * Rank 1 is killed in the midst of work. The others are told so, agree who is left, and go on without it. Open MPI 5 with
- * `mpi_ft_enable`.
+ * Rank 1 is killed while the ranks work. The others get an error, agree on the survivors, and continue without it. Needs
+ * Open MPI 5 with `mpi_ft_enable`.
  */
 #include <signal.h>
 
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 1)
         raise(SIGKILL);
-    /* Some may learn it only because others revoke. */
+    /* Some ranks may learn of the failure only when others revoke the communicator. */
     do {
         code = MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     } while (code == MPI_SUCCESS);

@@ -1,4 +1,4 @@
-/* How many processes MPI says could run, and a spawn of more than the node has slots. */
+/* Prints MPI_UNIVERSE_SIZE, then spawns more processes than the node has slots. */
 #include "check.h"
 
 int main(int argc, char **argv)

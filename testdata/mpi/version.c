@@ -1,4 +1,4 @@
-/* Says which library it runs with. */
+/* Prints the version of the library at run time. */
 #include "check.h"
 
 int main(int argc, char **argv)

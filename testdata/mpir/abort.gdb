@@ -1,4 +1,4 @@
-# What a debugger that knows MPIR sees of a job that does not come to its end by itself.
+# Prints what an MPIR debugger sees of a job that is aborted.
 set pagination off
 set confirm off
 set height 0

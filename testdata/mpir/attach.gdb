@@ -1,4 +1,4 @@
-# What a debugger that knows MPIR does with a starter whose job runs: it reads the table, by type where there are types.
+# Does what an MPIR debugger does with the starter of a running job: reads the process table by its type.
 set pagination off
 set confirm off
 set height 0

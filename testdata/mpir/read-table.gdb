@@ -1,5 +1,5 @@
-# What a debugger that knows MPIR does with its starter. Tools read the table by its layout, not by its type (which is a
-# Rust one): rows of 24 bytes with two pointers to text and a pid.
+# Does what an MPIR debugger does with the starter that it runs. Reads the process table by its layout, as tools do, because
+# its type is a Rust type: rows of 24 bytes with two pointers to strings and a pid.
 set pagination off
 set confirm off
 set height 0

@@ -1,4 +1,4 @@
-/* A program says nothing when all is well; what is not, it says with its place, and ends with 1. */
+/* Checks: a program prints nothing if all succeed; if one fails, it prints the location and exits with 1. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A child ends badly, as its argument says, while all others wait for it. */
+/* A spawned child ends abnormally, as its argument says, while all other processes wait for it. */
 #include <mpi.h>
 
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Publishes a name by PMIx, and looks one up that somebody publishes by PMI. */
+/* Publishes a name by PMIx, and looks up a name that another process publishes by PMI. */
 #include <pmix.h>
 
 #include "check.h"

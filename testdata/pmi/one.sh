@@ -1,11 +1,11 @@
-# A client of PMI-1 that anybody can read: `source` it, then `ask` prints the answer to a command.
+# A minimal PMI-1 client: `source` it, then `ask` prints the answer to a command.
 ask() {
     printf '%s\n' "$1" >&"$PMI_FD" || return
     IFS= read -r answer <&"$PMI_FD" || answer="(the connection is closed)"
     printf '%s\n' "$answer"
 }
 
-# A command whose answer nobody needs to see.
+# Sends a command and discards the answer.
 quietly() {
     ask "$1" >/dev/null
 }

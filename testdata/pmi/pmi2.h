@@ -1,4 +1,4 @@
-/* What Slurm's libpmi2 offers, which Debian has without its header. */
+/* The interface of Slurm's libpmi2; Debian ships the library without its header. */
 struct info {
     int handle;
     int mutex;

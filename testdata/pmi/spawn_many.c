@@ -1,4 +1,4 @@
-/* Spawns 4 children 100 times, or as many times as it is told, one lot after the other. */
+/* Spawns 4 children 100 times, or as many times as the argument says, one batch after another. */
 #include <mpi.h>
 
 #include "check.h"
@@ -16,7 +16,7 @@ int main(int argc, char **argv)
     if (parent != MPI_COMM_NULL) {
         CHECK(size == 4);
         MPI_Reduce(&rank, NULL, 1, MPI_INT, MPI_SUM, 0, parent);
-        /* They stay until their parent has met all of them. */
+        /* The children wait until their parent has met all of them. */
         MPI_Barrier(parent);
         MPI_Comm_disconnect(&parent);
         MPI_Finalize();

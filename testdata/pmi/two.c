@@ -1,4 +1,4 @@
-/* All that PMI-2 has, with a client that knows nothing of ours. */
+/* The whole interface of PMI-2, called through a client library that is independent of ours. */
 #include "check.h"
 #include "pmi2.h"
 
@@ -62,7 +62,7 @@ static void attributes(int rank, int size)
     CHECK(!found);
     CHECK(PMI2_Info_GetNodeAttr("never", value, sizeof value, &found, 0) == PMI2_SUCCESS);
     CHECK(!found);
-    /* The last rank puts what the others wait for. */
+    /* The last rank puts the attribute that the other ranks wait for. */
     if (rank == size - 1)
         CHECK(PMI2_Info_PutNodeAttr("segment", "3,5,8") == PMI2_SUCCESS);
     CHECK(PMI2_Info_GetNodeAttr("segment", value, sizeof value, &found, 1) == PMI2_SUCCESS);

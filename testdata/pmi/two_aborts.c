@@ -1,4 +1,4 @@
-/* A rank ends the job by PMI-2, while another one waits for it. */
+/* A rank aborts the job by PMI-2 while another rank waits for it. */
 #include "check.h"
 #include "pmi2.h"
 

@@ -1,4 +1,4 @@
-/* Spawns two processes that say so and sleep, says so itself and sleeps. */
+/* Spawns two processes that each print a line and sleep; then does the same itself. */
 #include <pmix.h>
 #include <stdio.h>
 #include <stdlib.h>

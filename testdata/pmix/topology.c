@@ -1,4 +1,4 @@
-/* Prints the topology that the server sends, as hwloc writes it. */
+/* Prints the topology that the server sends, as XML of hwloc. */
 #include <pmix.h>
 #include <stdio.h>
 

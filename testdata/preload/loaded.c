@@ -1,4 +1,4 @@
-/* A library for LD_PRELOAD: each process that has it adds its name to the file that LOADED_LOG names. */
+/* A library for LD_PRELOAD: each process that loads it appends its name to the file named by LOADED_LOG. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

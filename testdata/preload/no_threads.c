@@ -1,4 +1,4 @@
-/* No thread can be made, as at the limit of processes. */
+/* A library for LD_PRELOAD in which creating a thread fails, as at the process limit. */
 #include <errno.h>
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
-"""Prints line tables of this Python and the lines that it finds by them: data for the tests of ours.
+"""Prints line tables of this Python and the lines that it derives from them: data for the tests of our decoder.
 
-One line each: minor version, first line, table in hexadecimal, then offset:line of each instruction, with `-` for those
+One line per table: minor version, first line, table in hexadecimal, then offset:line of each instruction, with `-` for those
 that belong to no line."""
 import dis
 import sys

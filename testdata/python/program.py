@@ -1,4 +1,4 @@
-"""Stands still in several threads, and says first where each of them is: what a reader of its memory should find.
+"""Blocks in several threads, after printing where each of them is: what a reader of its memory should find.
 
 Prints a line `thread IDENT NATIVE` for each, then its frames, innermost first, as `  NAME|FILE|LINE|GENERATOR`, and at the
 end `ready`."""

@@ -1,4 +1,4 @@
-/* A few calls deep, then asleep: in a loop of its own where WAIT is "spin". */
+/* Sleeps a few calls deep; with WAIT set to "spin" it runs a loop instead. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Asleep on a stack that was made by hand. */
+/* Sleeps on a stack that the program has set up itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>

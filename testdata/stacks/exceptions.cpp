@@ -1,4 +1,4 @@
-// Asleep in a destructor that runs because of an exception, below templates and a lambda.
+// Sleeps in a destructor that runs because of an exception, called through templates and a lambda.
 #include <cstdio>
 #include <stdexcept>
 #include <unistd.h>

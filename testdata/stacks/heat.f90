@@ -1,4 +1,4 @@
-! Asleep in a procedure of a module, below a subroutine of its own.
+! Sleeps in a module procedure, called by an external subroutine.
 module solver
   implicit none
 contains

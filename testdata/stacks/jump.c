@@ -1,4 +1,4 @@
-/* A function that ends with a jump into another one, which has no name once the symbols are gone. */
+/* A function that ends with a jump to another function, which has no name after the symbols are stripped. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* Asleep in a library that was loaded at run time: with -DPLUGIN it is the library. */
+/* Sleeps in a library that was loaded at run time; with -DPLUGIN this file is that library. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>

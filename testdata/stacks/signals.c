@@ -1,4 +1,4 @@
-/* Asleep in a signal handler that has interrupted a computation; on a stack of its own where an argument is given. */
+/* Sleeps in a signal handler that has interrupted a computation; with an argument, the handler runs on an alternate stack. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

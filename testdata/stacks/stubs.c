@@ -1,5 +1,5 @@
-/* A program whose calls of a library lead through stubs, or through slots alone, and are made by jumps where they stand at
-   the end of a function. What the library exports jumps on into what has no name once its symbols are gone. */
+/* A program that calls a library through stubs or directly through slots, and whose calls at the end of a function are
+   jumps. Each exported function of the library jumps to a function that has no name after the symbols are stripped. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* One thread holds a lock, one waits for it, one waits for a condition, one for the end of another. */
+/* One thread holds a lock, one waits for it, one waits for a condition variable, and one joins another thread. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>

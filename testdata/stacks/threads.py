@@ -1,4 +1,4 @@
-"""Threads of Python, each in calls of another kind."""
+"""Python threads, each in calls of a different kind."""
 
 import select
 import threading

@@ -1,4 +1,4 @@
-/* The last rank does what its argument says; the others wait in a function of their own until they are ended. */
+/* The last rank does what its argument says; the others wait in a function of their own until they are killed. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

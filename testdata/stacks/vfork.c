@@ -1,4 +1,4 @@
-/* Its child runs on its stack and sleeps, and it waits for that. */
+/* The child runs on its parent's stack and sleeps, and the parent waits for it. */
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* A rank that stands in a function of its own until the file that its argument names is there. */
+/* A rank that waits in a function of its own until the file named by its argument exists. */
 #define _GNU_SOURCE
 #include <libgen.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <mpi.h>
 #endif
 
-/* It looks once, and then again only when the kernel tells of new files: whoever looks at it finds it in one place. */
+/* Waits for news by inotify instead of polling, so that a debugger always finds the process in the same call. */
 __attribute__((noinline)) void wait_here(const char *file)
 {
     char directory[4096], news[4096];

@@ -1,5 +1,5 @@
-/* Prints what its streams are without flushing, which is seen where the library writes out lines; again when the window's
-   size has changed; and ends with SIGINT. */
+/* Prints the kind of each stream without flushing, so the output appears only if the library flushes at line ends.
+   Prints again when the window size has changed; exits on SIGINT. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-"""Runs a program whose stdout and stderr are sockets, which are read slowly, and passes on what comes out of them."""
+"""Runs a program whose stdout and stderr are sockets, which it reads slowly, and prints what it reads."""
 
 import os
 import socket

@@ -5,7 +5,9 @@
 //! translates the spellings of Open MPI, MPICH and Slurm into our own, which clap then parses.
 
 mod app_file;
+mod batch;
 pub(crate) mod compat;
+pub(crate) mod daemons;
 mod define;
 mod environment;
 pub(crate) mod error;
@@ -13,6 +15,7 @@ mod gpus;
 mod granted;
 mod inputs;
 mod multi_prog;
+mod nodes;
 mod personality;
 mod placement;
 mod request;
@@ -44,12 +47,12 @@ pub(crate) use self::{
     error::Error,
     personality::Personality,
     request::{
-        ConfigRequest, DEMO_ARGUMENT, Detail, ExitCodes, Format, FrontOptions, InputSource, Label,
-        MessageFormat, Notice, PidChannel, ReleaseRequest, Report, Request, RunRequest,
-        SINGLETON_ARGUMENT, Show, Timestamps, Verbosity,
+        ConfigRequest, DAEMON_ARGUMENT, DEMO_ARGUMENT, Detail, ExitCodes, Format, FrontOptions,
+        InputSource, Label, MessageFormat, Notice, PidChannel, ReleaseRequest, Report, Request,
+        RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity,
     },
     resolve::resolve,
-    world::World,
+    world::{SLURM_NODE, World},
 };
 use crate::help::topics::COMMANDS;
 use crate::help::topics::HelpTopic;

@@ -60,6 +60,13 @@ pub(crate) enum OnHang {
     Report(Duration),
 }
 
+/// The effect that the loss of a node has on the ranks of other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NodeLoss {
+    Abort,
+    Continue,
+}
+
 /// The effect that the loss of a debugger has on the ranks that are held for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DebuggerLoss {

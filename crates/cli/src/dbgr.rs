@@ -2,17 +2,22 @@
 
 mod args;
 mod ask;
+mod host;
 mod live;
 mod local;
 mod machine;
 pub(crate) mod messages;
+mod nodes;
 mod output;
+mod remote;
 mod sampling;
 mod watch;
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::{self, Write},
     path::Path,
     process::ExitCode,
@@ -47,6 +52,9 @@ pub fn dbgr() -> ExitCode {
         say(&messages::foreign_numbers());
         return ExitCode::from(exit::ExitCode::Resources.code());
     }
+    if env::args_os().nth(1).as_deref() == Some(OsStr::new(remote::AGENT_ARGUMENT)) {
+        return ExitCode::from(remote::serve());
+    }
     let code = match CommandLine::try_parse_from(args::words(env::args_os())) {
         Ok(line) => match line.command {
             Command::Stacks(args) => stacks(&args),
@@ -77,7 +85,7 @@ pub fn dbgr() -> ExitCode {
 
 fn stacks(args: &args::Stacks) -> u8 {
     if args.explain {
-        return match find(&args.target) {
+        return match find(&args.target, &mut Local::new(Detail::Folded)) {
             Ok(target) => print_clean(&target.to_string()),
             Err(code) => code,
         };
@@ -145,9 +153,17 @@ fn no_directory(page: &Path) -> Option<Message> {
 }
 
 /// Finds the job that the user named. On failure, prints why and returns the exit code.
-fn find(args: &TargetArgs) -> Result<Target, u8> {
+fn find(args: &TargetArgs, local: &mut Local) -> Result<Target, u8> {
     let machine = Machine { ask: args.ask() };
-    target::find(&machine, &args.wish()).map_err(|why| {
+    let here = || target::find(&machine, &args.wish());
+    let found = match &args.hosts {
+        Some(hosts) => local.find(&args.wish(), hosts, here).map_err(|error| {
+            say(&crate::messages::system(&error));
+            exit::ExitCode::Resources.code()
+        })?,
+        None => here(),
+    };
+    found.map_err(|why| {
         say(&messages::not_found(&why, machine::situation));
         exit::ExitCode::Usage.code()
     })
@@ -157,7 +173,8 @@ fn find(args: &TargetArgs) -> Result<Target, u8> {
 /// access. `Err` is the exit code.
 fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended), u8> {
     let start = Instant::now();
-    let target = find(args)?;
+    let mut local = Local::new(detail);
+    let mut target = find(args, &mut local)?;
     target
         .doubts
         .iter()
@@ -168,7 +185,12 @@ fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, E
         .iter()
         .map(messages::note)
         .for_each(|message| say(&message));
-    let mut local = Local::new(detail);
+    if !args.local {
+        local.reach(&mut target).map_err(|error| {
+            say(&crate::messages::system(&error));
+            exit::ExitCode::Resources.code()
+        })?;
+    }
     local.follow(&target);
     let finding = start.elapsed();
     let (recording, ended, sampling_time) = sampling::take(plan, &mut local);
@@ -184,7 +206,13 @@ fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, E
         .filter(|(_, seen)| matches!(seen, Seen::Missing(Missing::NotPermitted)))
         .map(|(&rank, _)| rank)
         .collect();
-    if let Some(proc) = forbidden.first().and_then(|rank| target.procs.get(&rank)) {
+    // The reason can only be read on this node.
+    let here = |rank: &Rank| target.procs.get(rank).filter(|it| it.started().is_some());
+    let forbidden: RankSet = forbidden
+        .iter()
+        .filter(|rank| here(rank).is_some())
+        .collect();
+    if let Some(proc) = forbidden.first().and_then(|rank| here(&rank)) {
         let situation = machine::situation(proc.pid);
         say(&messages::not_permitted(&forbidden, &situation));
     }

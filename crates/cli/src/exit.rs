@@ -98,7 +98,7 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
         Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
         Refusal::OtherVersion { .. } | Refusal::NodeLost { .. } => ExitCode::Internal.code(),
-        Refusal::TooManyJobs { .. } => ExitCode::Resources.code(),
+        Refusal::TooManyJobs { .. } | Refusal::NotJoined(_) => ExitCode::Resources.code(),
     }
 }
 
@@ -123,7 +123,10 @@ fn code_of_cause(cause: &Cause) -> u8 {
             .iter()
             .min_by_key(|(_, ranks)| ranks.first())
             .map_or(INTERNAL, |(failure, _)| not_started(failure).code()),
-        Cause::Protocol { .. } | Cause::Absent(_) | Cause::Unfinished(_) => INTERNAL,
+        Cause::Protocol { .. }
+        | Cause::Absent(_)
+        | Cause::Unfinished(_)
+        | Cause::NodeLost { .. } => INTERNAL,
         Cause::Spawned { cause, .. } => code_of_cause(cause),
         Cause::Ended(reason) => match reason {
             EndReason::Signal(number) => signal(*number),
@@ -139,9 +142,11 @@ fn code_of_cause(cause: &Cause) -> u8 {
 /// Returns true if the launcher or its input caused the end, and not a rank, a signal or a time limit.
 pub(crate) fn is_error(cause: &Cause) -> bool {
     match cause {
-        Cause::NotStarted(_) | Cause::Protocol { .. } | Cause::Absent(_) | Cause::Unfinished(_) => {
-            true
-        }
+        Cause::NotStarted(_)
+        | Cause::Protocol { .. }
+        | Cause::Absent(_)
+        | Cause::Unfinished(_)
+        | Cause::NodeLost { .. } => true,
         Cause::Success | Cause::Failed { .. } | Cause::Aborted { .. } => false,
         Cause::Spawned { cause, .. } => is_error(cause),
         Cause::Ended(reason) => match reason {

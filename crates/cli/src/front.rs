@@ -24,7 +24,6 @@ use std::{
 
 use base::{JobId, Rank, Signal, Time};
 use dvm::{
-    alloc::Allocation,
     escalation::{self, Escalation},
     messages::Scene,
     proto::{EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront},
@@ -34,7 +33,7 @@ use message::Message;
 use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Standing, Token};
 use runtime::{
     Birth,
-    link::{FrontLink, LinkError, Received},
+    link::{FrontLink, LinkError, Opening, Received},
 };
 
 use self::{
@@ -144,6 +143,7 @@ impl Helpers {
                 let birth = Birth {
                     front_pid,
                     host: host.to_owned(),
+                    build: crate::daemon::BUILD.to_owned(),
                     link: Some(theirs),
                     report_bug: match format {
                         MessageFormat::Text => messages::print_internal_as_text,
@@ -217,7 +217,7 @@ fn stopped_controller(children: &[Pid]) -> Option<Pid> {
 /// Runs a job and returns the exit code of this process.
 pub(crate) fn run(
     mut spec: JobSpec,
-    allocation: &Allocation,
+    opening: Opening,
     mut options: FrontOptions,
     mut helpers: Helpers,
 ) -> Result<u8, os::Error> {
@@ -233,7 +233,8 @@ pub(crate) fn run(
             spec.hold = HoldPlan::all(HoldAt::Exec);
         }
     }
-    let nodes = allocation
+    let nodes = opening
+        .allocation
         .nodes
         .iter()
         .map(|node| node.name.clone())
@@ -243,7 +244,7 @@ pub(crate) fn run(
         return Ok(exit::INTERNAL);
     };
     let mut link = FrontLink::new(output.into_reader(), input.into_writer());
-    link.open(allocation);
+    link.open(&opening);
     let inherited = std::mem::take(&mut helpers.inherited);
     Front::new(spec, nodes, options, debugger, socket, link, inherited)?.run()
 }

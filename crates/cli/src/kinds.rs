@@ -99,24 +99,19 @@ the setting `on-hangup` is RALLY_ON_HANGUP. `rally config` shows what is in forc
 "A host file or the value of `--host` cannot be read. A line of a host file is `name`, `name:4` or \
 `name slots=4 max_slots=8`; names may be lists such as `n[1-4]`; `#` begins a comment."
 
-    REMOTE_NODES: Error "alloc/remote-nodes"
-"The hosts that were named are not this machine. This version starts procs only on the node where it runs itself; \
-`localhost` and this machine's own names are fine."
+    TOO_FEW_NODES: Error "alloc/too-few-nodes"
+"`--nodes` (`-N` of srun) asks for more nodes than the job has. Its nodes are those of `--host`, of the host file, or of the \
+allocation of Slurm, PBS or LSF in which it is started; without any of these it is this node alone. `rally run` does not ask a \
+resource manager for an allocation."
+
+    NO_NODE_LEFT: Error "alloc/no-node-left"
+"Options such as `--exclude`, `--nolocal` and `--relative` take nodes away from those of `--host`, of the host file or of the \
+allocation. Here nothing is left."
 
     NO_GPUS: Error "cli/no-gpus"
 "The GPUs of a node are those that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lists in the launcher's environment. If neither is \
 set, they are the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's driver, and the nodes of AMD's driver below \
 /sys/class/kfd. There are none, so a program that needs a GPU would fail later, or run without one."
-
-    ALLOCATED_ELSEWHERE: Error "alloc/allocated-elsewhere"
-"SLURM_JOB_ID and SLURM_JOB_NODELIST say that this process belongs to an allocation of Slurm, and that none of its nodes \
-is this machine: the usual case is `salloc` on a login node. Jobs of an allocation do not belong on a login node, and \
-this version cannot start them on another one. Inside a batch script, or under `srun --pty bash`, this machine is a node \
-of the allocation."
-
-    UNUSED_NODES: Note "alloc/unused-nodes"
-"The allocation has several nodes. This version runs all ranks of a job on the node where it runs itself, and uses the \
-slots that the allocation has there."
 
     BAD_POLICY: Error "place/bad-policy"
 "The value of `--map-by`, `--rank-by` or `--bind-to` is not understood. `rally help placement` lists the policies and \

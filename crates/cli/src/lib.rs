@@ -6,6 +6,7 @@
 mod args;
 mod choices;
 mod config;
+mod daemon;
 mod dbgr;
 mod demo;
 mod exit;
@@ -16,7 +17,9 @@ mod help;
 mod kinds;
 mod messages;
 mod plan;
+mod quoting;
 mod release;
+mod remote;
 mod render;
 mod singleton;
 mod values;
@@ -37,7 +40,7 @@ use args::{Detail, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosi
 use dvm::spec::{FrontInput, WindowSize};
 use message::{Kind, Message, visible};
 use plan::Notes;
-use runtime::Surroundings;
+use runtime::{Surroundings, link::Opening};
 
 /// All messages that `rally help ID` explains.
 const TABLES: &[&[&Kind]] = &[
@@ -60,6 +63,9 @@ fn run() -> u8 {
     let mut argv = std::env::args_os().skip(1);
     let word = argv.next();
     let variable = |name: &str| std::env::var(name).ok();
+    if word.as_deref() == Some(OsStr::new(args::DAEMON_ARGUMENT)) {
+        return daemon::serve(argv.next().map(PathBuf::from));
+    }
     if word.as_deref() == Some(OsStr::new(args::DEMO_ARGUMENT)) {
         return demo::run_rank(&variable);
     }
@@ -190,6 +196,7 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
     let RunRequest {
         spec,
         allocation,
+        daemons,
         front,
         ..
     } = request;
@@ -199,8 +206,12 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         say(&error.message(), format);
         return as_said(error.exit().code());
     }
+    let opening = Opening {
+        allocation,
+        daemons,
+    };
     let helpers = helpers.unwrap_or_else(|| front::Helpers::start(&world.host, format));
-    match helpers.and_then(|helpers| front::run(spec, &allocation, front, helpers)) {
+    match helpers.and_then(|helpers| front::run(spec, opening, front, helpers)) {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);

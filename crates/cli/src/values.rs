@@ -1,12 +1,16 @@
 //! Parsers for the values of options. They consult nothing but the text.
 
-use std::{fmt, num::NonZeroU8, time::Duration};
+use std::{
+    fmt,
+    num::{NonZeroU8, NonZeroU32},
+    time::Duration,
+};
 
 use base::{JobId, RankSet, Signal};
 use dvm::spec::{UniverseSize, Warning};
 use thiserror::Error;
 
-use crate::choices::OnHang;
+use crate::{choices::OnHang, quoting::Open};
 
 /// The most procs of one job: as many as a rank set can contain.
 pub(crate) const MAX_PROCS: u32 = 1 << 24;
@@ -49,6 +53,8 @@ pub(crate) enum ValueError {
     NoProcs,
     #[error("a job runs on at least one node")]
     NoNodes,
+    #[error("the larger number comes first")]
+    Backwards,
     #[error("a proc has at least one CPU")]
     NoCpus,
     #[error("the number is below zero")]
@@ -75,6 +81,16 @@ pub(crate) enum ValueError {
     NotAHangAction,
     #[error("it must be at least 1s")]
     IdleTooShort,
+    #[error("it must be at least {} ms", .0.as_millis())]
+    LeaseTooShort(Duration),
+    #[error("it is not a range of ports (`20000-20100`)")]
+    NotPorts,
+    #[error("it has no place for the node and the program (`{{host}}`, `{{daemon}}`)")]
+    NotATemplate,
+    #[error(transparent)]
+    Open(Open),
+    #[error("a daemon has at least one child")]
+    NoChildren,
     #[error("it is not an octal mask between 0 and 777")]
     NotAMask,
     #[error("it is not a list of PUs for each rank (`0,2`, `0+1,2+3`, `numa:0,1`, or `each`)")]
@@ -233,6 +249,8 @@ fn signal(name: &str) -> Option<Signal> {
 
 /// The last signal number of Linux, including real-time signals.
 const LAST_SIGNAL: i32 = 64;
+/// A shorter lease would end jobs on a busy machine.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 
 /// Parses a number of procs, from 1 to [`MAX_PROCS`].
 pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {
@@ -241,6 +259,39 @@ pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {
         count => u32::try_from(count).map_err(|_| ValueError::TooMany {
             max: u64::from(MAX_PROCS),
         }),
+    }
+}
+
+/// Parses a number of nodes, at least and at most: `2`, `2-4`.
+pub(crate) fn node_range(text: &str) -> Result<(u32, u32), ValueError> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    match (procs(least)?, procs(most)?) {
+        (least, most) if least <= most => Ok((least, most)),
+        _ => Err(ValueError::Backwards),
+    }
+}
+
+/// Parses a range of ports: `20000-20100`, or one port.
+pub(crate) fn port_range(text: &str) -> Result<(u16, u16), ValueError> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    let port = |text: &str| text.parse().map_err(|_| ValueError::NotPorts);
+    match (port(low)?, port(high)?) {
+        (low, high) if 0 < low && low <= high => Ok((low, high)),
+        _ => Err(ValueError::NotPorts),
+    }
+}
+
+/// Parses a number of children, from 1.
+pub(crate) fn radix(text: &str) -> Result<NonZeroU32, ValueError> {
+    let radix = u32::try_from(number(text, u64::from(MAX_PROCS))?).unwrap_or(MAX_PROCS);
+    NonZeroU32::new(radix).ok_or(ValueError::NoChildren)
+}
+
+/// Parses the time of silence after which a node counts as lost.
+pub(crate) fn lease(text: &str) -> Result<Duration, ValueError> {
+    match time(text)? {
+        lease if lease < SHORTEST_LEASE => Err(ValueError::LeaseTooShort(SHORTEST_LEASE)),
+        lease => Ok(lease),
     }
 }
 

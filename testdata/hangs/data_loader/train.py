@@ -1,4 +1,4 @@
-"""Rank 3 waits for its data, the others for rank 3."""
+"""Rank 3 waits for its data, and the other ranks wait for rank 3."""
 
 from mpi4py import MPI
 from torch.utils.data.dataloader import DataLoader

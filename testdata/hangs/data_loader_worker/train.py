@@ -1,4 +1,4 @@
-"""The worker of rank 3 waits for a lock that it was copied with, rank 3 for the worker, and the others for rank 3."""
+"""The worker of rank 3 waits for a lock that was held during its fork; rank 3 waits for it, the others for rank 3."""
 
 from mpi4py import MPI
 from torch.utils.data.dataloader import DataLoader

@@ -3,15 +3,20 @@
 //! Help, man pages and completions are generated from it, and [`super::compat`] reads from it which options take a value.
 //! Other launchers' spellings are translated into these flags before clap runs.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use dvm::spec::{UniverseSize, Warning};
 
-use crate::values::{self, HeldRanks};
 use crate::{
-    choices::{DebuggerLoss, LabelChoice, LineBuffered, OnHang, OnLoss, Oversubscribe, Switch},
+    choices::{
+        DebuggerLoss, LabelChoice, LineBuffered, NodeLoss, OnHang, OnLoss, Oversubscribe, Switch,
+    },
     values::JobName,
+};
+use crate::{
+    remote::{self, Words},
+    values::{self, HeldRanks, ValueError},
 };
 
 /// The width of help texts in columns, whatever the terminal's width, so that they are the same everywhere.
@@ -35,6 +40,11 @@ Spellings of Open MPI, MPICH and Slurm are understood too: see
 
 The exit code is that of the ranks (128+n for signal n); 120-127 are our own:
 see `rally help exit-codes`.";
+
+/// Parses a template of the command line, where it cannot be empty.
+fn template(text: &str) -> Result<Words, ValueError> {
+    remote::template(text)?.ok_or(ValueError::Empty)
+}
 
 /// The whole command line of `rally`.
 #[derive(Clone, Debug, Parser)]
@@ -269,6 +279,14 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "MIN[-MAX]", hide = true)]
     pub(crate) nodes: Option<String>,
 
+    /// Number of nodes to leave out at the start of the list: srun's `-r`
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) relative: Option<u32>,
+
+    /// Leave out this node: Open MPI's
+    #[arg(long, hide = true)]
+    pub(crate) nolocal: bool,
+
     /// The job's name in SLURM_JOB_NAME: srun's `-J`
     #[arg(long, value_name = "NAME", hide = true)]
     pub(crate) job_name: Option<OsString>,
@@ -311,15 +329,54 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "Placement")]
     pub(crate) explain: bool,
 
-    /// How daemons get onto nodes: fork (this node only)
+    /// How daemons get onto nodes: ssh, slurm, lsf, fork
+    ///
+    /// `slurm` and `lsf` use the starters of these resource managers (`srun`, `blaunch`), inside of their allocations. With
+    /// `fork` and --nodes, this machine stands for the nodes.
+    /// [default: auto, which is the resource manager's if all nodes belong to its allocation, else ssh]
     #[arg(
         hide_possible_values = true,
         long,
         value_name = "HOW",
         hide_short_help = true,
-        help_heading = "Placement"
+        help_heading = "Nodes"
     )]
     pub(crate) bootstrap: Option<Bootstrap>,
+
+    /// ssh, or a command like it, with its options [default: ssh]
+    ///
+    /// It is called with the node's name and a command. Its stdin must reach that command.
+    #[arg(long, value_name = "COMMAND", value_parser = remote::ssh, hide_short_help = true, help_heading = "Nodes")]
+    pub(crate) ssh: Option<Words>,
+
+    /// A command instead of ssh: kubectl exec -i {host} -- {daemon}
+    ///
+    /// With a word `{file}` behind `{daemon}`, it needs no stdin, and the nodes need the same files.
+    #[arg(long, value_name = "TEMPLATE", value_parser = template, hide_short_help = true, help_heading = "Nodes")]
+    pub(crate) bootstrap_command: Option<Words>,
+
+    /// Networks for connections between nodes, by interface or address
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        action = ArgAction::Append,
+        hide_short_help = true,
+        help_heading = "Nodes"
+    )]
+    pub(crate) if_include: Vec<String>,
+
+    /// Ports for connections between nodes
+    #[arg(long, value_name = "LOW-HIGH", value_parser = values::port_range, hide_short_help = true, help_heading = "Nodes")]
+    pub(crate) port_range: Option<(u16, u16)>,
+
+    /// Most daemons that connect to one daemon [default: 32]
+    #[arg(long, value_name = "N", value_parser = values::radix, hide_short_help = true, help_heading = "Nodes")]
+    pub(crate) radix: Option<NonZeroU32>,
+
+    /// Silence after which a node counts as lost [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = values::lease, hide_short_help = true, help_heading = "Nodes")]
+    pub(crate) lease: Option<Duration>,
 
     /// Start each line of output with its rank
     ///
@@ -470,6 +527,18 @@ pub(crate) struct JobArgs {
         help_heading = "Life of the job"
     )]
     pub(crate) kill_on_bad_exit: Option<Switch>,
+
+    /// If a node is lost: end the job (abort), or let the ranks of other nodes continue
+    ///
+    /// [default: abort, or continue with `--kill-on-bad-exit=no`]
+    #[arg(
+        hide_possible_values = true,
+        long,
+        value_name = "abort|continue",
+        hide_short_help = true,
+        help_heading = "Life of the job"
+    )]
+    pub(crate) on_node_loss: Option<NodeLoss>,
 
     /// If the debugger of held ranks is lost: end the job (kill) or release them
     ///
@@ -654,6 +723,11 @@ impl FamilyChoice {
 /// How daemons are started on nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Bootstrap {
+    Auto,
+    Ssh,
+    Slurm,
+    Pbs,
+    Lsf,
     Fork,
 }
 
@@ -681,7 +755,7 @@ pub(crate) enum StdinChoice {
 }
 
 impl std::str::FromStr for StdinChoice {
-    type Err = values::ValueError;
+    type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
@@ -694,7 +768,7 @@ impl std::str::FromStr for StdinChoice {
             {
                 values::rank(text).map(Self::Rank)
             }
-            _ => Err(values::ValueError::NotATarget),
+            _ => Err(ValueError::NotATarget),
         }
     }
 }

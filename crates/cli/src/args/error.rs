@@ -2,8 +2,9 @@
 
 use std::{fmt, path::PathBuf};
 
+use base::HostList;
 use dvm::{
-    alloc::{AllocError, RemoteNodes},
+    alloc::AllocError,
     place::{PolicyError, RankfileError},
 };
 use message::{Kind, Message};
@@ -16,7 +17,7 @@ use crate::{
     config::{ConfigError, Source},
     exit::ExitCode,
 };
-use crate::{kinds as k, values::ValueError};
+use crate::{kinds as k, quoting::Open, values::ValueError};
 
 /// Why a command line, with everything that it refers to, cannot become a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -120,14 +121,14 @@ pub(crate) enum Error {
     Rankfile(RankfileError),
     #[error(transparent)]
     Nodes(AllocError),
-    #[error("{error}")]
-    RemoteNodes {
-        error: RemoteNodes,
-        /// The file and line that name these nodes. `None` if no file does.
-        at: Option<String>,
+    #[error("`{option}` needs {}, but the job has only `{nodes}`", counted(*least))]
+    TooFewNodes {
+        option: String,
+        least: u32,
+        nodes: HostList,
     },
-    #[error("the allocation of Slurm job {job} is `{nodes}`, and this machine is not part of it")]
-    AllocatedElsewhere { job: String, nodes: String },
+    #[error("`{option}` leaves no node of `{nodes}`")]
+    NoNodeLeft { option: String, nodes: HostList },
     #[error("the current directory cannot be found: {problem}")]
     NoDirectory { problem: ReadProblem },
     #[error("`{option} {count}` cannot be granted: no GPU was found on this node")]
@@ -157,7 +158,9 @@ pub(crate) struct Elsewhere {
 /// Why an option of another launcher is refused. A job that ignores it would differ from what the user requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotOffered {
-    OneNode,
+    HetGroups,
+    NoAllocation,
+    NoInput,
     Machine,
     LauncherAddress,
     SessionDirectory,
@@ -188,7 +191,9 @@ pub(crate) enum NotOffered {
 impl NotOffered {
     const fn help(self) -> Option<&'static str> {
         Some(match self {
-            Self::OneNode => "leave it out: all procs run on this node",
+            Self::HetGroups => "leave it out: the job uses the nodes of all components",
+            Self::NoAllocation => "leave it out, or use `ssh`",
+            Self::NoInput => "use `ssh`",
             Self::Machine => "every `rally run` starts what it needs; name hosts with `--host`",
             Self::LauncherAddress => "leave it out: ranks of one job find each other without it",
             Self::Distance => "use `--map-by numa` or `--map-by package`",
@@ -225,7 +230,7 @@ impl NotOffered {
             Self::Xml => "use `--json`",
             Self::Xterm => "use `--pty=RANK` for one rank, or `--output-file out.%r` for files",
             Self::Debugger => "start with `--stop-on-exec`, then attach (`rally help debugging`)",
-            Self::Bootstrap => "leave it out, or use `fork`",
+            Self::Bootstrap => "leave it out, or use `ssh`, `slurm`, `lsf` or `fork`",
         })
     }
 }
@@ -233,7 +238,11 @@ impl NotOffered {
 impl fmt::Display for NotOffered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::OneNode => "this version runs jobs on one node",
+            Self::HetGroups => "components of heterogeneous jobs cannot be chosen",
+            Self::NoAllocation => "the nodes do not belong to an allocation of it",
+            Self::NoInput => {
+                "its commands give a daemon no standard input, from which it reads what to do"
+            }
             Self::Machine => "there is no persistent launcher (DVM) yet",
             Self::LauncherAddress => "the launcher has no address for other programs",
             Self::Distance => "the distance to devices is not known",
@@ -260,7 +269,7 @@ impl fmt::Display for NotOffered {
             Self::Xml => "output is text or JSON lines",
             Self::Xterm => "no windows are opened",
             Self::Debugger => "debuggers are not started from here",
-            Self::Bootstrap => "this version starts daemons by `fork` only",
+            Self::Bootstrap => "this version does not start daemons in this way",
         })
     }
 }
@@ -279,6 +288,7 @@ pub(crate) enum LooksLike {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     HostFile,
+    NodeFile,
     AppFile,
     RankFile,
     SequenceFile,
@@ -292,6 +302,7 @@ impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HostFile => "the host file",
+            Self::NodeFile => "the file with the nodes of the allocation",
             Self::AppFile => "the app file",
             Self::RankFile => "the rankfile",
             Self::SequenceFile => "the sequence file",
@@ -306,10 +317,8 @@ impl fmt::Display for FileKind {
 /// An error in an app file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum AppFileProblem {
-    #[error("the quote {0} is never closed")]
-    OpenQuote(char),
-    #[error("the last line ends in `\\`, but nothing follows")]
-    OpenContinuation,
+    #[error(transparent)]
+    Open(#[from] Open),
     #[error("{0}")]
     Line(Box<Error>),
     #[error("an app file cannot name another one")]
@@ -346,7 +355,7 @@ impl Error {
             Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
             Self::NoDirectory { .. } | Self::NoPort { .. } => ExitCode::Resources,
             Self::NoGpus { .. } => ExitCode::Placement,
-            Self::RemoteNodes { .. } | Self::AllocatedElsewhere { .. } => ExitCode::Placement,
+            Self::TooFewNodes { .. } | Self::NoNodeLeft { .. } => ExitCode::Placement,
             _ => ExitCode::Usage,
         }
     }
@@ -505,16 +514,12 @@ impl Error {
                 .with_help(format!("name it: `--map-by {policy}:FILE=NAME`")),
             Self::Rankfile(error) => from_lines(&k::BAD_RANKFILE, &error.to_string()),
             Self::Nodes(error) => from_lines(&k::BAD_NODES, &error.to_string()),
-            Self::RemoteNodes { error, at } => {
-                let message = from_lines(&k::REMOTE_NODES, &error.to_string());
-                match at {
-                    Some(at) => message.fact("file", at.clone()),
-                    None => message,
-                }
-            }
-            Self::AllocatedElsewhere { .. } => self.of(&k::ALLOCATED_ELSEWHERE).with_help(
-                "start it in a batch script; `--host localhost` uses this machine all the same",
-            ),
+            Self::TooFewNodes { .. } => self
+                .of(&k::TOO_FEW_NODES)
+                .with_help("name more with `--host`, or start it inside of a larger allocation"),
+            Self::NoNodeLeft { .. } => self
+                .of(&k::NO_NODE_LEFT)
+                .with_help("name other nodes with `--host`, or leave the option out"),
             Self::NoDirectory { .. } => self
                 .of(&k::NO_DIRECTORY)
                 .with_help("change to a directory that exists"),
@@ -529,6 +534,13 @@ impl Error {
 
     fn of(&self, kind: &Kind) -> Message {
         Message::new(kind, self.to_string())
+    }
+}
+
+fn counted(nodes: u32) -> String {
+    match nodes {
+        1 => "1 node".to_owned(),
+        more => format!("{more} nodes"),
     }
 }
 

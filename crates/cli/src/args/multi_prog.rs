@@ -19,9 +19,10 @@ use std::{
 use base::RankSet;
 
 use super::{
-    AppLine, Error, RunLine, app_file,
+    AppLine, Error, RunLine,
     error::{AppFileProblem, FileKind},
 };
+use crate::quoting;
 use crate::values::MAX_PROCS;
 
 /// A line of the file: a set of ranks and their program.
@@ -41,10 +42,10 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
         line: number,
         problem,
     };
-    let lines = app_file::split(text).map_err(|(number, problem)| bad(number, problem))?;
+    let lines = quoting::lines(text).map_err(|(number, open)| bad(number, open.into()))?;
     let mut rows = Vec::with_capacity(lines.len());
     let last = lines.last().map_or(1, |line| line.number);
-    for app_file::Line { number, words } in lines {
+    for quoting::Line { number, words } in lines {
         let mut words = words.into_iter();
         let ranks = words.next().unwrap_or_default();
         let ranks = match ranks.to_str() {

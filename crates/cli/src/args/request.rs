@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
 
-use base::HostList;
 use base::RankSet;
-use dvm::{alloc::Allocation, spec::JobSpec};
+use dvm::{alloc::Allocation, bootstrap::DaemonPlan, spec::JobSpec};
 use message::Message;
 
 use super::Generated;
@@ -36,6 +35,8 @@ pub(crate) enum Request {
     MpiTypes,
 }
 
+/// The argument that makes our own program the daemon of another node.
+pub(crate) const DAEMON_ARGUMENT: &str = "__daemon";
 /// The argument that makes our own program a rank of the demo.
 pub(crate) const DEMO_ARGUMENT: &str = "__demo";
 /// The argument that makes our own program stand in for a program that was started without a launcher. Its port follows.
@@ -46,6 +47,8 @@ pub(crate) const SINGLETON_ARGUMENT: &str = "__singleton";
 pub(crate) struct RunRequest {
     pub(crate) spec: JobSpec,
     pub(crate) allocation: Allocation,
+    /// How the daemons of other nodes are started. `None` if this node is the only one.
+    pub(crate) daemons: Option<DaemonPlan>,
     pub(crate) front: FrontOptions,
     pub(crate) show: Show,
     /// Messages to print once, before the job starts.
@@ -175,8 +178,6 @@ pub(crate) enum Notice {
     Ignored(Vec<String>),
     /// Variables that were to be passed on but are not set.
     NotSet(Vec<String>),
-    /// Nodes of our allocation that this version cannot use.
-    UnusedNodes(HostList),
     /// A configuration file of the site that cannot be read, and is therefore ignored.
     Unreadable(ConfigFile),
 }
@@ -189,12 +190,6 @@ impl fmt::Display for Notice {
         let (before, names, after) = match self {
             Self::Ignored(names) => ("ignored, since it has no effect here: ", names, ""),
             Self::NotSet(names) => ("cannot pass on ", names, ": not set in our environment"),
-            Self::UnusedNodes(nodes) => {
-                return write!(
-                    f,
-                    "`{nodes}` of Slurm's allocation stays idle: this version runs jobs on one node"
-                );
-            }
             Self::Unreadable(_) => {
                 return f.write_str("cannot read the site's configuration file");
             }
@@ -217,7 +212,6 @@ impl Notice {
         let kind = match self {
             Self::Ignored(_) => &k::IGNORED,
             Self::NotSet(_) => &k::NOT_SET,
-            Self::UnusedNodes(_) => &k::UNUSED_NODES,
             Self::Unreadable(_) => &k::SITE_CONFIG,
         };
         let message = Message::new(kind, self.to_string());
@@ -234,7 +228,7 @@ impl Notice {
                         "ask the administrator of this machine to make it readable for all users",
                     )
             }
-            Self::Ignored(_) | Self::NotSet(_) | Self::UnusedNodes(_) => message,
+            Self::Ignored(_) | Self::NotSet(_) => message,
         }
     }
 }

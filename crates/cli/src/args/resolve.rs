@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base::HostList;
 use dvm::spec::{
     App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure, StdinTarget,
     Tracers,
@@ -16,16 +15,16 @@ use super::{
     AppLine, Args, ConfigRequest, DEMO_ARGUMENT, Detail, Error, ExitCodes, Format, FrontOptions,
     InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel, ReleaseRequest,
     Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World,
-    app_file,
+    app_file, daemons,
     define::{DisplayChoice, FamilyChoice, MessageFormatChoice},
     error::{FileKind, NotOffered},
-    gpus, inputs, multi_prog, parse,
+    gpus, inputs, multi_prog, nodes, parse,
     placement::{self, Placement},
     slurm_job,
     stdio::{stdin, stdio},
     tune,
 };
-use crate::choices::{DebuggerLoss, LabelChoice, OnHang, Switch};
+use crate::choices::{DebuggerLoss, LabelChoice, NodeLoss, OnHang, Switch};
 use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
 use crate::{config::ConfigFile, values::HeldRanks};
 
@@ -151,6 +150,11 @@ fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
     over(&mut settings.on_hang, args.on_hang, || say("on-hang"));
     over(&mut settings.on_hangup, args.on_hangup, || say("on-hangup"));
     over(
+        &mut settings.on_node_loss,
+        args.on_node_loss.map(Some),
+        || say("on-node-loss"),
+    );
+    over(
         &mut settings.on_output_closed,
         args.on_output_closed,
         || say("on-output-closed"),
@@ -164,6 +168,12 @@ fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
         &mut settings.rank_by,
         args.rank_by.clone().map(Some),
         || say("rank-by"),
+    );
+    over(&mut settings.ssh, args.ssh.clone(), || say("ssh"));
+    over(
+        &mut settings.bootstrap_command,
+        args.bootstrap_command.clone().map(Some),
+        || say("bootstrap-command"),
     );
     over(
         &mut settings.bind_to,
@@ -212,7 +222,10 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let line = with_files.as_ref().unwrap_or(line);
     let with_variables = inputs::with_variables(line, world)?;
     let line = with_variables.as_ref().unwrap_or(line);
-    let with_counts = placement::with_counts_of_the_node(line)?;
+    let (mut settings, files) = decide(&line.job, world)?;
+    withdraw(&mut settings, &line.apps, &line.job);
+    let mut nodes = nodes::resolve(&line.apps, &line.job, line.personality, &settings, world)?;
+    let with_counts = placement::with_counts_of_nodes(line, &mut nodes)?;
     let line = with_counts.as_ref().unwrap_or(line);
     let with_programs;
     let line = if line.job.args.multi_prog {
@@ -227,13 +240,10 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         job,
         ignored,
     } = line;
-    let (mut settings, files) = decide(job, world)?;
-    withdraw(&mut settings, apps, job);
     let Placement {
         request: placement,
-        allocation,
-        unused,
-    } = placement::resolve(apps, job, *personality, &settings, world)?;
+        nodes,
+    } = placement::resolve(apps, job, *personality, &settings, nodes, world)?;
     let size = placement::size(apps, *personality);
     let (stdin, input) = stdin(job, *personality, size, world)?;
     let families = families(job, *personality)?;
@@ -261,21 +271,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         variables: families,
         stdin,
         stdio: stdio(job, apps, *personality, size, &settings, world)?,
-        end: EndPolicy {
-            on_failure: match settings.kill_on_bad_exit.value {
-                Switch::Yes => OnFailure::EndJob,
-                Switch::No => OnFailure::Continue,
-            },
-            grace: settings.grace.value,
-            // Zero means no limit, as in the launchers that scripts are written for.
-            time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),
-            warning: job.args.warn,
-            wait: job.args.wait.filter(|wait| !wait.is_zero()),
-            on_debugger_loss: match settings.on_debugger_loss.value {
-                DebuggerLoss::Kill => OnDebuggerLoss::Kill,
-                DebuggerLoss::Release => OnDebuggerLoss::Release,
-            },
-        },
+        end: end_policy(job, &settings),
         hold: hold(job),
         universe: job.args.universe,
         gpus: gpus::resolve(job, world)?,
@@ -292,13 +288,14 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let ignored: Vec<String> = ignored.iter().cloned().chain(void).collect();
     Ok(RunRequest {
         spec,
-        allocation,
+        daemons: daemons::plan(job, &nodes, &settings, world)?,
+        allocation: nodes.allocation,
         front: FrontOptions {
             exit_error: inputs::exit_error(*personality, world),
             ..front(job, &settings, input)
         },
         show: show(job),
-        notices: notices(apps, &ignored, &unused, &files, world),
+        notices: notices(apps, &ignored, &files, world),
     })
 }
 
@@ -448,6 +445,29 @@ fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: impl AsRef<OsStr>
     env.push((name.into(), value.as_ref().to_owned()));
 }
 
+/// Returns the conditions under which the job is ended.
+fn end_policy(job: &JobLine, settings: &Settings) -> EndPolicy {
+    EndPolicy {
+        on_failure: match settings.kill_on_bad_exit.value {
+            Switch::Yes => OnFailure::EndJob,
+            Switch::No => OnFailure::Continue,
+        },
+        on_node_loss: match (settings.on_node_loss.value, settings.kill_on_bad_exit.value) {
+            (Some(NodeLoss::Abort), _) | (None, Switch::Yes) => OnFailure::EndJob,
+            (Some(NodeLoss::Continue), _) | (None, Switch::No) => OnFailure::Continue,
+        },
+        grace: settings.grace.value,
+        // Zero means no limit, as in the launchers that scripts are written for.
+        time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),
+        warning: job.args.warn,
+        wait: job.args.wait.filter(|wait| !wait.is_zero()),
+        on_debugger_loss: match settings.on_debugger_loss.value {
+            DebuggerLoss::Kill => OnDebuggerLoss::Kill,
+            DebuggerLoss::Release => OnDebuggerLoss::Release,
+        },
+    }
+}
+
 fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions {
     let json = job.args.json;
     FrontOptions {
@@ -520,7 +540,6 @@ fn show(job: &JobLine) -> Show {
 fn notices(
     apps: &[AppLine],
     ignored: &[String],
-    unused: &HostList,
     files: &[ConfigFile],
     world: &World,
 ) -> Vec<Notice> {
@@ -528,9 +547,6 @@ fn notices(
         .iter()
         .filter(|file| matches!(file.found, Found::Unreadable(_)));
     let mut notices: Vec<_> = unreadable.cloned().map(Notice::Unreadable).collect();
-    if !unused.is_empty() {
-        notices.push(Notice::UnusedNodes(unused.clone()));
-    }
     if !ignored.is_empty() {
         let mut once = Vec::new();
         for option in ignored {

@@ -1,5 +1,6 @@
 mod inputs;
 mod multi_prog;
+mod nodes;
 mod peers;
 mod sentences;
 mod sources;
@@ -163,12 +164,13 @@ fn every_option_arrives() {
     let place = Place::new().file("in", "");
     let run = place.run(
         "mpirun --stop-on-exec --timeout 1.5 --grace 250ms --kill-on-bad-exit=no --on-hangup continue --on-hang=report:90s \
-         --on-debugger-loss kill --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v a",
+         --on-debugger-loss kill --on-node-loss abort --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v a",
     );
     assert_eq!(run.spec.hold, HoldPlan::all(HoldAt::Exec));
     assert_eq!(run.spec.end.time_limit, Some(Duration::from_millis(1500)));
     assert_eq!(run.spec.end.grace, Duration::from_millis(250));
     assert_eq!(run.spec.end.on_failure, OnFailure::Continue);
+    assert_eq!(run.spec.end.on_node_loss, OnFailure::EndJob);
     assert_eq!(run.spec.end.on_debugger_loss, OnDebuggerLoss::Kill);
     assert_eq!(run.spec.apps[0].tracers, Tracers::SameUser);
     assert_eq!(run.spec.stdin, StdinTarget::Rank(Rank(2)));

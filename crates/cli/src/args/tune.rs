@@ -19,6 +19,7 @@ use super::{
     error::{AppFileProblem, FileKind},
     inputs,
 };
+use crate::quoting;
 
 /// The options that such a file may contain.
 const KNOWN: [&str; 6] = ["mca", "omca", "gmca", "prtemca", "pmixmca", "x"];
@@ -46,8 +47,8 @@ pub(super) fn with_files(line: &RunLine, world: &World) -> Result<Option<RunLine
             line: number,
             problem,
         };
-        let lines = app_file::split(&text).map_err(|(number, problem)| bad(number, problem))?;
-        for app_file::Line { number, words } in lines {
+        let lines = quoting::lines(&text).map_err(|(number, open)| bad(number, open.into()))?;
+        for quoting::Line { number, words } in lines {
             let words = options_of(words);
             let is_known = |word: &OsString| {
                 word.to_str().is_some_and(|word| {

@@ -15,6 +15,9 @@ use super::{Error, environment::Variables, error::FileKind};
 use crate::files::ReadProblem;
 use crate::files::read;
 
+/// The variable in which Slurm names the node of a process.
+pub(crate) const SLURM_NODE: &str = "SLURMD_NODENAME";
+
 /// The configuration file of the site.
 const SITE_CONFIG: &str = "/etc/rally/config.toml";
 
@@ -74,7 +77,7 @@ impl World {
 
     /// Returns the names of this node.
     pub(crate) fn names(&self) -> LocalNames {
-        LocalNames::new(self.host.clone())
+        LocalNames::new(self.host.clone()).with_alias(self.variable(SLURM_NODE))
     }
 
     /// Returns a variable, unless it is empty or not UTF-8.

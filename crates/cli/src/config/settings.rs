@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 use clap::ValueEnum;
 
 use crate::{
-    choices::{DebuggerLoss, LabelChoice, LineBuffered, OnHang, OnLoss, Oversubscribe, Switch},
+    choices::{
+        DebuggerLoss, LabelChoice, LineBuffered, NodeLoss, OnHang, OnLoss, Oversubscribe, Switch,
+    },
+    remote::{self, Words},
     values::{self, ValueError},
 };
 
@@ -13,6 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     BindTo,
+    BootstrapCommand,
     Grace,
     Hostfile,
     KillOnBadExit,
@@ -22,18 +26,21 @@ pub(crate) enum Key {
     OnDebuggerLoss,
     OnHang,
     OnHangup,
+    OnNodeLoss,
     OnOutputClosed,
     Oversubscribe,
     Quiet,
     RankBy,
+    Ssh,
     Timeout,
     Timestamps,
 }
 
 impl Key {
     /// All keys, in the order of their names.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::BindTo,
+        Self::BootstrapCommand,
         Self::Grace,
         Self::Hostfile,
         Self::KillOnBadExit,
@@ -43,10 +50,12 @@ impl Key {
         Self::OnDebuggerLoss,
         Self::OnHang,
         Self::OnHangup,
+        Self::OnNodeLoss,
         Self::OnOutputClosed,
         Self::Oversubscribe,
         Self::Quiet,
         Self::RankBy,
+        Self::Ssh,
         Self::Timeout,
         Self::Timestamps,
     ];
@@ -55,6 +64,7 @@ impl Key {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::BindTo => "bind-to",
+            Self::BootstrapCommand => "bootstrap-command",
             Self::Grace => "grace",
             Self::Hostfile => "hostfile",
             Self::KillOnBadExit => "kill-on-bad-exit",
@@ -64,10 +74,12 @@ impl Key {
             Self::OnDebuggerLoss => "on-debugger-loss",
             Self::OnHang => "on-hang",
             Self::OnHangup => "on-hangup",
+            Self::OnNodeLoss => "on-node-loss",
             Self::OnOutputClosed => "on-output-closed",
             Self::Oversubscribe => "oversubscribe",
             Self::Quiet => "quiet",
             Self::RankBy => "rank-by",
+            Self::Ssh => "ssh",
             Self::Timeout => "timeout",
             Self::Timestamps => "timestamps",
         }
@@ -81,6 +93,7 @@ impl Key {
     pub(crate) const fn variables(self) -> &'static [&'static str] {
         match self {
             Self::BindTo => &["RALLY_BIND_TO"],
+            Self::BootstrapCommand => &["RALLY_BOOTSTRAP_COMMAND"],
             Self::Grace => &["RALLY_GRACE"],
             Self::Hostfile => &["RALLY_HOSTFILE"],
             Self::KillOnBadExit => &["RALLY_KILL_ON_BAD_EXIT"],
@@ -90,10 +103,12 @@ impl Key {
             Self::OnDebuggerLoss => &["RALLY_ON_DEBUGGER_LOSS"],
             Self::OnHang => &["RALLY_ON_HANG"],
             Self::OnHangup => &["RALLY_ON_HANGUP"],
+            Self::OnNodeLoss => &["RALLY_ON_NODE_LOSS"],
             Self::OnOutputClosed => &["RALLY_ON_OUTPUT_CLOSED"],
             Self::Oversubscribe => &["RALLY_OVERSUBSCRIBE"],
             Self::Quiet => &["RALLY_QUIET"],
             Self::RankBy => &["RALLY_RANK_BY"],
+            Self::Ssh => &["RALLY_SSH"],
             // `MPIEXEC_TIMEOUT` is the MPI implementations' own variable, which scripts for them set.
             Self::Timeout => &["MPIEXEC_TIMEOUT", "RALLY_TIMEOUT"],
             Self::Timestamps => &["RALLY_TIMESTAMPS"],
@@ -103,7 +118,13 @@ impl Key {
     /// Returns the default value as text; empty if there is none.
     const fn built_in(self) -> &'static str {
         match self {
-            Self::BindTo | Self::Hostfile | Self::MapBy | Self::RankBy | Self::Timeout => "",
+            Self::BindTo
+            | Self::BootstrapCommand
+            | Self::Hostfile
+            | Self::MapBy
+            | Self::OnNodeLoss
+            | Self::RankBy
+            | Self::Timeout => "",
             Self::Grace => "5",
             Self::KillOnBadExit => "yes",
             Self::Label => "none",
@@ -112,6 +133,7 @@ impl Key {
             Self::OnHangup | Self::OnOutputClosed => "end",
             Self::LineBuffered | Self::Oversubscribe => "auto",
             Self::Quiet | Self::Timestamps => "no",
+            Self::Ssh => "ssh",
         }
     }
 }
@@ -151,6 +173,7 @@ pub(crate) struct Setting<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) bind_to: Setting<Option<String>>,
+    pub(crate) bootstrap_command: Setting<Option<Words>>,
     pub(crate) grace: Setting<Duration>,
     pub(crate) hostfile: Setting<Option<PathBuf>>,
     pub(crate) kill_on_bad_exit: Setting<Switch>,
@@ -160,10 +183,13 @@ pub(crate) struct Settings {
     pub(crate) on_debugger_loss: Setting<DebuggerLoss>,
     pub(crate) on_hang: Setting<OnHang>,
     pub(crate) on_hangup: Setting<OnLoss>,
+    /// `None`: as [`Self::kill_on_bad_exit`].
+    pub(crate) on_node_loss: Setting<Option<NodeLoss>>,
     pub(crate) on_output_closed: Setting<OnLoss>,
     pub(crate) oversubscribe: Setting<Oversubscribe>,
     pub(crate) quiet: Setting<Switch>,
     pub(crate) rank_by: Setting<Option<String>>,
+    pub(crate) ssh: Setting<Words>,
     pub(crate) timeout: Setting<Option<Duration>>,
     pub(crate) timestamps: Setting<Switch>,
 }
@@ -220,6 +246,7 @@ impl Layers {
     pub(crate) fn parse(&self) -> Result<Settings, BadSetting> {
         Ok(Settings {
             bind_to: self.read(Key::BindTo, word)?,
+            bootstrap_command: self.read(Key::BootstrapCommand, remote::template)?,
             grace: self.read(Key::Grace, values::time)?,
             hostfile: self.read(Key::Hostfile, |text| Ok(word(text)?.map(PathBuf::from)))?,
             kill_on_bad_exit: self.read(Key::KillOnBadExit, choice)?,
@@ -229,10 +256,14 @@ impl Layers {
             on_debugger_loss: self.read(Key::OnDebuggerLoss, choice)?,
             on_hang: self.read(Key::OnHang, values::on_hang)?,
             on_hangup: self.read(Key::OnHangup, choice)?,
+            on_node_loss: self.read(Key::OnNodeLoss, |text| {
+                word(text)?.map(|text| choice(&text)).transpose()
+            })?,
             on_output_closed: self.read(Key::OnOutputClosed, choice)?,
             oversubscribe: self.read(Key::Oversubscribe, choice)?,
             quiet: self.read(Key::Quiet, choice)?,
             rank_by: self.read(Key::RankBy, word)?,
+            ssh: self.read(Key::Ssh, remote::ssh)?,
             timeout: self.read(Key::Timeout, |text| {
                 word(text)?.map(|text| values::time(&text)).transpose()
             })?,

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use base::HostList;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::{
     session::{MAX_SAMPLES, Plan, Samples},
@@ -258,6 +259,13 @@ pub(super) struct TargetArgs {
     /// All your processes with this program, script or command name; `*` and `?` match any text and any character
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
+    /// Search these nodes, whatever has started the processes: names separated by commas, with ranges in brackets, such as
+    /// gpu[1-8]. `dbgr` starts an agent on each with ssh
+    #[arg(long, value_name = "HOSTS")]
+    pub(super) hosts: Option<HostList>,
+    /// Stay on this node: ranks on other nodes are listed as missing
+    #[arg(long, conflicts_with = "hosts")]
+    pub(super) local: bool,
     /// Ask a launcher that serves PMIx tools (Open MPI 5, PRRTE) for its ranks, including those on other nodes. PRRTE 5.0 may
     /// then fail to exit after its job: without this option `dbgr` does not connect to launchers
     #[arg(long)]
@@ -410,6 +418,13 @@ mod tests {
           --name <PATTERN>
               All your processes with this program, script or command name; `*` and `?` match any text
               and any character
+
+          --hosts <HOSTS>
+              Search these nodes, whatever has started the processes: names separated by commas, with
+              ranges in brackets, such as gpu[1-8]. `dbgr` starts an agent on each with ssh
+
+          --local
+              Stay on this node: ranks on other nodes are listed as missing
 
           --ask-launcher
               Ask a launcher that serves PMIx tools (Open MPI 5, PRRTE) for its ranks, including those

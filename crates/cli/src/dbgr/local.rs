@@ -1,25 +1,25 @@
-//! A debug session and the agent of this node in one process. This file passes their messages, and is the host of both.
+//! A debug session, the agent of this node in the same process, and those of other nodes. This file passes their messages.
 
 use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
 
-use base::{NodeId, Rank};
+use base::{HostList, NodeId, Rank, Time};
 use debug::{
-    agent::{
-        self, Agent,
-        kernel::{Lent, Question},
-    },
-    proto::{Action, CommandId, Extent},
+    proto::{Action, CommandId, Extent, Search},
     reply::{Description, Partial, PartialSample},
     report::Detail,
     session::{self, Place, Reply, Session},
-    target::Target,
+    stack::Missing,
+    target::{self, Doubt, NotFound, OnNode, Target, Wish},
 };
 use os::Clock;
 
-use super::live::{Kernel, LiveFiles, LiveMemory};
+use super::{
+    host::{self, AgentHost},
+    nodes::{Event, Nodes},
+};
 
 /// The node that `dbgr` runs on.
 pub(super) const HERE: NodeId = NodeId(0);
@@ -30,42 +30,155 @@ enum Step {
     Done,
     /// A command is over.
     Reply(Reply),
-    /// Neither the session nor the agent has an output.
+    /// Neither the session nor the agent of this node has an output.
     Idle,
 }
 
-/// A session over the processes of this node.
+/// A session over the processes of this node and of others.
 #[derive(Debug)]
 pub(super) struct Local {
     session: Session,
-    agent: Agent,
-    kernel: Kernel,
+    agent: AgentHost,
+    detail: Detail,
+    /// `None` until a rank is on another node.
+    nodes: Option<Nodes>,
+    /// The other nodes whose agents the session knows.
+    joined: BTreeSet<NodeId>,
 }
 
 impl Local {
     /// Creates a session without ranks.
     pub(super) fn new(detail: Detail) -> Self {
-        let agent = Agent::new(HERE, os::current_pid().as_raw(), detail);
-        Self::with_agent(agent)
+        Self::with_agent(AgentHost::new(HERE, detail), detail)
     }
 
-    /// Creates a session with a given agent.
-    pub(super) fn with_agent(agent: Agent) -> Self {
+    /// Creates a session with a given agent of this node.
+    pub(super) fn with_agent(agent: AgentHost, detail: Detail) -> Self {
         let mut session = Session::new();
         let host = os::host_name();
         let node = HERE;
         session.handle(Clock::now(), session::Input::Joined { node, host });
-        let kernel = Kernel::new();
         Self {
             session,
             agent,
-            kernel,
+            detail,
+            nodes: None,
+            joined: BTreeSet::new(),
         }
+    }
+
+    /// Starts agents on the other nodes of the target, and has them identify its ranks there. Ranks on nodes that do not
+    /// answer stay where they are, and will be missing.
+    ///
+    /// # Errors
+    /// An error of the system.
+    pub(super) fn reach(&mut self, target: &mut Target) -> Result<(), os::Error> {
+        let elsewhere = target.elsewhere();
+        if elsewhere.is_empty() {
+            return Ok(());
+        }
+        let hosts = elsewhere.keys().cloned().collect();
+        let search = |host: &str| Search::Ranks(elsewhere.get(host).cloned().unwrap_or_default());
+        for (host, found) in self.search(hosts, search)? {
+            target.place(&host, &found);
+        }
+        Ok(())
+    }
+
+    /// Searches other nodes, and this one if it is among them, for what the user asked for.
+    ///
+    /// # Errors
+    /// An error of the system; or no process was found.
+    pub(super) fn find(
+        &mut self,
+        wish: &Wish,
+        hosts: &HostList,
+        here: impl FnOnce() -> Result<Target, NotFound>,
+    ) -> Result<Result<Target, NotFound>, os::Error> {
+        if let Wish::Process(pid) = *wish {
+            return Ok(Err(NotFound::PidOnNodes { pid }));
+        }
+        let own = os::host_name();
+        let names = dvm::alloc::LocalNames::new(&own);
+        let (local, others): (Vec<String>, Vec<String>) = hosts
+            .clone()
+            .into_iter()
+            .partition(|host| names.contains(host));
+        let mut unique = BTreeSet::new();
+        let others: Vec<String> = others
+            .into_iter()
+            .filter(|host| unique.insert(host.clone()))
+            .collect();
+        let mut found = if others.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.search(others.clone(), |_| Search::Wish(wish.clone()))?
+        };
+        let local = local.first().map(|host| {
+            let part = here().map_or_else(|_| OnNode::default(), |target| OnNode::of(&target));
+            (host.clone(), part)
+        });
+        let own = local.as_ref().map(|(host, _)| host.clone());
+        let others = others
+            .into_iter()
+            .filter_map(|host| found.remove_entry(&host));
+        let parts: Vec<(String, OnNode)> = local.into_iter().chain(others).collect();
+        let mut result = target::over_nodes(wish, &parts, own.as_deref());
+        let mut silent: BTreeMap<String, HostList> = BTreeMap::new();
+        for (host, state) in self.nodes.iter().flat_map(Nodes::by_name) {
+            if let Err(why) = state {
+                let why = match why {
+                    Missing::NotStarted { why, .. } => why,
+                    _ => "its agent did not answer".to_owned(),
+                };
+                silent.entry(why).or_default().push(host);
+            }
+        }
+        let doubts = silent
+            .into_iter()
+            .map(|(why, nodes)| Doubt::NotSearched { nodes, why });
+        match &mut result {
+            Ok(target) => target.doubts.extend(doubts),
+            Err(NotFound::Nodes { doubts: known, .. }) => known.extend(doubts),
+            Err(_) => {}
+        }
+        Ok(result)
+    }
+
+    /// Has other nodes search for something, and returns what they have found. The agents are started at the first search.
+    fn search(
+        &mut self,
+        hosts: Vec<String>,
+        search: impl Fn(&str) -> Search,
+    ) -> Result<BTreeMap<String, OnNode>, os::Error> {
+        let nodes = match &mut self.nodes {
+            Some(nodes) => nodes,
+            None => self.nodes.insert(Nodes::start(hosts, self.detail)?),
+        };
+        let mut found = nodes.find(search);
+        let up: Vec<(NodeId, String)> = nodes
+            .up()
+            .map(|(node, host)| (node, host.clone()))
+            .collect();
+        let mut named = BTreeMap::new();
+        for (node, host) in up {
+            if self.joined.insert(node) {
+                let host = host.clone();
+                let joined = session::Input::Joined { node, host };
+                self.session.handle(Clock::now(), joined);
+            }
+            if let Some(found) = found.remove(&node) {
+                named.insert(host, found);
+            }
+        }
+        Ok(named)
     }
 
     /// Follows the ranks of this target from now on, instead of earlier ones.
     pub(super) fn follow(&mut self, target: &Target) {
-        self.follow_places(Place::of_target(target, HERE));
+        let nodes = self.nodes.as_ref().map(Nodes::by_name);
+        let places = Place::of_target(target, HERE, &nodes.unwrap_or_default());
+        self.follow_places(places);
     }
 
     /// Follows ranks whose places are known.
@@ -89,9 +202,9 @@ impl Local {
         }
     }
 
-    /// Returns the time that the agent has spent on reading files and mappings.
+    /// Returns the time that the agent of this node has spent on reading files and mappings.
     pub(super) const fn reading(&self) -> Duration {
-        self.kernel.reading
+        self.agent.kernel.reading
     }
 
     /// Carries out a command for every rank. The session accepts it, because it has one command at a time.
@@ -101,58 +214,69 @@ impl Local {
         self.run(id)
     }
 
-    /// Passes messages between session and agent until both are idle, and returns the answer to a command. The answer may
-    /// come earlier, if the session has given up on the agent: the agent then still has to release a stopped thread.
+    /// Passes messages until the command is over and the agent of this node is idle. The answer may come before that, if the
+    /// session has given up on the agent: the agent then still has to release a stopped thread.
     fn run(&mut self, id: CommandId) -> Option<Partial> {
         let mut answer = None;
         loop {
             match self.step() {
                 Step::Reply(reply) if reply.id == id => answer = Some(reply.answer),
                 Step::Reply(_) | Step::Done => {}
-                Step::Idle => return answer,
+                Step::Idle => {
+                    let deadline = self.session.deadline();
+                    if answer.is_some() || deadline.is_none() {
+                        return answer;
+                    }
+                    // Another node has not answered yet.
+                    if !self.hear(deadline) {
+                        self.session.handle(Clock::now(), session::Input::Tick);
+                    }
+                }
             }
         }
     }
 
-    /// Carries out the next output of the session or, if there is none, that of the agent.
+    /// Handles news of another node. Returns false if there is none until `until`.
+    fn hear(&mut self, until: Option<Time>) -> bool {
+        let Some(nodes) = &mut self.nodes else {
+            return false;
+        };
+        let input = match nodes.next(until) {
+            Some((node, Event::Message(message))) => session::Input::Message(node, message),
+            Some((node, Event::Lost)) => session::Input::Lost(node),
+            None => return false,
+        };
+        self.session.handle(Clock::now(), input);
+        true
+    }
+
+    /// Carries out the next output of the session or, if there is none, that of the agent of this node.
     fn step(&mut self) -> Step {
+        // What has come meanwhile counts before the time that has passed.
+        if self.hear(Some(Time::ZERO)) {
+            return Step::Done;
+        }
         if let Some(output) = self.session.poll() {
             match output {
-                session::Output::Send(_, message) => {
-                    self.agent
-                        .handle(Clock::now(), agent::Input::Message(message));
+                session::Output::Send(HERE, message) => self.agent.handle(message),
+                session::Output::Send(node, message) => {
+                    if let Some(nodes) = &mut self.nodes {
+                        nodes.send(node, message);
+                    }
                 }
                 session::Output::Reply(reply) => return Step::Reply(reply),
                 session::Output::Close(..) | session::Output::Dropped { .. } => {}
             }
             return Step::Done;
         }
-        match self.agent.poll() {
-            Some(agent::Output::Ask(question)) => self.ask(question),
-            Some(agent::Output::Send(message)) => {
+        match self.agent.step() {
+            host::Step::Done => Step::Done,
+            host::Step::Sent(message) => {
                 let message = session::Input::Message(HERE, message);
                 self.session.handle(Clock::now(), message);
+                Step::Done
             }
-            Some(agent::Output::ReleaseLate) => os::sleep_and_detach_late(Duration::ZERO),
-            None => return Step::Idle,
-        }
-        Step::Done
-    }
-
-    fn ask(&mut self, question: Question) {
-        let is_reading = matches!(question, Question::Mappings { .. });
-        let (answer, through) = self.kernel.answer(question);
-        let (memory, files) = (LiveMemory(through), LiveFiles(through));
-        let lent = Lent {
-            memory: &memory,
-            files: &files,
-        };
-        let begin = Instant::now();
-        self.agent
-            .handle(Clock::now(), agent::Input::Answer(answer, lent));
-        // With the answer about mappings, the agent also reads files that are new to it.
-        if is_reading {
-            self.kernel.reading += begin.elapsed();
+            host::Step::Idle => Step::Idle,
         }
     }
 }
@@ -173,7 +297,7 @@ mod tests {
         let ranks = local.session.ranks();
         let action = Action::Sample(Extent::Children);
         let id = local.session.command(Clock::now(), &ranks, action).unwrap();
-        while local.kernel.stopped.is_none() {
+        while local.agent.kernel.stopped.is_none() {
             assert!(matches!(local.step(), Step::Done));
         }
         // The session gives up on the agent, as it does with an agent that does not answer.
@@ -181,6 +305,6 @@ mod tests {
             .session
             .handle(Clock::now(), session::Input::Cancel(id));
         assert!(local.run(id).is_some());
-        assert!(local.kernel.stopped.is_none());
+        assert!(local.agent.kernel.stopped.is_none());
     }
 }

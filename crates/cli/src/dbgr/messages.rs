@@ -40,6 +40,13 @@ const NO_NAME: Kind = Kind {
 shows it), with the file name or path of the program, and for interpreters with that of the script. `*` matches any text and `?` any \
 character; quote them for the shell.",
 };
+const NOT_ON_NODES: Kind = Kind {
+    id: "target/not-on-nodes",
+    severity: Severity::Error,
+    explanation: "With `--hosts`, `dbgr` starts an agent on each of these nodes with ssh and has it search its own node. None of them has \
+found a process, or none could be started. A process number cannot be searched, because it means another process on each node. The ssh must work without a question (keys, known hosts), and `dbgr` must be installed there \
+under the same path.",
+};
 const NOT_PERMITTED: Kind = Kind {
     id: "target/not-permitted",
     severity: Severity::Error,
@@ -116,6 +123,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &FOREIGN_NUMBERS,
     &NO_JOB,
     &NO_NAME,
+    &NOT_ON_NODES,
     &NOT_PERMITTED,
     &SOME_NOT_PERMITTED,
     &DOUBT,
@@ -163,6 +171,29 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
             format!("none of your processes on this node is called `{pattern}`"),
         )
         .with_help("`*` matches any text: `--name '*solver*'`"),
+        NotFound::PidOnNodes { pid } => Message::new(
+            &NOT_ON_NODES,
+            format!("process {pid} is another one on each node"),
+        )
+        .with_help(
+            "give the name of the job, or `--name PROGRAM`; on the node of a launcher, its process number is enough without `--hosts`",
+        ),
+        NotFound::Nodes {
+            wish,
+            nodes,
+            doubts,
+        } => {
+            let headline = if nodes.is_empty() {
+                format!("none of the nodes could be searched for `{wish}`")
+            } else {
+                format!("none of your processes on {nodes} is or belongs to `{wish}`")
+            };
+            let message = Message::new(&NOT_ON_NODES, headline);
+            let doubts = doubts.iter();
+            doubts.fold(message, |message, doubt| {
+                message.fact("why", doubt.to_string())
+            })
+        }
     }
 }
 
@@ -325,6 +356,20 @@ mod tests {
             NotFound::NoName {
                 pattern: "solver".into(),
             },
+            NotFound::PidOnNodes { pid: 7 },
+            NotFound::Nodes {
+                wish: "solver".into(),
+                nodes: ["n1", "n2"].into_iter().collect(),
+                doubts: vec![Doubt::NotSearched {
+                    nodes: ["n3"].into_iter().collect(),
+                    why: "`ssh` exited with code 255: no route to host".into(),
+                }],
+            },
+            NotFound::Nodes {
+                wish: "solver".into(),
+                nodes: base::HostList::new(),
+                doubts: Vec::new(),
+            },
         ];
         let mut said: Vec<Message> = reasons
             .iter()
@@ -384,6 +429,11 @@ mod tests {
       help: give the process number of its launcher, or find its ranks with `--name PROGRAM`
     error: none of your processes on this node is called `solver`
       help: `*` matches any text: `--name '*solver*'`
+    error: process 7 is another one on each node
+      help: give the name of the job, or `--name PROGRAM`; on the node of a launcher, its process number is enough without `--hosts`
+    error: none of your processes on n[1-2] is or belongs to `solver`
+      why: n3 could not be searched: `ssh` exited with code 255: no route to host
+    error: none of the nodes could be searched for `solver`
     warning: cannot look at 2 ranks
       ranks: 0-1
       why:   it belongs to user 0, and you are user 1000
@@ -397,7 +447,7 @@ mod tests {
     warning: ranks 3-4 should be processes that do not exist (7 is the first)
     warning: the launcher has process numbers for ranks 3-4 (7 is the first), but nothing shows which processes on this node they are: the ranks are skipped
     note: the launcher, process 7, uses the process numbers of its container; the numbers here are those of this node
-    note: 4 ranks are on other nodes, which this version does not reach
+    note: 4 ranks are on other nodes, where `dbgr` starts an agent with ssh
     error: cannot write `no/hang.html`: entity not found
     error: cannot write `no/hang.html`: it is a symbolic link, and links are not followed
       help: other users may write to that directory: name a file in a directory of your own

@@ -101,7 +101,7 @@ impl<'a> Watcher<'a> {
             while let Some(output) = self.watch.poll() {
                 match output {
                     Output::Find(search) => {
-                        let input = self.find(search);
+                        let input = self.find(search)?;
                         self.watch.handle(Clock::now(), input);
                     }
                     Output::WatchExit(pid) => self.watch_exit(pid)?,
@@ -150,18 +150,27 @@ impl<'a> Watcher<'a> {
     }
 
     /// Searches for the job, or for living processes of the one that was found last.
-    fn find(&mut self, search: Search) -> Input {
+    ///
+    /// Ranks on other nodes do not count as living: a launcher on this node outlives them, and with `--hosts` every search
+    /// asks the nodes.
+    fn find(&mut self, search: Search) -> Result<Input, os::Error> {
         // A launcher is asked only once: some launchers crash or hang when asked twice.
         let ask = match &self.target {
             None => self.args.target.ask(),
             Some(_) => Ask::Nobody,
         };
-        let found = match search {
-            Search::Job => Some(target::find(&Machine { ask }, &self.args.target.wish())),
-            Search::Ranks => None,
+        let wanted = &self.args.target;
+        let here = || target::find(&Machine { ask }, &wanted.wish());
+        let found = match (search, &wanted.hosts) {
+            (Search::Job, Some(hosts)) => Some(self.local.find(&wanted.wish(), hosts, here)?),
+            (Search::Job, None) => Some(here()),
+            (Search::Ranks, _) => None,
         };
         let job = match found {
-            Some(Ok(target)) => {
+            Some(Ok(mut target)) => {
+                if !wanted.local {
+                    self.local.reach(&mut target)?;
+                }
                 self.target = Some(target);
                 Job::Found
             }
@@ -173,7 +182,7 @@ impl<'a> Watcher<'a> {
         };
         let mut procs = self.target.iter().flat_map(|target| target.procs.values());
         let living = procs.find(|proc| is_alive(proc)).map(|proc| proc.pid);
-        Input::Found { job, living }
+        Ok(Input::Found { job, living })
     }
 
     /// Starts to wait for the exit of a process, unless the watch already waits for one.
@@ -232,7 +241,8 @@ impl<'a> Watcher<'a> {
         let mut why: Vec<Message> = doubts.map(messages::doubt).collect();
         let first = forbidden.first();
         let proc = first.and_then(|rank| target?.procs.get(&rank));
-        if let Some(proc) = proc {
+        // The reason can only be read on this node.
+        if let Some(proc) = proc.filter(|proc| proc.host().is_none()) {
             let situation = machine::situation(proc.pid);
             why.push(messages::not_permitted(forbidden, &situation));
         }

@@ -194,8 +194,38 @@ fn full_help_of_run() {
           --explain
               Like --dry-run, and print the reasons
 
+    Nodes:
           --bootstrap <HOW>
-              How daemons get onto nodes: fork (this node only)
+              How daemons get onto nodes: ssh, slurm, lsf, fork
+
+              `slurm` and `lsf` use the starters of these resource managers (`srun`,
+              `blaunch`), inside of their allocations. With `fork` and --nodes, this
+              machine stands for the nodes. [default: auto, which is the resource
+              manager's if all nodes belong to its allocation, else ssh]
+
+          --ssh <COMMAND>
+              ssh, or a command like it, with its options [default: ssh]
+
+              It is called with the node's name and a command. Its stdin must reach
+              that command.
+
+          --bootstrap-command <TEMPLATE>
+              A command instead of ssh: kubectl exec -i {host} -- {daemon}
+
+              With a word `{file}` behind `{daemon}`, it needs no stdin, and the
+              nodes need the same files.
+
+          --if-include <NAME,...>
+              Networks for connections between nodes, by interface or address
+
+          --port-range <LOW-HIGH>
+              Ports for connections between nodes
+
+          --radix <N>
+              Most daemons that connect to one daemon [default: 32]
+
+          --lease <TIME>
+              Silence after which a node counts as lost [default: 10s]
 
     Output and input:
       -l, --label[=<rank|full>]
@@ -273,6 +303,12 @@ fn full_help_of_run() {
               End the job if a rank fails
 
               [default: yes]
+
+          --on-node-loss <abort|continue>
+              If a node is lost: end the job (abort), or let the ranks of other
+              nodes continue
+
+              [default: abort, or continue with `--kill-on-bad-exit=no`]
 
           --on-debugger-loss <kill|release>
               If the debugger of held ranks is lost: end the job (kill) or release

@@ -40,7 +40,7 @@ fn pids(text: &str) -> Vec<i32> {
 
 /// Runs `rally` with these arguments under a gdb, until it reaches the breakpoint. Returns the pids of the table that gdb
 /// read. gdb continues when a file `go` exists.
-fn at_the_breakpoint(sandbox: &Sandbox, args: &[&str]) -> (Running, Vec<i32>) {
+pub(crate) fn at_the_breakpoint(sandbox: &Sandbox, args: &[&str]) -> (Running, Vec<i32>) {
     let mut command = gdb(sandbox);
     command
         .arg("-x")
@@ -57,7 +57,7 @@ fn at_the_breakpoint(sandbox: &Sandbox, args: &[&str]) -> (Running, Vec<i32>) {
 
 /// Checks that a process is stopped, and not traced.
 #[track_caller]
-fn expect_held(pid: i32) {
+pub(crate) fn expect_held(pid: i32) {
     let rank = mischief::Proc::read(pid).expect("the table names living processes");
     assert_eq!(rank.state, 'T', "held: {rank:?}");
     assert_eq!(rank.status("TracerPid").as_deref(), Some("0"), "{rank:?}");

@@ -125,6 +125,9 @@ fn a_rank_that_there_is_not_cannot_be_held() {
     );
 }
 
+/// State of a connected socket in `/proc/net/unix`.
+const CONNECTED: &str = "03";
+
 /// The controller serves eight connections at a time. It closes all eight in one turn; no further event would wake it for
 /// the ninth.
 #[test]
@@ -140,18 +143,21 @@ fn who_waits_for_others_to_be_answered_is_answered() {
     let path = path.expect("the controller can be asked");
     let rank = sandbox.alive().into_iter().find(|it| it.state == 'T');
     let controller = rank.expect("the rank is held").ppid;
-    let descriptors = || {
-        let open = fs::read_dir(format!("/proc/{controller}/fd")).unwrap();
-        open.count()
+    // A connection in the backlog has no inode yet.
+    let is_accepted = |line: &&str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        matches!(fields[..], [.., state, inode, path] if path.ends_with(&name) && state == CONNECTED && inode != "0")
     };
-    let before = descriptors();
+    let accepted = || {
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        (sockets.lines().filter(is_accepted).count() == 8).then_some(())
+    };
     let connect = || UnixStream::from(os::connect_at(&path, DEADLINE / 12).unwrap());
     let mut served: Vec<UnixStream> = (0..8).map(|_| connect()).collect();
-    let accepted = || (descriptors() == before + served.len()).then_some(());
     eventually(DEADLINE, accepted).expect("eight are served");
     let mut ninth = Inquirer::connect(&path, DEADLINE / 12).unwrap();
     // A preamble, a question, and a frame of unknown kind, which is parsed only after the question was answered.
-    let bytes = b"RLLY\x02\x00\x02\0\0\0\0\x09\x01\0\0\0\xff";
+    let bytes = b"RLLY\x04\x00\x02\0\0\0\0\x09\x01\0\0\0\xff";
     let controller = Pid::from_raw(controller);
     kill(controller, Signal::SIGSTOP).unwrap();
     for stream in &mut served {

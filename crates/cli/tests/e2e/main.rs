@@ -9,6 +9,7 @@
     reason = "the harness is test code: a panic is how a test fails, also outside of `#[test]` functions"
 )]
 
+mod bed;
 mod binding;
 mod containers;
 mod debugger;
@@ -23,7 +24,9 @@ mod input;
 mod kills;
 mod life;
 mod mpi;
+mod nodes;
 mod output;
+mod over_nodes;
 mod places;
 mod pmi;
 mod pmix;
@@ -32,6 +35,7 @@ mod robust;
 mod signals;
 mod spawned;
 mod stacks;
+mod staging;
 mod terminal;
 mod topology;
 mod trouble;

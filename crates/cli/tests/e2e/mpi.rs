@@ -3,7 +3,11 @@
 //! Each C file of `testdata/mpi` has one subject. Each subject is a separate test for each library.
 
 use std::{
-    collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command,
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
 };
 
 use nix::{
@@ -14,10 +18,11 @@ use nix::{
 use crate::harness::{
     CLEAN_WITHIN, Finished, Sandbox, Stream, compiled, eventually, testdata, venv,
 };
+use crate::nodes::OVER_NODES;
 
 /// The MPI libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Library {
+pub(crate) enum Library {
     OpenMpi4,
     OpenMpi5,
     Mpich4,
@@ -25,6 +30,8 @@ enum Library {
 }
 
 impl Library {
+    pub(crate) const ALL: [Self; 4] = [Self::OpenMpi4, Self::OpenMpi5, Self::Mpich4, Self::Mpich5];
+
     /// Returns the start of the name and version that the library reports.
     const fn name(self) -> &'static str {
         match self {
@@ -59,7 +66,7 @@ impl Library {
     }
 
     /// Returns a program of `testdata/mpi`.
-    fn program(self, name: &str) -> String {
+    pub(crate) fn program(self, name: &str) -> String {
         let source = testdata(&format!("mpi/{name}.c"));
         let program = compiled(&self.compiler(), &source, &["-lpthread"]);
         program.to_str().unwrap().to_owned()
@@ -90,14 +97,17 @@ impl Trial {
     /// Runs a Python program of `testdata/mpi` with mpi4py.
     fn python(&self, ranks: &str, name: &str) -> Finished {
         let script = testdata(&format!("mpi/{name}.py"));
-        let mut command = self.rally(&["-n", ranks]);
+        self.run_python(&mut self.rally(&["-n", ranks]), &script)
+    }
+
+    fn run_python(&self, command: &mut Command, script: &Path) -> Finished {
         command
             .arg(venv("mpi4py").join("bin/python3"))
             .arg(script)
             .env("PYTHONPATH", venv("mpi4py").join("packages"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("MPI4PY_LIBMPI", self.library.file());
-        self.sandbox.run(&mut command).expect_code(0).expect_quiet()
+        self.sandbox.run(command).expect_code(0).expect_quiet()
     }
 
     /// Runs a program on some ranks, and checks that it prints these lines and exits with 0.
@@ -333,6 +343,73 @@ with_each_library! {
     spawn_in_python: |trial| {
         trial.python("1", "spawn").expect_out("the child answered\nthe pool worked\n");
     };
+
+    over_nodes: over_nodes;
+    over_nodes_in_python: |trial| {
+        let script = testdata("mpi/hello.py");
+        let mut command = trial.rally(&OVER_NODES);
+        command.args(["-n", "6"]);
+        let run = trial.run_python(&mut command, &script);
+        let expected = (0..6).map(|rank| format!("hello from {rank} of 6 in Python"));
+        assert_eq!(run.sorted(), expected.collect::<Vec<_>>().join("\n"));
+    };
+}
+
+/// Runs the usual programs over nodes.
+fn over_nodes(trial: &Trial) {
+    let run = |ranks: &str, name: &str, arguments: &[&str]| {
+        let program = trial.library.program(name);
+        let mut words = OVER_NODES.to_vec();
+        words.extend(["-n", ranks, &program]);
+        words.extend(arguments);
+        trial.run(&words)
+    };
+    let hello = run("6", "hello", &[]).expect_code(0).expect_quiet();
+    let expected: Vec<String> = (0..6)
+        .map(|rank| format!("hello from {rank} of 6"))
+        .collect();
+    assert_eq!(hello.sorted(), expected.join("\n"));
+    let ring = run("6", "ring", &[]).expect_code(0).expect_quiet();
+    ring.expect_out("the token came back as 600\n");
+    let exchanged = "6 ranks exchanged 65536 integers each, no error\n";
+    run("6", "alltoall", &[])
+        .expect_code(0)
+        .expect_out(exchanged);
+    let one_sided = run("4", "rma", &["apart"]);
+    if trial.library == Library::OpenMpi4 {
+        // It has no windows over TCP: its own mpirun over two hosts ends in the same way.
+        let run = one_sided.expect_code(53);
+        run.expect_err(&["An error occurred in MPI_Win_allocate", "MPI_ERR_WIN"]);
+    } else {
+        one_sided
+            .expect_code(0)
+            .expect_out("fences: right\nlocks: right\n");
+    }
+    let mut host = trial.sandbox.command("uname");
+    let host = trial.sandbox.run(host.arg("-n")).out();
+    let node = |number: u32| format!("{}-n{number}", host.trim());
+    run("2", "spawn_elsewhere", &[&node(2), &node(0)])
+        .expect_code(0)
+        .expect_out("all were where they belong\n");
+    run("3", "abort", &[])
+        .expect_code(42)
+        .expect_err(&[&format!(
+            "error: rank 1 on `{}` aborted the job with code 42",
+            node(1)
+        )]);
+    let leaves = run("3", "leaves", &[]);
+    if trial.library == Library::OpenMpi5 && leaves.code() == 14 {
+        // It has noticed the closed connection first, and has aborted with a code of its own.
+        leaves.expect_err(&[
+            "An error occurred in Socket closed",
+            "aborted the job with code 14",
+        ]);
+    } else {
+        leaves.expect_code(125).expect_err(&[&format!(
+            "rank 1 on `{}` ended with code 0, but without `MPI_Finalize`",
+            node(1)
+        )]);
+    }
 }
 
 /// The process to kill.

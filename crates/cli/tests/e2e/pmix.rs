@@ -5,6 +5,8 @@
 //! stands for a directory of its own. It passes if it exits with the code and prints no complaint. The default code is 0;
 //! `any` accepts every code, and `nonzero` every one but 0. A complaint begins with the file's name and the line. If a rank
 //! is to die (`keep-going`), the code is that of the dead rank.
+//!
+//! A line `nodes: ...` of the same form describes a run over several nodes. Programs that mean nothing there have none.
 
 use std::{
     fs,
@@ -14,6 +16,7 @@ use std::{
 };
 
 use crate::harness::{Finished, Sandbox, compiled, pmix_programs, venv};
+use crate::nodes::OVER_NODES;
 
 /// The libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,31 @@ fn is_not_for(name: &str, library: Library) -> bool {
         .flat_map(|line| line.split('(').next().unwrap_or("").split([',', ' ']))
         .filter(|version| !version.is_empty())
         .any(|version| library.version().starts_with(version))
+}
+
+/// The nodes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spread {
+    OneNode,
+    /// Three nodes, with one rank on each in turn.
+    Nodes,
+}
+
+impl Spread {
+    /// Returns the start of the lines that describe such runs.
+    const fn mark(self) -> &'static str {
+        match self {
+            Self::OneNode => "run: ",
+            Self::Nodes => "nodes: ",
+        }
+    }
+
+    const fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::OneNode => &[],
+            Self::Nodes => &OVER_NODES,
+        }
+    }
 }
 
 /// A line of a program that tells how it is run.
@@ -90,14 +118,20 @@ fn programs_about(subject: Option<&str>) -> Vec<String> {
     names
 }
 
-fn recipes(name: &str) -> Vec<Recipe> {
+fn recipes(name: &str, spread: Spread) -> Vec<Recipe> {
     let text = fs::read_to_string(pmix_programs().join(format!("{name}.c"))).unwrap();
     let lines = text.lines().take(20);
     let recipes: Vec<Recipe> = lines
-        .filter_map(|line| line.trim_start_matches([' ', '*']).strip_prefix("run: "))
+        .filter_map(|line| {
+            line.trim_start_matches([' ', '*'])
+                .strip_prefix(spread.mark())
+        })
         .map(recipe)
         .collect();
-    assert!(!recipes.is_empty(), "{name}.c does not say how it is run");
+    assert!(
+        spread == Spread::Nodes || !recipes.is_empty(),
+        "{name}.c does not say how it is run"
+    );
     recipes
 }
 
@@ -137,9 +171,16 @@ pub(crate) fn compiled_from(source: &Path) -> PathBuf {
     compiled(Path::new("gcc"), source, &[&headers, "-lpmix", "-lpthread"])
 }
 
-fn run(sandbox: &Sandbox, name: &str, recipe: &Recipe, library: Library) -> Finished {
+fn run(
+    sandbox: &Sandbox,
+    name: &str,
+    recipe: &Recipe,
+    library: Library,
+    spread: Spread,
+) -> Finished {
     let program = program(name);
     let mut command = sandbox.rally(&["run", "-q", "--timeout", "40", "-n", &recipe.ranks]);
+    command.args(spread.options());
     if recipe.keep_going {
         command.arg("--kill-on-bad-exit=no");
     }
@@ -168,15 +209,15 @@ fn is_complaint(line: &str) -> bool {
 }
 
 /// Runs every program about a subject, and then reports all failures together.
-fn try_all(subject: Option<&str>, library: Library) {
+fn try_all(subject: Option<&str>, library: Library, spread: Spread) {
     let mut bad = Vec::new();
     for name in programs_about(subject) {
         if is_not_for(&name, library) {
             continue;
         }
-        for recipe in recipes(&name) {
+        for recipe in recipes(&name, spread) {
             let sandbox = Sandbox::new();
-            let run = run(&sandbox, &name, &recipe, library);
+            let run = run(&sandbox, &name, &recipe, library, spread);
             let err = run.err();
             let complaints: Vec<&str> = err.lines().filter(|line| is_complaint(line)).collect();
             if !recipe.code.is(run.code()) || !complaints.is_empty() {
@@ -190,16 +231,26 @@ fn try_all(subject: Option<&str>, library: Library) {
 macro_rules! subjects {
     ($($name:ident: $subject:expr;)*) => {$(
         mod $name {
-            use super::{Library, try_all};
+            use super::{Library, Spread, try_all};
 
             #[test]
             fn with_libpmix_4_2() {
-                try_all($subject, Library::Debian);
+                try_all($subject, Library::Debian, Spread::OneNode);
+            }
+
+            #[test]
+            fn over_nodes_with_libpmix_4_2() {
+                try_all($subject, Library::Debian, Spread::Nodes);
+            }
+
+            #[test]
+            fn over_nodes_with_libpmix_5_0() {
+                try_all($subject, Library::Wheel, Spread::Nodes);
             }
 
             #[test]
             fn with_libpmix_5_0() {
-                try_all($subject, Library::Wheel);
+                try_all($subject, Library::Wheel, Spread::OneNode);
             }
         }
     )*};

@@ -1,10 +1,11 @@
-/* PMIx_Abort: of all by one rank, of all by all, of a part, and by a rank that
- * is not asked; the others wait in a fence that never ends by itself.
+/* PMIx_Abort by one rank for all ranks, by all ranks, for a list of ranks, and by the
+ * only rank of a job. Meanwhile the other ranks wait in a fence that never completes.
  * run: 3 one => 17
  * run: 3 all => 17
  * run: 3 list => 17
  * run: 1 one => 17
  * run: 3 zero => any
+ * nodes: 3 zero => any
  */
 #include "check.h"
 
@@ -29,7 +30,7 @@ int main(int argc, char **argv)
         (void)PMIx_Abort(strcmp(argv[1], "zero") == 0 ? 0 : 17, "abort by one rank", &all, 1);
     }
 
-    /* Nobody gets through this one; the launcher ends the process. */
+    /* This fence never completes; the launcher kills the process. */
     if (me.rank != 0 || job_size == 1) {
         for (;;) {
             pause();

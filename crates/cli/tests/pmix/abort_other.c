@@ -1,5 +1,6 @@
-/* One rank aborts another one only; the rest lives on and ends well.
+/* One rank aborts only one other rank; the rest of the job continues and exits normally.
  * run: 3 -- keep-going => any
+ * nodes: 3 -- keep-going => any
  */
 #include "check.h"
 

@@ -1,7 +1,8 @@
-/* Lookups of what is not there come back with PMIX_ERR_NOT_FOUND, at once
- * where that is asked for: own keys and reserved ones, of ranks and of the job,
- * of ranks and namespaces that do not exist.
+/* Gets of absent keys return PMIX_ERR_NOT_FOUND, immediately where the caller
+ * asks for that: non-reserved and reserved keys, of ranks and of the job, and
+ * of nonexistent ranks and namespaces.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 
@@ -28,7 +29,7 @@ int main(void)
     CHECK_STATUS(PMIx_Get(&all, "of-the-job", &optional, 1, &value), PMIX_ERR_NOT_FOUND);
     CHECK_STATUS(PMIx_Get(&all, "of-the-job", &immediate, 1, &value), PMIX_ERR_NOT_FOUND);
 
-    /* A reserved key is known from the start or never: no call waits for one. */
+    /* A reserved key is known from the start or never: no get waits for one. */
     CHECK_STATUS(PMIx_Get(&me, PMIX_CREDENTIAL, NULL, 0, &value), PMIX_ERR_NOT_FOUND);
     CHECK_STATUS(PMIx_Get(&other, PMIX_CREDENTIAL, NULL, 0, &value), PMIX_ERR_NOT_FOUND);
     CHECK_STATUS(PMIx_Get(&all, PMIX_ANL_MAP, NULL, 0, &value), PMIX_ERR_NOT_FOUND);

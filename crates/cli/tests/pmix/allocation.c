@@ -1,4 +1,4 @@
-/* A request for more resources is refused in so many words, and soon.
+/* A request for more resources is refused explicitly and promptly.
  * run: 1
  */
 #include "check.h"

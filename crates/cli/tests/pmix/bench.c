@@ -1,21 +1,21 @@
 /* The client of `cargo xtask bench pmix`. It measures; the other programs of
- * this directory check. Its first argument says what it does:
+ * this directory check. The first argument selects what it does:
  *
  *   modex BYTES    init, put, commit, fence with data, get of every peer, finalize
- *   fence COUNT    so many fences without data; rank 0 prints the mean
+ *   fence COUNT    COUNT fences without data; rank 0 prints the mean
  *   init           every rank prints the time before and after PMIx_Init
  *   gets COUNT     every rank reads COUNT keys of its peers, one peer after the
  *                  other; rank 0 prints the mean. The library asks the server
- *                  for each peer once and finds its other keys at home, so with
- *                  COUNT below the number of ranks each get is a request.
- *   misses COUNT   gets of keys that are not there, each of them a request
- *   idle           init, fence, wait: rank 0 for the end of its standard input
- *                  or for SIGTERM or SIGUSR1, the others for rank 0; finalize
- *   spawns COUNT   rank 0 spawns COUNT times one process that inits and
- *                  finalizes, one after the other; the end is told by an event
- *   child          what `spawns` spawns
+ *                  once for each peer and caches its other keys, so with COUNT
+ *                  below the number of ranks each get is a request.
+ *   misses COUNT   gets of absent keys, each of them a request
+ *   idle           init, fence, wait: rank 0 for EOF on its standard input or
+ *                  for SIGTERM or SIGUSR1, the others for rank 0; finalize
+ *   spawns COUNT   rank 0 spawns one process COUNT times, one after another; it
+ *                  inits and finalizes, and an event reports its exit
+ *   child          the role of a process that `spawns` spawns
  *
- * All times are of CLOCK_MONOTONIC, in nanoseconds where not said otherwise.
+ * All times are of CLOCK_MONOTONIC, in nanoseconds unless stated otherwise.
  */
 #include "spawn.h"
 
@@ -46,7 +46,7 @@ static int modex(size_t bytes)
 
     start();
     data = malloc(bytes + 1);
-    /* Different for every rank, and not to be compressed to nothing. */
+    /* Different for every rank, and incompressible. */
     for (size_t i = 0; i < bytes; i++) {
         data[i] = (char)((i * 2654435761U >> 7) + me.rank);
     }
@@ -191,8 +191,8 @@ static int idle(void)
     return finish();
 }
 
-/* The jobs that have ended last; a job may end before its spawn has returned,
- * and its end may be told more than once. */
+/* The most recently ended jobs: a job may end before its spawn call returns,
+ * and its end may be reported more than once. */
 #define LAST_ENDS 64
 
 static pthread_mutex_t last_lock = PTHREAD_MUTEX_INITIALIZER;

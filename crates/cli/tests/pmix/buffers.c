@@ -1,7 +1,8 @@
-/* Values packed by one rank into a buffer of its own, sent as bytes, unpacked
- * by another one: what libraries on top of PMIx do with their own messages.
+/* One rank packs values into its own buffer, sends it as bytes, and another
+ * rank unpacks it, as libraries on top of PMIx do with their messages.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
-/* A burst of gets without blocking, of keys that are there and of keys that
- * come while they wait; every callback comes exactly once.
+/* A burst of non-blocking gets, of keys that exist and of keys committed while
+ * the gets wait. Every callback is called exactly once.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -37,7 +38,7 @@ int main(void)
         for (pmix_rank_t rank = 0; rank < job_size; rank++) {
             pmix_proc_t other = peer(rank);
 
-            /* Of itself a rank can only ask for what it has put. */
+            /* A rank can get its own keys only after it has put them. */
             if (rank == me.rank) {
                 continue;
             }

@@ -1,9 +1,9 @@
-/* What every program of this directory shares: a deadline, checks that say
- * what was expected and what came, and a few short forms of the public API.
+/* Shared by every program of this directory: a deadline, checks that print the
+ * expected and the actual result, and short forms of the public API.
  *
- * A check that fails ends the process at once with exit code 1, without
- * PMIx_Finalize: the launcher has to cope with that too. A process that is
- * still running after DEADLINE seconds says where it hangs and exits 124. */
+ * A failed check exits immediately with code 1, without PMIx_Finalize: the
+ * launcher must handle that too. A process that is still running after
+ * DEADLINE seconds prints where it hangs and exits with 124. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -33,7 +33,7 @@
 static pmix_proc_t me MAYBE_UNUSED;
 static uint32_t job_size MAYBE_UNUSED;
 
-/* The check that is being carried out; read by the alarm handler only. */
+/* The check in progress; read only by the alarm handler. */
 static const char *volatile check_file = "?";
 static const char *volatile check_what = "nothing yet";
 static volatile int check_line;
@@ -165,7 +165,7 @@ MAYBE_UNUSED static bool same_proc(const pmix_proc_t *a, const pmix_proc_t *b)
     return a->rank == b->rank && strncmp(a->nspace, b->nspace, PMIX_MAX_NSLEN) == 0;
 }
 
-/* A number of the job's own information, whatever the width it came with. */
+/* A number in the job information, whatever integer type it has. */
 MAYBE_UNUSED static long long number_in(const pmix_value_t *value)
 {
     switch (value->type) {
@@ -223,9 +223,9 @@ MAYBE_UNUSED static char *text_of(const pmix_proc_t *proc, const char *key)
     return text;
 }
 
-/* A key of a rank that may be away just now: between PMIx_Finalize and the
- * next PMIx_Init a get may fail or wait in vain, so it is asked for until it is
- * there. */
+/* Returns a key of a rank that may be between PMIx_Finalize and the next
+ * PMIx_Init. A get may then fail or time out, so this repeats it until it
+ * succeeds. */
 MAYBE_UNUSED static long long number_at_last(pmix_rank_t rank, const char *key)
 {
     pmix_proc_t proc = peer(rank);
@@ -237,7 +237,7 @@ MAYBE_UNUSED static long long number_at_last(pmix_rank_t rank, const char *key)
     check_what = key;
     PMIX_INFO_LOAD(&patience, PMIX_TIMEOUT, &seconds, PMIX_INT);
     while (PMIx_Get(&proc, key, &patience, 1, &value) != PMIX_SUCCESS) {
-        /* The deadline of the program ends this. */
+        /* The program's deadline limits this loop. */
     }
     number = number_in(value);
     PMIX_VALUE_RELEASE(value);
@@ -262,7 +262,57 @@ MAYBE_UNUSED static void start(void)
     job_size = (uint32_t)number_of(&all, PMIX_JOB_SIZE);
 }
 
-/* Ends a program that was run with too few ranks to mean anything. */
+/* Returns whether a process is on the node of this one. */
+MAYBE_UNUSED static bool is_here(const pmix_proc_t *proc)
+{
+    char *host = text_of(proc, PMIX_HOSTNAME), *own = text_of(&me, PMIX_HOSTNAME);
+    bool same = strcmp(host, own) == 0;
+
+    free(host);
+    free(own);
+    return same;
+}
+
+/* Returns the number of a process's node. libpmix 4.2 searches for that of
+ * another node where it never puts it, unless it has to search among the facts
+ * of the process. */
+MAYBE_UNUSED static long long node_of(const pmix_proc_t *proc)
+{
+    pmix_value_t *value = NULL;
+    pmix_info_t directive;
+    bool yes = true;
+    long long number;
+
+    if (is_here(proc)) {
+        return number_of(proc, PMIX_NODEID);
+    }
+    PMIX_INFO_LOAD(&directive, PMIX_JOB_INFO, &yes, PMIX_BOOL);
+    if (PMIx_Get(proc, PMIX_NODEID, NULL, 0, &value) != PMIX_SUCCESS) {
+        CHECK_OK(PMIx_Get(proc, PMIX_NODEID, &directive, 1, &value));
+    }
+    number = number_in(value);
+    PMIX_VALUE_RELEASE(value);
+    return number;
+}
+
+/* Returns how many processes of a job are on the node of another process. */
+MAYBE_UNUSED static uint32_t count_beside(const pmix_proc_t *proc, const pmix_nspace_t nspace, uint32_t size)
+{
+    char *host = text_of(proc, PMIX_HOSTNAME), *other;
+    uint32_t count = 0;
+    pmix_proc_t one;
+
+    for (pmix_rank_t rank = 0; rank < size; rank++) {
+        PMIX_LOAD_PROCID(&one, nspace, rank);
+        other = text_of(&one, PMIX_HOSTNAME);
+        count += strcmp(host, other) == 0;
+        free(other);
+    }
+    free(host);
+    return count;
+}
+
+/* Fails if the job has too few ranks for the test to be meaningful. */
 MAYBE_UNUSED static void need_ranks(uint32_t ranks)
 {
     if (job_size < ranks) {
@@ -276,7 +326,7 @@ MAYBE_UNUSED static int finish(void)
     return 0;
 }
 
-/* For runs whose exit code is the launcher's own affair (=> any): rank 0 says
+/* For runs whose exit code is up to the launcher (=> any): rank 0 prints
  * that the checks have passed. */
 MAYBE_UNUSED static void passed(void)
 {
@@ -293,7 +343,7 @@ MAYBE_UNUSED static void fence(void)
     CHECK_OK(PMIx_Fence(&all, 1, NULL, 0));
 }
 
-/* A barrier over the whole job after which all committed data can be had. */
+/* A barrier over the whole job, after which all committed data is available. */
 MAYBE_UNUSED static void fence_data(void)
 {
     pmix_proc_t all = peer(PMIX_RANK_WILDCARD);
@@ -323,7 +373,7 @@ MAYBE_UNUSED static void put_text(pmix_scope_t scope, const char *key, char *tex
     CHECK_OK(PMIx_Put(scope, key, &value));
 }
 
-/* Room for one asynchronous result. */
+/* State of a set of asynchronous operations. */
 struct waiter {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -345,7 +395,7 @@ MAYBE_UNUSED static void wake(struct waiter *waiter, pmix_status_t status)
     pthread_mutex_unlock(&waiter->lock);
 }
 
-/* Waits until this many results are there; returns the first that is an error. */
+/* Waits for this many results; returns the first error among them. */
 MAYBE_UNUSED static pmix_status_t wait_for(struct waiter *waiter, int results)
 {
     pmix_status_t status;
@@ -370,7 +420,7 @@ MAYBE_UNUSED static void on_registered(pmix_status_t status, size_t reference, v
     wake(cbdata, status);
 }
 
-/* Returns the reference with which the handler is deregistered. */
+/* Returns the reference for deregistering the handler. */
 MAYBE_UNUSED static size_t handle_events(pmix_status_t *codes, size_t count, pmix_info_t *info, size_t infos,
                                          pmix_notification_fn_t handler)
 {
@@ -393,7 +443,7 @@ MAYBE_UNUSED static void stop_events(size_t reference)
     CHECK_OK(wait_for(&waiter, 1));
 }
 
-/* The value of a key among infos, or NULL. */
+/* The value of a key in an array of infos, or NULL. */
 MAYBE_UNUSED static const pmix_value_t *value_among(const pmix_info_t *info, size_t count, const char *key)
 {
     for (size_t i = 0; i < count; i++) {
@@ -404,7 +454,7 @@ MAYBE_UNUSED static const pmix_value_t *value_among(const pmix_info_t *info, siz
     return NULL;
 }
 
-/* Sends an event and waits until the server has taken it. */
+/* Sends an event and waits until the server has accepted it. */
 MAYBE_UNUSED static void notify(pmix_status_t code, pmix_data_range_t range, pmix_info_t *info, size_t count)
 {
     struct waiter waiter = WAITER;
@@ -418,7 +468,7 @@ MAYBE_UNUSED static void notify(pmix_status_t code, pmix_data_range_t range, pmi
     CHECK_OK(wait_for(&waiter, 1));
 }
 
-/* True when the library that the program runs with is at least this new. */
+/* True if the library at run time has at least this version. */
 MAYBE_UNUSED static bool library_at_least(int major, int minor, int release)
 {
     const char *text = PMIx_Get_version();

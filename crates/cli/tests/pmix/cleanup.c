@@ -1,9 +1,10 @@
-/* Files and directories registered for clean-up: they are there while the rank
- * runs, and gone when the launcher has ended. The harness gives a directory and
- * looks into it afterwards: only the file "stays" may be left.
+/* Files and directories registered for clean-up exist while the rank runs, and
+ * are gone after the launcher has exited. The harness passes a directory and
+ * checks it afterwards: only the file "stays" may remain.
  * run: 2 DIRECTORY finalized => any
  * run: 2 DIRECTORY killed => any
- * not: 3 (it needs what came later)
+ * nodes: 2 DIRECTORY killed => any
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

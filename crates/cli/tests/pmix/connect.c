@@ -1,7 +1,8 @@
-/* Connect and disconnect within one job: all ranks, a part of them, several
- * times, and without blocking.
+/* Connect and disconnect within one job: all ranks, some of them, several
+ * times, and with the non-blocking calls.
  * run: 1
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 

@@ -1,5 +1,6 @@
-/* A connect with a timeout that not everybody joins ends with an error.
+/* A connect with a timeout that not every participant joins returns an error.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

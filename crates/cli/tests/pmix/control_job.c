@@ -1,7 +1,8 @@
-/* One rank has its whole job killed (no target named): the launcher ends
- * and leaves nobody behind.
+/* One rank requests that its whole job be killed (no target given): the
+ * launcher exits and no process of the job remains.
  * run: 3 => any
- * not: 3 (it needs what came later)
+ * nodes: 3 => any
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

@@ -1,8 +1,9 @@
-/* One rank has another one killed, or politely terminated; the rest lives on.
+/* One rank requests that another one be killed, terminated or signalled; the others continue.
  * run: 3 kill -- keep-going => any
  * run: 3 terminate -- keep-going => any
  * run: 3 signal
- * not: 3 (it needs what came later)
+ * nodes: 3 signal
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 
@@ -32,8 +33,8 @@ int main(int argc, char **argv)
     start();
     need_ranks(3);
     CHECK(job_size <= 64);
-    /* Threads of the library have been started with the signal let through;
-     * it is this one that must not lose it before it waits. */
+    /* The library has started its threads with SIGUSR1 unblocked. This
+     * thread blocks it, so that it cannot arrive before the wait. */
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
     victim = peer(job_size - 1);
     fence();
@@ -60,7 +61,7 @@ int main(int argc, char **argv)
         AT("PMIx_Job_control of another rank");
         status = PMIx_Job_control(&victim, 1, &info, 1, &results, &nresults);
         if (status == PMIX_ERR_NOT_SUPPORTED && strcmp(argv[1], "terminate") == 0) {
-            /* Not every launcher is polite. */
+            /* Some launchers do not support PMIX_JOB_CTRL_TERMINATE. */
             PMIX_INFO_LOAD(&info, PMIX_JOB_CTRL_KILL, &yes, PMIX_BOOL);
             status = PMIx_Job_control(&victim, 1, &info, 1, &results, &nresults);
         }

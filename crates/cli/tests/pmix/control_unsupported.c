@@ -1,7 +1,8 @@
-/* Job control that hardly any launcher has: checkpoint, pause and preemption.
- * Success or PMIX_ERR_NOT_SUPPORTED, and the job goes on.
+/* Job control that few launchers support: checkpoint, pause and preemption. The
+ * result is success or PMIX_ERR_NOT_SUPPORTED, and the job continues.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

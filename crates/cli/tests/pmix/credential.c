@@ -1,7 +1,7 @@
-/* A credential is got and validated; or the server has none to give. What is
- * not a credential is never valid.
+/* A credential is obtained and validated, unless the server provides none.
+ * Bytes that are no credential are never valid.
  * run: 1
- * not: 3 (it needs what came later)
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
-/* No fence at all: a get waits until the other rank has put and committed.
- * Every rank reads every other one, in the order that is worst for it.
+/* Without any fence, a get waits until the other rank has put and committed.
+ * Every rank reads every other one, in the least favourable order.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -8,7 +9,7 @@ int main(void)
 {
     start();
     if (me.rank != 0) {
-        /* A chain: each one goes on only when the one before has committed. */
+        /* A chain: each rank continues only after the previous one has committed. */
         pmix_proc_t before = peer(me.rank - 1);
         CHECK_NUMBER(number_of(&before, "chain"), me.rank);
     }

@@ -1,7 +1,8 @@
-/* The topology of the node, the cpus of the process, and the distances of
- * devices from there; no device, no support and no binding are all right.
+/* The topology of the node, the CPUs of the process, and the distances of
+ * devices from them. No device, no support and no binding are all accepted.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 
@@ -23,8 +24,8 @@ int main(void)
     if (status == PMIX_SUCCESS) {
         AT("PMIx_Compute_distances");
         status = PMIx_Compute_distances(&topology, &cpuset, NULL, 0, &distances, &count);
-        /* Up to 5.0.11 the library takes the length of the list of cpus for
-         * an error when it asks the server. */
+        /* Up to 5.0.11, when the library asks the server, it mistakes the
+         * length of the list of CPUs for an error. */
         CHECK(status == PMIX_SUCCESS || status == PMIX_ERR_NOT_SUPPORTED || status == PMIX_ERR_NOT_FOUND ||
               status == PMIX_ERROR);
     }

@@ -1,10 +1,10 @@
-/* A log of the events that a process was told of, for programs about events. */
+/* A log of the events that a process has received, for programs about events. */
 #ifndef EVENT_H
 #define EVENT_H
 
 #include "check.h"
 
-/* Codes of the tests' own; the library defines none below this one. */
+/* Codes of the tests; the library defines none below this one. */
 #define EVENT(n) (PMIX_EXTERNAL_ERR_BASE - 100 - (n))
 
 struct seen {
@@ -36,7 +36,7 @@ MAYBE_UNUSED static void note(int handler, pmix_status_t code, const pmix_proc_t
     pthread_mutex_unlock(&seen_lock);
 }
 
-/* How often a code has been seen by a handler; -1 is any handler. */
+/* The number of times that a handler has seen a code; -1 means any handler. */
 MAYBE_UNUSED static int times_seen(int handler, pmix_status_t code)
 {
     int times = 0;
@@ -57,7 +57,7 @@ MAYBE_UNUSED static int count_seen(int handler, pmix_status_t code)
     return times;
 }
 
-/* Waits until a code has been seen so often, and returns the last of them. */
+/* Waits until a code has been seen this many times, and returns the last one. */
 MAYBE_UNUSED static struct seen wait_seen(int handler, pmix_status_t code, int times)
 {
     struct seen last;
@@ -77,7 +77,7 @@ MAYBE_UNUSED static struct seen wait_seen(int handler, pmix_status_t code, int t
     return last;
 }
 
-/* Handlers that note the event and let the next handler have it, or not. */
+/* Handlers that log the event and then pass it on to the next handler, or stop it. */
 #define HANDLER(name, number_of_handler, verdict)                                                                \
     MAYBE_UNUSED static void name(size_t id, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[],  \
                                   size_t count, pmix_info_t *results, size_t nresults,                          \
@@ -106,7 +106,7 @@ MAYBE_UNUSED static void send_number(pmix_status_t code, pmix_data_range_t range
     notify(code, range, &info, 1);
 }
 
-/* The same, but not kept for those who ask for it later. */
+/* Sends an event with a number, and forbids caching it for later registrations. */
 MAYBE_UNUSED static void send_unkept(pmix_status_t code, pmix_data_range_t range, uint32_t number)
 {
     pmix_info_t info[2];
@@ -117,7 +117,7 @@ MAYBE_UNUSED static void send_unkept(pmix_status_t code, pmix_data_range_t range
     notify(code, range, info, 2);
 }
 
-/* The same to these processes only. */
+/* Sends an event with a number to these processes only. */
 MAYBE_UNUSED static void send_to(pmix_status_t code, const pmix_proc_t *procs, size_t count, uint32_t number)
 {
     pmix_info_t info[2];

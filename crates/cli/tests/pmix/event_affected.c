@@ -1,6 +1,7 @@
-/* A handler that asks for events about certain processes only: the event names
- * whom it is about.
+/* A handler registered for events about certain processes only: the event names
+ * the affected process.
  * run: 3
+ * nodes: 3
  */
 #include "event.h"
 

@@ -1,6 +1,7 @@
-/* An event sent before anybody asks for it is kept: who registers later is
- * still told, once; unless the sender says that it is not to be kept.
+/* An event sent before any handler is registered is cached: a process that
+ * registers later receives it once, unless the sender forbids caching.
  * run: 2
+ * nodes: 2
  */
 #include "event.h"
 

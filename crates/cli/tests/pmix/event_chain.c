@@ -1,7 +1,8 @@
-/* Several handlers of one process for one event: in the order asked for, until
- * one says that the event is dealt with.
+/* Several handlers of one process for one event are called in the requested
+ * order, until one reports the event as handled.
  * run: 2
- * not: 3 (its second handler with a place crashes it)
+ * nodes: 2
+ * not: 3 (a second handler with a requested position crashes it)
  */
 #include "event.h"
 
@@ -13,7 +14,7 @@ int main(void)
 
     start();
     need_ranks(2);
-    /* Single codes come before lists of codes, those before the default. */
+    /* Handlers of single codes are called before those of lists of codes, and those before the default handler. */
     handle_events(NULL, 0, NULL, 0, on_third);
     handle_events(pair, 2, NULL, 0, on_final);
     handle_events(&code, 1, NULL, 0, on_second);

@@ -1,7 +1,8 @@
-/* An event for all of the job: a handler for its code is called once, with the
- * source and what the sender added; a handler for another code is not.
+/* An event for the whole job: a handler for its code is called once, with the
+ * source and the sender's infos; a handler for another code is not called.
  * run: 2
  * run: 5
+ * nodes: 5
  */
 #include "event.h"
 

@@ -1,6 +1,7 @@
-/* Events to named processes: to one, to two, to all of a job by the wildcard;
- * the others are not told.
+/* Events to a list of processes: one, two, or all of a job by the wildcard. No
+ * other process receives them.
  * run: 4
+ * nodes: 4
  */
 #include "event.h"
 

@@ -1,7 +1,8 @@
-/* The death of a rank is an event for those who ask for it, once; its name is
- * in it. The job lives on.
+/* The death of a rank raises one event, which names the rank, in each process
+ * that has registered for it. The job continues.
  * run: 3 -- keep-going
- * not: 3 (it needs what came later)
+ * nodes: 3 -- keep-going
+ * not: 3 (uses features of later versions)
  */
 #include "event.h"
 

@@ -1,6 +1,7 @@
-/* The default handler gets what no other handler took care of, but not an event
- * that is marked as not for it.
+/* The default handler gets events that no other handler has handled, but no
+ * event that is marked as not for default handlers.
  * run: 2
+ * nodes: 2
  */
 #include "event.h"
 

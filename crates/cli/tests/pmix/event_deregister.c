@@ -1,6 +1,7 @@
-/* After a handler is deregistered it is not called again; the ones that stay
- * are, and the number may be registered anew.
+/* A deregistered handler is not called again. The remaining handlers are, and
+ * the code may be registered again.
  * run: 2
+ * nodes: 2
  */
 #include "event.h"
 

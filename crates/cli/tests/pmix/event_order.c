@@ -1,6 +1,7 @@
-/* Many events from one rank arrive all, once, in the order of their sending;
- * and every rank sends to every other one at the same time.
+/* Many events from one rank all arrive, once, in the order sent, while every
+ * rank sends to every other one.
  * run: 4
+ * nodes: 4
  */
 #include "event.h"
 

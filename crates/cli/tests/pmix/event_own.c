@@ -1,5 +1,6 @@
-/* Events within one process, between its libraries: they never leave it.
+/* Events within one process, between its libraries: no other process receives them.
  * run: 2
+ * nodes: 2
  */
 #include "event.h"
 

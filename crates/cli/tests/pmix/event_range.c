@@ -1,6 +1,7 @@
-/* The range of an event: only the process itself, its node, its job, the
- * session, everybody.
+/* The range of an event: the sending process only, its node, its job, the
+ * session, and global.
  * run: 4
+ * nodes: 4
  */
 #include "event.h"
 
@@ -17,7 +18,7 @@ int main(void)
     handle_events(codes, 6, NULL, 0, on_final);
     fence();
     first = peer(0);
-    same_node = number_of(&first, PMIX_NODEID) == number_of(&me, PMIX_NODEID);
+    same_node = is_here(&first);
     if (me.rank == 0) {
         send_number(EVENT(4), PMIX_RANGE_PROC_LOCAL, 4);
         wait_seen(4, EVENT(4), 1);

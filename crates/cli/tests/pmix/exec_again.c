@@ -1,6 +1,7 @@
-/* A client finalizes and executes another program in its place, which is a
- * client again under the same name.
+/* A client finalizes and then executes another program, which becomes a client
+ * under the same name.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

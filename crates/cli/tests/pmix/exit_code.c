@@ -1,9 +1,10 @@
-/* The exit code of a rank that is a client is the launcher's, whatever it did
- * about PMIx: finalized, not finalized, killed.
+/* The launcher returns the exit code of a rank that is a client, whether the
+ * rank has finalized, has not finalized, or was killed.
  * run: 3 finalized => 9
  * run: 3 unfinalized => 9
  * run: 3 zero-unfinalized => any
  * run: 2 killed => nonzero
+ * nodes: 2 killed => nonzero
  */
 #include "check.h"
 

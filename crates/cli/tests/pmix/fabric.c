@@ -1,6 +1,6 @@
-/* Fabric information: where there is none, PMIX_ERR_NOT_SUPPORTED or not found.
+/* Fabric information: without a fabric, PMIX_ERR_NOT_SUPPORTED or not found.
  * run: 1
- * not: 3 (it needs what came later)
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

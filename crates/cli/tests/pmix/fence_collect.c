@@ -1,6 +1,7 @@
-/* A fence that collects data over a part of the job: its members have each
- * other's data, and a required directive that is known is no error.
+/* A fence that collects data over some of the ranks: its participants get each
+ * other's data, and a required directive that is known causes no error.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 

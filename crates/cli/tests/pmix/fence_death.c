@@ -1,16 +1,17 @@
-/* A member dies while the others are in a fence: killed, gone without
- * PMIx_Finalize, or gone after it. The others get an error, once, and can go on
- * among themselves. The launcher must be told to let a job live on with a rank
- * less.
+/* A participant dies while the others are in a fence: killed, exited without
+ * PMIx_Finalize, or exited after it. The others get an error, once, and can
+ * fence without it. The launcher must be run with an option that keeps a job
+ * running when a rank dies.
  * run: 4 killed -- keep-going
  * run: 4 exited -- keep-going
  * run: 4 finalized -- keep-going
+ * nodes: 4 finalized -- keep-going
  */
 #include "check.h"
 
 static void *die(void *how)
 {
-    /* The others have said through a key that they are about to fence. */
+    /* Each of the others has committed a key that says that it is about to fence. */
     for (pmix_rank_t rank = 0; rank + 1 < job_size; rank++) {
         number_at_last(rank, "waiting");
     }

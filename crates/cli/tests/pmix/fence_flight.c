@@ -1,7 +1,8 @@
-/* Several fences under way at once: over all, over the even and the odd ranks,
- * over neighbours; entered in different orders by different ranks.
+/* Several concurrent fences: over all ranks, over the even and the odd ones,
+ * and over neighbours; different ranks enter them in different orders.
  * run: 4
  * run: 8
+ * nodes: 8
  */
 #include "check.h"
 
@@ -33,7 +34,7 @@ int main(void)
 
         for (uint32_t i = 0; i < 4; i++) {
             uint32_t which = (i + me.rank + round) % 4;
-            /* Data is collected only where nobody else has the same set. */
+            /* Collect data only in the fence whose set of ranks is unique. */
             CHECK_OK(PMIx_Fence_nb(sets[which], sizes[which], which == 0 ? &collect : NULL, which == 0 ? 1 : 0, on_op,
                                    &done));
         }

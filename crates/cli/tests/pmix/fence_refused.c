@@ -1,7 +1,8 @@
-/* Fences that mean nothing: a count without a list, which the library refuses,
- * and a namespace that does not exist, where any answer will do that is not
- * silence. The next fence must work.
+/* Invalid fences: a count without a list, which the library refuses, and a
+ * nonexistent namespace, for which any status is accepted but a hang is not.
+ * The next fence must work.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

@@ -1,7 +1,8 @@
-/* Fences over a part of the job: the others do not take part and are not waited
- * for. Rank 1 is in all of them, rank 3 in none until the end.
+/* Fences over some of the ranks do not wait for the other ones. Rank 1 takes
+ * part in all of them, rank 3 in none until the end.
  * run: 4
  * run: 7
+ * nodes: 7
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
-/* A fence with a timeout that not everybody joins in time: PMIX_ERR_TIMEOUT
- * for those who wait, and a later fence over the same set works.
+/* A fence with a timeout that not every participant joins in time: the waiting
+ * ranks get PMIX_ERR_TIMEOUT, and a later fence over the same set works.
  * run: 3
+ * nodes: 3
  */
 #include "check.h"
 

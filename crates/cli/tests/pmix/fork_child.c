@@ -1,6 +1,7 @@
-/* The program forks before it is a client, and the child becomes the client:
- * a shell script around an MPI program does the same.
+/* The program forks before it initializes PMIx, and the child becomes the
+ * client, as with a shell script around an MPI program.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

@@ -1,10 +1,11 @@
-/* Parent and child are both clients under the same name at the same time (a
- * clone): the child reads, and comes and goes without disturbing the parent.
+/* Parent and child are clients under the same name at the same time (a clone).
+ * The child reads, and connects and disconnects without disturbing the parent.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 
-/* The child is a fresh image, as a library that forks would make it. */
+/* The child executes the program again, as a library that forks would do. */
 static int clone_main(void)
 {
     pmix_proc_t other;

@@ -1,5 +1,6 @@
-/* A get without a key brings all that a rank has put, as an array of infos.
+/* A get without a key returns all keys that a rank has put, as an array of infos.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

@@ -1,7 +1,8 @@
-/* A value that has been read, is put again and read again: with
- * PMIX_GET_REFRESH_CACHE the new one is seen.
+/* A key is read, put again with another value, and read again: with
+ * PMIX_GET_REFRESH_CACHE the second get returns the new value.
  * run: 2
- * not: 3,4 (they know no way to drop what they have read)
+ * nodes: 2
+ * not: 3,4 (they cannot drop a cached value)
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
-/* Gets with a timeout: of a key that never comes, of a rank that never commits,
- * and of one that is there in time. Everything else goes on meanwhile.
+/* Gets with a timeout: of a key that is never put, of a rank that never commits,
+ * and of a key that exists in time. Everything else continues meanwhile.
  * run: 2
  */
 #include "check.h"
@@ -27,7 +27,7 @@ int main(void)
     need_ranks(2);
     other = (me.rank + 1) % job_size;
 
-    /* Nobody has committed anything yet. */
+    /* No rank has committed anything yet. */
     CHECK_EITHER(get_within(other, "never", 1), PMIX_ERR_TIMEOUT, PMIX_ERR_NOT_FOUND);
     fence();
     put_number(PMIX_GLOBAL, "here", me.rank);
@@ -35,7 +35,7 @@ int main(void)
     CHECK_OK(get_within(other, "here", 20));
     CHECK_EITHER(get_within(other, "never", 1), PMIX_ERR_TIMEOUT, PMIX_ERR_NOT_FOUND);
 
-    /* The same key again: the first failure has left nothing behind. */
+    /* The same key again: the first failure must not affect this get. */
     CHECK_EITHER(get_within(other, "never", 1), PMIX_ERR_TIMEOUT, PMIX_ERR_NOT_FOUND);
     fence();
     put_number(PMIX_GLOBAL, "never", 1);

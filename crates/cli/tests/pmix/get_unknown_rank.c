@@ -1,6 +1,7 @@
-/* A get that does not say whose key it is (PMIX_RANK_UNDEF): the key is unlike
- * any other in the job, so there is one answer.
+/* A get that does not name the rank (PMIX_RANK_UNDEF): the key is unique in the
+ * job, so there is exactly one answer.
  * run: 3
+ * nodes: 3
  */
 #include "check.h"
 

@@ -1,8 +1,9 @@
-/* A group of all ranks, without a context number: constructed, destructed, and
+/* A group of all ranks, without a context id: constructed, destructed, and
  * constructed again under the same name.
  * run: 1
  * run: 4
- * not: 3 (it needs what came later)
+ * nodes: 4
+ * not: 3 (uses features of later versions)
  */
 #include "group.h"
 

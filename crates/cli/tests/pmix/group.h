@@ -4,7 +4,7 @@
 
 #include "check.h"
 
-/* Constructs a group with a context number and returns the number. */
+/* Constructs a group with a context id and returns the id. */
 MAYBE_UNUSED static size_t construct(const char *name, const pmix_proc_t *procs, size_t count)
 {
     pmix_info_t info, *results = NULL;
@@ -23,7 +23,7 @@ MAYBE_UNUSED static size_t construct(const char *name, const pmix_proc_t *procs,
     return context;
 }
 
-/* The number that a rank has put under a key is the same for all of them. */
+/* Checks that all these processes have put the same number under a key. */
 MAYBE_UNUSED static void expect_same(const char *key, size_t number, const pmix_proc_t *procs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

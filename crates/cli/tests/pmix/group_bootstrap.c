@@ -1,12 +1,12 @@
-/* A group that is built by its leaders: each of the two leaders names others
- * whom it brings in, and those call without any list at all.
+/* A bootstrapped group: each of two leaders names the members that it adds, and
+ * those members call without a list.
  * run: 4
  * run: 6
- * not: 3,4,5 (leaders came with 6.0)
+ * not: 3,4,5 (leaders exist since 6.0)
  */
 #include "group.h"
 
-/* Headers older than the library do not have it. */
+/* Older headers do not define this key. */
 #ifndef PMIX_GROUP_BOOTSTRAP
 #define PMIX_GROUP_BOOTSTRAP "pmix.grp.btstrp"
 #endif
@@ -24,7 +24,7 @@ int main(void)
     need_ranks(4);
     CHECK(job_size <= 64);
     if (me.rank < 2) {
-        /* The even ranks come with rank 0, the odd ones with rank 1. */
+        /* Rank 0 adds the even ranks, rank 1 the odd ones. */
         for (pmix_rank_t rank = me.rank + 2; rank < job_size; rank += 2) {
             added[array.size++] = peer(rank);
         }

@@ -1,7 +1,8 @@
-/* Context numbers of groups: the same for all members, different for every
- * group that lives at the same time.
+/* Context ids of groups: equal for all members, and different for all groups
+ * that exist at the same time.
  * run: 4
- * not: 3 (it needs what came later)
+ * nodes: 4
+ * not: 3 (uses features of later versions)
  */
 #include "group.h"
 

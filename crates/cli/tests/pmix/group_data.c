@@ -1,7 +1,7 @@
-/* Group construction that shares data: each member hands in a local number and
- * a text, and every member can get those of every other one by the context.
+/* Group construction that shares data: each member contributes a local context
+ * id and a text, and every member can get those of all others by the context id.
  * run: 4
- * not: 3,4,5 (they do not hand group information on)
+ * not: 3,4,5 (they do not forward group information)
  */
 #include "group.h"
 

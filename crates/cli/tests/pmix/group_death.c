@@ -1,7 +1,8 @@
 /* A member dies while the others construct a group with it: they get an error,
- * and can construct one without it.
+ * and can construct a group without it.
  * run: 4 -- keep-going
- * not: 3 (it needs what came later)
+ * nodes: 4 -- keep-going
+ * not: 3 (uses features of later versions)
  */
 #include "group.h"
 

@@ -1,6 +1,6 @@
 /* An invitation that is declined: the inviter gets an error, and no rank hangs.
  * run: 3
- * not: 3,4,5,6 (an invitation that is declined is never answered by the library, under prterun either)
+ * not: 3,4,5,6 (the library never answers a declined invitation, under prterun either)
  */
 #include "group.h"
 

@@ -1,12 +1,12 @@
-/* A group whose leader brings in all of its job by one name, NSPACE:WILDCARD,
- * after the others have called.
+/* A group whose leader adds its whole job by the name NSPACE:WILDCARD, after
+ * the other ranks have called.
  * run: 2
  * run: 4
- * not: 3,4,5 (leaders came with 6.0)
+ * not: 3,4,5 (leaders exist since 6.0)
  */
 #include "group.h"
 
-/* Headers older than the library do not have it. */
+/* Older headers do not define this key. */
 #ifndef PMIX_GROUP_BOOTSTRAP
 #define PMIX_GROUP_BOOTSTRAP "pmix.grp.btstrp"
 #endif

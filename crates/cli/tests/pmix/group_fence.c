@@ -1,7 +1,8 @@
-/* A fence over a group by its name: the group's name stands where a namespace
- * stands, with the wildcard rank for all its members.
+/* A fence over a group by its name: the group's name takes the place of the
+ * namespace, and the wildcard rank stands for all members.
  * run: 4
- * not: 3 (it needs what came later)
+ * nodes: 4
+ * not: 3 (uses features of later versions)
  */
 #include "group.h"
 

@@ -1,7 +1,8 @@
-/* Several groups under construction at once, without blocking, begun in
+/* Several concurrent group constructions with the non-blocking call, begun in
  * different orders by different ranks.
  * run: 4
- * not: 3 (it needs what came later)
+ * nodes: 4
+ * not: 3 (uses features of later versions)
  */
 #include "group.h"
 
@@ -63,7 +64,7 @@ int main(void)
         uint32_t which = (i + me.rank) % GROUPS;
         pmix_status_t status = PMIx_Group_destruct_nb(names[which], NULL, 0, on_op, &destructed);
 
-        /* Libraries from 6.0 on know those groups only that were built by the blocking call. */
+        /* From 6.0 on, libraries know only those groups that the blocking call has constructed. */
         if (status != PMIX_ERR_NOT_FOUND || !library_at_least(6, 0, 0)) {
             CHECK_OK(status);
             begun++;

@@ -1,7 +1,8 @@
-/* A group by invitation: rank 0 invites, the invited ones are told by an event
- * and join, all are told that the group is complete; rank 1 is not invited.
+/* A group by invitation: rank 0 invites all but rank 1. The invited ranks receive
+ * an event and join; then all members receive the event that the group is complete.
  * run: 4
- * not: 3 (it needs what came later)
+ * nodes: 4
+ * not: 3 (uses features of later versions)
  */
 #include "group.h"
 
@@ -85,7 +86,7 @@ int main(void)
     }
     if (me.rank != 1) {
         CHECK_OK(PMIx_Fence(members, count, NULL, 0));
-        /* Some libraries do not know a group that was built this way. */
+        /* Some libraries do not know a group constructed by invitation. */
         AT("PMIx_Group_destruct");
         (void)PMIx_Group_destruct("invited", NULL, 0);
     }

@@ -1,12 +1,13 @@
-/* A group over two jobs: rank 0 spawns two children and all of them construct a
- * group with one context number, and read each other's data.
+/* A group over two jobs: rank 0 spawns two children. Parents and children
+ * construct one group with a context id, and read each other's data.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "spawn.h"
 #include "group.h"
 
-/* Both jobs have two ranks; the first member is the parent's rank 0. */
+/* Each job has two ranks; the first member is rank 0 of the parent job. */
 static void meet(const char *parents, const char *children)
 {
     pmix_proc_t members[4];

@@ -1,5 +1,5 @@
-/* One member leaves a group; whether a server supports that is left open, but
- * it answers, and the others can still destruct the group.
+/* One member leaves a group. A server may lack support for that, but must
+ * answer, and the other members can still destruct the group.
  * run: 3
  * not: 3,4.2.9,5,6 (3 has no groups; the others crash on any answer)
  */

@@ -1,8 +1,9 @@
-/* Groups of a part of the job: the even ranks and the odd ones at the same time
- * under different names, then overlapping ones.
+/* Groups of some of the ranks: the even and the odd ones at the same time under
+ * different names, then overlapping groups.
  * run: 4
  * run: 7
- * not: 3 (it needs what came later)
+ * nodes: 7
+ * not: 3 (uses features of later versions)
  */
 #include "group.h"
 
@@ -35,7 +36,7 @@ int main(void)
     }
     CHECK_OK(PMIx_Group_destruct(name, NULL, 0));
 
-    /* Rank 0 is in both of these, one after the other. */
+    /* Rank 0 is a member of both groups, constructed one after the other. */
     if (me.rank <= 1) {
         members[0] = peer(0);
         members[1] = peer(1);

@@ -1,6 +1,7 @@
-/* Heartbeats that nobody asked for are harmless: there is no answer to them,
- * and the connection goes on.
+/* Unrequested heartbeats are harmless: the server does not answer them and
+ * keeps the connection open.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Init, work, finalize, and all of it again, eight times in one process.
+/* Init, work and finalize, eight times in one process.
  * run: 3
  * run: 1
  * not: 5.0 (its second PMIx_Finalize frees the topology twice)
@@ -19,8 +19,8 @@ int main(void)
         put_number(PMIX_GLOBAL, key, round * 100 + me.rank);
         CHECK_OK(PMIx_Commit());
 
-        /* A fence may find a member that has left and is not back yet, so it
-         * is not called before all are seen to be back. */
+        /* A fence may include a member that has finalized and not initialized
+         * again yet, so this waits until every rank has initialized. */
         for (pmix_rank_t rank = 0; rank < job_size; rank++) {
             CHECK_NUMBER(number_at_last(rank, key), round * 100 + rank);
         }

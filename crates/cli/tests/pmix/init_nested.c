@@ -1,5 +1,6 @@
 /* PMIx_Init three times: the process is a client until the third PMIx_Finalize.
  * run: 3
+ * nodes: 3
  */
 #include "check.h"
 
@@ -9,7 +10,7 @@ int main(void)
 
     start();
     for (int i = 0; i < 2; i++) {
-        /* A caller that does not care for its name passes NULL. */
+        /* A caller that does not need its name passes NULL. */
         CHECK_OK(PMIx_Init(i == 0 ? &same : NULL, NULL, 0));
     }
     CHECK(same_proc(&same, &me));

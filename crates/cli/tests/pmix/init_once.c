@@ -1,6 +1,7 @@
-/* One PMIx_Init and one PMIx_Finalize, and what holds before, between and after.
+/* One PMIx_Init and one PMIx_Finalize, with checks before, between and after them.
  * run: 1
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -18,7 +19,7 @@ int main(void)
     CHECK_NUMBER(me.rank, strtoul(getenv("PMIX_RANK"), NULL, 10));
     CHECK(strlen(me.nspace) > 0);
 
-    /* A second call only counts, and tells the same name. */
+    /* A second call only increments a counter, and returns the same name. */
     CHECK_OK(PMIx_Init(&again, NULL, 0));
     CHECK(same_proc(&again, &me));
     CHECK_OK(PMIx_Finalize(NULL, 0));

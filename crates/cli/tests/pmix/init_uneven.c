@@ -1,5 +1,6 @@
-/* Rank 0 leaves and comes back while the others stay: nobody is disturbed.
+/* Rank 0 finalizes and initializes again while the other ranks stay connected; none of them is disturbed.
  * run: 3
+ * nodes: 3
  * not: 5.0 (its second PMIx_Finalize frees the topology twice)
  */
 #include "check.h"
@@ -15,8 +16,8 @@ int main(void)
     put_number(PMIX_GLOBAL, "back", me.rank);
     CHECK_OK(PMIx_Commit());
 
-    /* A fence may find a member that has left and is not back yet, so the
-     * others fence only when rank 0 is seen to be back. */
+    /* A fence may include a member that has finalized and not initialized
+     * again yet, so the others fence only after rank 0 has initialized. */
     CHECK_NUMBER(number_at_last(0, "back"), 0);
     fence_data();
     for (pmix_rank_t rank = 0; rank < job_size; rank++) {

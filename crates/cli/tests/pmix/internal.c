@@ -1,6 +1,7 @@
-/* PMIx_Store_internal keeps a value in the process: it is found there, and
- * nobody else finds it. A put without a commit is as private as that.
+/* PMIx_Store_internal keeps a value in the process: only this process can get
+ * it. A put without a commit is equally private.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 
@@ -19,7 +20,7 @@ int main(void)
     CHECK_OK(PMIx_Store_internal(&me, "private", &value));
     CHECK_NUMBER(number_of(&me, "private"), 100 + me.rank);
 
-    /* About somebody else, but still only for the process itself. */
+    /* The value belongs to another rank, but only this process can get it. */
     value.data.uint32 = 200 + me.rank;
     CHECK_OK(PMIx_Store_internal(&other, "opinion", &value));
     CHECK_NUMBER(number_of(&other, "opinion"), 200 + me.rank);

@@ -1,7 +1,8 @@
-/* Output of other ranks: a rank that is only a client may be refused it. When
- * it is not, the output of its neighbour comes.
+/* Output of other ranks: a server may refuse it to a rank that is only a
+ * client. If the server allows it, the output of the neighbour arrives.
  * run: 2
- * not: 3 (it gets no output)
+ * nodes: 2
+ * not: 3 (it receives no output)
  */
 #include "check.h"
 #include <pmix_tool.h>

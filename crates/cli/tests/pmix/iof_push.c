@@ -1,6 +1,6 @@
-/* Input for procs of a spawned job: all of it arrives, in order, and then its
- * end. More than a pipe holds is pushed before the reader begins to read.
- * Input for the own job is refused: that comes from its launcher.
+/* Input for processes of a spawned job: all of it arrives, in order, followed by
+ * EOF. More bytes than a pipe holds are pushed before the reader starts to read.
+ * Input for the caller's own job is refused, because it comes from the launcher.
  * run: 1
  * not: 3, 6 (3 pushes nothing, 6.1 fails before it sends anything)
  */
@@ -22,7 +22,7 @@ static void on_pushed(pmix_status_t status, void *cbdata)
     wake(cbdata, status);
 }
 
-/* The form of the call that waits hangs in some libraries. */
+/* The blocking form of the call hangs in some libraries. */
 static pmix_status_t push(const pmix_proc_t *to, const pmix_byte_object_t *bytes, const pmix_info_t *info, size_t count)
 {
     struct waiter pushed = WAITER;

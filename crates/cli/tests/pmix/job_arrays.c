@@ -1,6 +1,7 @@
-/* Information of a node, an application and the session asked for with the
- * qualifiers that say which one is meant.
+/* Information about a node, an application and the session, requested with the
+ * qualifiers that select one of them.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -59,7 +60,7 @@ int main(void)
     CHECK_NUMBER(number_in(value), 0);
     PMIX_VALUE_RELEASE(value);
 
-    /* The session; older libraries keep its number to themselves. */
+    /* The session; older libraries do not return its id. */
     if (library_at_least(5, 0, 0)) {
         session = (uint32_t)number_of(&all, PMIX_SESSION_ID);
         PMIX_INFO_LOAD(&info[0], PMIX_SESSION_INFO, &yes, PMIX_BOOL);

@@ -1,5 +1,5 @@
-/* Whether the node has more processes than slots: that is said only where it is
- * so, because libraries look whether it is said, and not what.
+/* Whether the node is oversubscribed. The key exists only if it is: libraries
+ * test whether the key exists and ignore its value.
  * run: 1
  */
 #include "check.h"

@@ -1,7 +1,8 @@
-/* The sizes, names and directories of the job that every rank is told at init,
- * and that they agree with each other.
+/* The sizes, names and directories of the job that every rank gets at init, and
+ * checks that they are consistent.
  * run: 1
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -25,7 +26,7 @@ int main(void)
     start();
     all = peer(PMIX_RANK_WILDCARD);
 
-    /* Of the job. */
+    /* Job information. */
     CHECK(me.rank < job_size);
     CHECK(number_of(&all, PMIX_UNIV_SIZE) >= 1);
     CHECK(number_of(&all, PMIX_MAX_PROCS) >= 1);
@@ -39,14 +40,14 @@ int main(void)
     directory = text_of(&all, PMIX_NSDIR);
     CHECK(directory[0] == '/');
 
-    /* Of the application. */
+    /* Application information. */
     CHECK_NUMBER(number_of(&me, PMIX_APPNUM), 0);
     CHECK_NUMBER(number_of(&me, PMIX_APP_RANK), me.rank);
     CHECK_NUMBER(number_of(&all, PMIX_APP_SIZE), job_size);
     CHECK_NUMBER(number_of(&all, PMIX_APPLDR), 0);
     CHECK_NUMBER(number_of(&me, PMIX_GLOBAL_RANK), me.rank);
 
-    /* Of the node. */
+    /* Node information. */
     host = text_of(&me, PMIX_HOSTNAME);
     CHECK_TEXT(host, getenv("PMIX_HOSTNAME"));
     CHECK(strstr(nodes, host) != NULL);
@@ -60,7 +61,7 @@ int main(void)
     peers = text_of(&all, PMIX_LOCAL_PEERS);
     CHECK_NUMBER(parts(peers), local_size);
 
-    /* Of the session, and of this process. */
+    /* Information about the session and about this process. */
     if (library_at_least(5, 0, 0)) {
         number_of(&all, PMIX_SESSION_ID);
     }

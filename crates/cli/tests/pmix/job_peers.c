@@ -1,6 +1,7 @@
-/* What is known of the other ranks without any exchange: the node and the
- * positions of every one of them, each position taken exactly once.
+/* Known about other ranks without any data exchange: the node and the ranks
+ * within node and application. Each such rank is assigned exactly once.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -22,7 +23,7 @@ int main(void)
     for (pmix_rank_t rank = 0; rank < job_size; rank++) {
         pmix_proc_t other = peer(rank);
         char *host = text_of(&other, PMIX_HOSTNAME);
-        uint32_t node = (uint32_t)number_of(&other, PMIX_NODEID);
+        uint32_t node = (uint32_t)node_of(&other);
 
         CHECK(node < nodes);
         CHECK(number_of(&other, PMIX_LOCAL_RANK) < job_size);
@@ -39,7 +40,7 @@ int main(void)
         CHECK_NUMBER(taken[node], (UINT64_C(1) << on_node[node]) - 1);
     }
 
-    /* The local peers are exactly the ranks that say they are on this node. */
+    /* The local peers are exactly the ranks that report this node as theirs. */
     peers = text_of(&all, PMIX_LOCAL_PEERS);
     for (part = strtok_r(peers, ",", &cursor); part != NULL; part = strtok_r(NULL, ",", &cursor)) {
         pmix_proc_t other = peer((pmix_rank_t)strtoul(part, NULL, 10));

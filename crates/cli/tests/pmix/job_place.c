@@ -1,6 +1,7 @@
-/* Where the process runs: its cpuset and locality where it is bound, its
+/* The placement of the process: its cpuset and locality if it is bound, its
  * directory, and the relative locality of the peers on the same node.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 
@@ -38,8 +39,8 @@ int main(void)
 #if PMIX_VERSION_MAJOR >= 4
     if (mine != NULL) {
         pmix_locality_t locality = 0;
-        /* Up to 5.0.11 the library computes the locality and returns
-         * PMIX_ERR_TAKE_NEXT_OPTION all the same. */
+        /* Up to 5.0.11 the library computes the locality, but returns
+         * PMIX_ERR_TAKE_NEXT_OPTION. */
         status = PMIx_Get_relative_locality(mine, mine, &locality);
         CHECK(status == PMIX_SUCCESS || status == -1366);
         CHECK((locality & PMIX_LOCALITY_SHARE_NODE) != 0);

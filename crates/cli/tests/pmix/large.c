@@ -1,12 +1,12 @@
-/* Values of one megabyte: bytes that cannot be compressed, bytes and a text
- * that can; and the same of four megabytes for one of them.
+/* Values of one megabyte of every rank: incompressible bytes, compressible
+ * bytes and a compressible text. Rank 0 also puts four megabytes.
  * run: 4
  */
 #include "check.h"
 
 #define MIB ((size_t)1 << 20)
 
-/* Bytes without a pattern, the same for everybody who knows the rank. */
+/* Bytes without a pattern, which every process can compute from the rank. */
 static void fill(char *bytes, size_t count, uint32_t rank)
 {
     uint64_t state = UINT64_C(0x9e3779b97f4a7c15) * (rank + 1);
@@ -40,8 +40,8 @@ static void expect_bytes(const pmix_proc_t *proc, const char *key, const char *b
     PMIX_VALUE_RELEASE(value);
 }
 
-/* Libraries compress a long text when it is put; those from 5.0 on hand it out
- * as it is then, under a type of its own. */
+/* Libraries compress a long text when it is put. From 5.0 on they return it
+ * compressed, with a type of its own. */
 static void expect_text(const pmix_proc_t *proc, const char *key, const char *text)
 {
     pmix_value_t *value = NULL;

@@ -1,8 +1,9 @@
-/* A get that is there before its key: rank 0 asks for a key, then lets rank 1
- * know that it has, and only then rank 1 puts it. Rank 1 has committed other
- * keys before.
+/* A get that arrives before its key: rank 0 gets a key and then signals rank 1,
+ * which puts the key only after that signal. Rank 1 has committed other keys
+ * before.
  * run: 2
  * run: 5
+ * nodes: 5
  */
 #include "check.h"
 
@@ -36,8 +37,8 @@ int main(void)
         CHECK_OK(PMIx_Get_nb(&second, "late", &patience, 1, on_value, &arrived));
     }
     if (me.rank == 0) {
-        /* This get is behind the first on the same connection, so the server
-         * has the first one when it answers. */
+        /* This get follows the first one on the same connection, so when the
+         * server answers it, the server has the first one. */
         CHECK_NUMBER(number_of(&first, "early"), 0);
         put_number(PMIX_GLOBAL, "asked", 1);
         CHECK_OK(PMIx_Commit());

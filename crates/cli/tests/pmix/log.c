@@ -1,6 +1,7 @@
-/* PMIx_Log to standard error and standard output: the call succeeds, and the
- * texts come out of the launcher (what the harness looks for is in the README).
+/* PMIx_Log to stderr and stdout: the call succeeds, and the launcher prints the
+ * texts (the README says what the harness looks for).
  * run: 2 => any
+ * nodes: 2 => any
  */
 #include "check.h"
 

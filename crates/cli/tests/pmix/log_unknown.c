@@ -1,4 +1,4 @@
-/* PMIx_Log to a channel that there is not: an error and nothing worse.
+/* PMIx_Log to a nonexistent channel returns an error and has no other effect.
  * run: 1
  */
 #include "check.h"

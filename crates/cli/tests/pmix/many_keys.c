@@ -1,6 +1,7 @@
-/* A thousand keys of every rank, the longest allowed among them; every one of
- * them read by the next rank.
+/* A thousand keys per rank, including keys of the maximum length. The next rank
+ * reads all of them.
  * run: 3
+ * nodes: 3
  */
 #include "check.h"
 

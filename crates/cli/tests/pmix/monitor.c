@@ -1,8 +1,9 @@
-/* Heartbeats: a rank asks to be watched, beats a while, and then stops: it is
- * told so by the event it has asked for. Where a server does not watch, it says
- * PMIX_ERR_NOT_SUPPORTED, and nothing else happens.
+/* Heartbeats: a rank requests monitoring, sends heartbeats for a while, and
+ * stops. It then receives the event that it has requested. A server without
+ * monitoring returns PMIX_ERR_NOT_SUPPORTED, and nothing else happens.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "event.h"
 

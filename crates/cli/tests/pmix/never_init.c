@@ -1,7 +1,8 @@
-/* Some ranks are PMIx clients and some never are; the clients are not waited
- * for by the others, nor the others by the launcher.
+/* Some ranks are PMIx clients; the others exit without PMIx_Init. The clients
+ * can fence, and the job ends normally.
  * run: 2
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
-/* Ordinary output of ranks that are clients, much of it, to both streams, while
- * they fence: the harness counts the lines (100 per rank and stream, each whole).
+/* Much ordinary output of ranks that are clients, on both streams, while they
+ * fence. The harness counts the lines (100 per rank and stream, none torn).
  * run: 4 => any
+ * nodes: 4 => any
  */
 #include "check.h"
 

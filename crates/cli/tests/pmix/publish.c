@@ -1,7 +1,8 @@
-/* Publish, lookup and unpublish: of one key and of several, of several types,
- * by one rank for all the others.
+/* Publish, lookup and unpublish: one key and several keys of several types,
+ * published by one rank and looked up by all others.
  * run: 1
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -43,13 +44,13 @@ int main(void)
     CHECK_NUMBER(found[1].value.data.uint64, number);
     CHECK_TEXT(found[2].value.data.string, "hello");
 
-    /* Not yet published, and still there after being looked up. */
+    /* A lookup of a key that is never published fails. */
     PMIX_PDATA_CONSTRUCT(&found[0]);
     PMIX_LOAD_KEY(found[0].key, "pub-never");
     CHECK_STATUS(PMIx_Lookup(found, 1, NULL, 0), PMIX_ERR_NOT_FOUND);
     fence();
 
-    /* One key goes, the others stay; then they all go. */
+    /* Unpublish one key: the others remain. Then unpublish all. */
     if (me.rank == job_size - 1) {
         char *one[] = {"pub-number", NULL};
         CHECK_OK(PMIx_Unpublish(one, NULL, 0));

@@ -1,7 +1,8 @@
-/* The same key published twice in one range is refused, by the same process
- * and by another one; after an unpublish it may be published again.
+/* A key may be published only once per range: a second publish is refused, by
+ * the same process and by another one, until the key is unpublished.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
-/* PMIX_PERSIST_FIRST_READ: one lookup gets the value, and it is gone. This is
- * how MPI libraries hand port names and context numbers from one to another.
+/* PMIX_PERSIST_FIRST_READ: one lookup gets the value and deletes it. MPI
+ * libraries pass port names and context ids from process to process this way.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -13,7 +14,7 @@ int main(void)
     start();
     need_ranks(2);
 
-    /* A token goes round the ranks, ten times. */
+    /* The ranks pass a token around ten times. */
     for (uint32_t round = 0; round < 10; round++) {
         char key[32];
         uint32_t token = round * 100;
@@ -29,7 +30,7 @@ int main(void)
             token = found.value.data.uint32;
             CHECK_NUMBER(token, round * 100 + me.rank);
 
-            /* Read once, it is gone. */
+            /* The first lookup has deleted it. */
             PMIX_PDATA_CONSTRUCT(&found);
             PMIX_LOAD_KEY(found.key, key);
             CHECK_STATUS(PMIx_Lookup(&found, 1, NULL, 0), PMIX_ERR_NOT_FOUND);

@@ -1,6 +1,7 @@
-/* Every rank publishes a hundred keys, looks up those of its neighbour, takes
- * its own away again, without blocking in between.
+/* Every rank publishes a hundred keys, looks up those of its neighbour, and
+ * unpublishes its own, with non-blocking calls.
  * run: 6
+ * nodes: 6
  */
 #include "check.h"
 
@@ -22,7 +23,7 @@ int main(void)
 
         snprintf(key, sizeof(key), "many-%u-%u", me.rank, i);
         own[i] = strdup(key);
-        /* The library keeps the info until it calls back. */
+        /* The library uses the info until it calls back. */
         PMIX_INFO_CREATE(info, 1);
         PMIX_INFO_LOAD(info, key, &number, PMIX_UINT32);
         CHECK_OK(PMIx_Publish_nb(info, 1, on_op, &done));

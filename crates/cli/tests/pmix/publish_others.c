@@ -1,6 +1,7 @@
-/* A process takes back its own publications only: another one's stay, whether
- * it names their key or unpublishes all.
+/* A process can unpublish only its own keys: those of another process remain,
+ * whether it names the key or unpublishes all.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 
@@ -19,7 +20,7 @@ int main(void)
     }
     fence();
     if (me.rank == 1) {
-        /* Whether this is an error is left open; it must not work. */
+        /* Either status is accepted, but the key must remain. */
         (void)PMIx_Unpublish(keys, NULL, 0);
         (void)PMIx_Unpublish(NULL, NULL, 0);
     }

@@ -1,7 +1,8 @@
-/* A lookup of two keys of which one is there: the one that is there comes, and
- * the status does not claim more than that.
+/* A lookup of two keys of which one exists returns that one, and a status that
+ * does not claim that both were found.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "check.h"
 

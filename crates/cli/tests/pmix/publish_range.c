@@ -1,6 +1,7 @@
-/* The range of what is published: the same key may be there once in each, and
- * PMIX_RANGE_PROC_LOCAL is for the publisher alone.
+/* The range of published data: the same key may exist once in each range, and
+ * PMIX_RANGE_PROC_LOCAL is visible only to the publisher.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 
@@ -47,7 +48,7 @@ int main(void)
     }
     fence();
 
-    /* Each is found where it was published. */
+    /* Each value is found in the range of its publication. */
     for (uint32_t i = 1; i < 4; i++) {
         snprintf(key, sizeof(key), "in-range-%u", i);
         CHECK_OK(lookup(key, ranges[i], &number));
@@ -55,7 +56,7 @@ int main(void)
     }
     {
         pmix_proc_t first = peer(0);
-        if (number_of(&first, PMIX_NODEID) == number_of(&me, PMIX_NODEID)) {
+        if (is_here(&first)) {
             CHECK_OK(lookup("in-range-0", PMIX_RANGE_LOCAL, &number));
             CHECK_NUMBER(number, 10);
         }

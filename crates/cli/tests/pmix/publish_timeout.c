@@ -1,5 +1,6 @@
-/* A lookup that waits for a key that nobody publishes ends with its timeout.
+/* A lookup that waits for a key that is never published ends by its timeout.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
-/* A lookup that waits: it is there before the key is published, and comes back
- * when it is; with all keys where it waits for several.
+/* A lookup that waits: it starts before the key is published and returns after
+ * that; a lookup of several keys returns when all exist.
  * run: 3
+ * nodes: 3
  */
 #include "check.h"
 
@@ -42,7 +43,7 @@ int main(void)
     PMIX_INFO_LOAD(&info[0], PMIX_WAIT, &all, PMIX_INT);
     PMIX_INFO_LOAD(&info[1], PMIX_TIMEOUT, &seconds, PMIX_INT);
     if (me.rank == 0) {
-        /* The fence is sent after the lookup, so the others publish after it. */
+        /* The fence is sent after the lookup, so the others publish after the lookup. */
         CHECK_OK(PMIx_Lookup_nb(keys, info, 2, on_found, &answer));
     }
     fence();

@@ -1,6 +1,7 @@
-/* The same key twice, told apart by a qualifier (PMIX_QUALIFIED_VALUE).
+/* The same key twice, distinguished by a qualifier (PMIX_QUALIFIED_VALUE).
  * run: 2
- * not: 3,4 (qualifiers of values came with 5.0)
+ * nodes: 2
+ * not: 3,4 (qualifiers of values exist since 5.0)
  */
 #include "check.h"
 

@@ -1,13 +1,14 @@
-/* The versions of the interface, which the library knows by itself: before it
- * is initialized, when it is, and together with what only the server knows.
+/* The versions of the interface, which the library knows by itself: queried
+ * before init, after init, and together with a key that only the server knows.
  * run: 1
  * run: 2
- * not: 3 (it needs what came later)
- * not: 4.2.9 (any such query of an initialized process frees what it waits on, under every launcher)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
+ * not: 4.2.9 (any such query of an initialized process frees memory that it waits on, under every launcher)
  */
 #include "query.h"
 
-/* Headers older than the library do not have them. */
+/* Older headers do not define these keys. */
 #ifndef PMIX_QUERY_STABLE_ABI_VERSION
 #define PMIX_QUERY_STABLE_ABI_VERSION "pmix.qry.stabiver"
 #define PMIX_QUERY_PROVISIONAL_ABI_VERSION "pmix.qry.prabiver"
@@ -44,7 +45,7 @@ int main(void)
     PMIX_QUERY_CONSTRUCT(&query);
     PMIX_ARGV_APPEND(rc, query.keys, PMIX_QUERY_STABLE_ABI_VERSION);
     CHECK_OK(rc);
-    /* Libraries from 5.0 on may refuse it. */
+    /* From 5.0 on, libraries may refuse it. */
     CHECK_EITHER(PMIx_Query_info(&query, 1, &results, &count), PMIX_SUCCESS, PMIX_ERR_INIT);
     PMIX_QUERY_DESTRUCT(&query);
     start();

@@ -1,6 +1,7 @@
-/* Which jobs are there, what is in them, how large are they.
+/* The jobs that exist, their processes, and their sizes.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "query.h"
 

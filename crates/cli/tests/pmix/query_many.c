@@ -1,6 +1,7 @@
-/* A hundred queries at once from every rank, without blocking.
+/* A hundred concurrent queries from every rank, with the non-blocking call.
  * run: 3
- * not: 3 (it needs what came later)
+ * nodes: 3
+ * not: 3 (uses features of later versions)
  */
 #include "query.h"
 
@@ -23,7 +24,7 @@ int main(void)
 
     start();
     for (int i = 0; i < 100; i++) {
-        /* The library reads the query until it calls back. */
+        /* The library uses the query until it calls back. */
         PMIX_QUERY_CREATE(queries, 1);
         queries->keys = calloc(2, sizeof(char *));
         queries->keys[0] = strdup(PMIX_QUERY_NAMESPACES);

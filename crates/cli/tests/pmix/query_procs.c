@@ -1,7 +1,8 @@
-/* The table of the processes of a job, and of those on one node: every rank
- * once, with its process number, program and state.
+/* The process table of a job, and that of one node: every rank appears once,
+ * with its pid, program and state.
  * run: 3
- * not: 3 (it needs what came later)
+ * nodes: 3
+ * not: 3 (uses features of later versions)
  */
 #include "query.h"
 

@@ -1,6 +1,6 @@
-/* What the launcher says it can do: attributes of a spawn, and for debuggers.
+/* The features that the launcher reports: attributes of spawns and for debuggers.
  * run: 1
- * not: 3 (it needs what came later)
+ * not: 3 (uses features of later versions)
  */
 #include "query.h"
 

@@ -1,7 +1,8 @@
-/* Queries that have no answer: a key that nobody knows, a job that there is
- * not; and one with an answer beside one without.
+/* Queries without an answer: an unknown key and a nonexistent job; and two
+ * queries in one call, of which only one has an answer.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "query.h"
 

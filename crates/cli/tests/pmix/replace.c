@@ -1,6 +1,7 @@
-/* Commit after commit: new keys join the old ones, a key put again has the new
- * value, and a commit of nothing is no error.
+/* Repeated commits: new keys are added to the old ones, a key put again gets
+ * the new value, and a commit without new data succeeds.
  * run: 3
+ * nodes: 3
  */
 #include "check.h"
 
@@ -27,7 +28,7 @@ int main(void)
         CHECK_NUMBER(number_of(&other, "second"), rank + 1);
     }
 
-    /* Another type under the same key, seen by who has not asked for it yet. */
+    /* Another type under the same key, read by a rank that has not read the key yet. */
     put_text(PMIX_GLOBAL, "third", "text");
     put_number(PMIX_GLOBAL, "third", 3);
     CHECK_OK(PMIx_Commit());

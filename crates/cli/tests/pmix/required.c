@@ -1,7 +1,8 @@
-/* A directive that is required and that nobody understands is an error, and
- * nothing is done; without being required it is passed over.
+/* An unknown directive that is required causes an error, and the operation is
+ * not done; an unknown directive that is not required is ignored.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "spawn.h"
 
@@ -52,7 +53,7 @@ int main(int argc, char **argv)
         CHECK_STATUS(PMIx_Lookup(&found, 1, NULL, 0), PMIX_ERR_NOT_FOUND);
         PMIX_PDATA_DESTRUCT(&found);
 
-        /* All would be ended. */
+        /* If this were done, it would kill all ranks. */
         PMIX_INFO_LOAD(&infos[1], PMIX_JOB_CTRL_KILL, &yes, PMIX_BOOL);
         CHECK_ERROR(PMIx_Job_control(NULL, 0, infos, 2, &results, &count));
 

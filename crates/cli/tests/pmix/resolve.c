@@ -1,6 +1,7 @@
-/* PMIx_Resolve_nodes and PMIx_Resolve_peers: by node, everywhere, for a
- * namespace that does not exist.
+/* PMIx_Resolve_nodes and PMIx_Resolve_peers: for one node, for all nodes, and
+ * for a nonexistent namespace.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -34,14 +35,14 @@ int main(void)
     CHECK(seen[me.rank]);
     PMIX_PROC_FREE(procs, count);
 
-    /* No node named: the caller's own, or all of them. */
+    /* Without a node: the caller's node, or all nodes. */
     if (library_at_least(5, 0, 0)) {
         CHECK_OK(PMIx_Resolve_peers(NULL, me.nspace, &procs, &count));
         CHECK(count >= (size_t)number_of(&all, PMIX_LOCAL_SIZE));
         PMIX_PROC_FREE(procs, count);
     }
 
-    /* A node that there is not, and a namespace that there is not. */
+    /* A nonexistent node and a nonexistent namespace. */
     count = 0;
     procs = NULL;
     pmix_status_t status = PMIx_Resolve_peers("no-such-node", me.nspace, &procs, &count);

@@ -1,10 +1,11 @@
-/* PMIX_LOCAL is for ranks on the same node, PMIX_REMOTE for the others,
- * PMIX_GLOBAL for all; the process itself sees all of its own.
+/* PMIX_LOCAL is visible to ranks on the same node, PMIX_REMOTE to ranks on
+ * other nodes, PMIX_GLOBAL to all; a process can get all of its own keys.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
-/* Before the commit already, or only after it, a process finds its own keys. */
+/* Checks that the process can get its own keys, before and after the commit. */
 static void expect_own(void)
 {
     CHECK_NUMBER(number_of(&me, "local"), me.rank);
@@ -12,7 +13,7 @@ static void expect_own(void)
     CHECK_NUMBER(number_of(&me, "global"), me.rank);
 }
 
-/* Older headers do not have it, older libraries do not say it. */
+/* Older headers do not define it, and older libraries do not return it. */
 #ifndef PMIX_ERR_EXISTS_OUTSIDE_SCOPE
 #define PMIX_ERR_EXISTS_OUTSIDE_SCOPE PMIX_ERR_NOT_FOUND
 #endif
@@ -44,7 +45,7 @@ int main(void)
 
     for (pmix_rank_t rank = 0; rank < job_size; rank++) {
         pmix_proc_t other = peer(rank);
-        bool same_node = number_of(&other, PMIX_NODEID) == number_of(&me, PMIX_NODEID);
+        bool same_node = is_here(&other);
 
         CHECK_NUMBER(number_of(&other, "global"), rank);
         if (rank == me.rank) {

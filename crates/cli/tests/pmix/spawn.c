@@ -1,7 +1,8 @@
-/* Rank 0 spawns two children; parents and children connect, read each other's
- * job information and data, disconnect; the end of the children is announced.
+/* Rank 0 spawns two children. Parents and children connect, read each other's job
+ * information and data, and disconnect; the parents get an event when the children exit.
  * run: 1
  * run: 3
+ * nodes: 3
  */
 #include "spawn.h"
 

@@ -1,5 +1,5 @@
-/* For programs that start more of themselves with PMIx_Spawn. The first
- * argument of the program says what it is to be: a parent has none. */
+/* For programs that run further processes of themselves with PMIx_Spawn. The
+ * first argument is the role of the process: a parent has none. */
 #ifndef SPAWN_H
 #define SPAWN_H
 
@@ -10,8 +10,8 @@
 #define PMIX_EVENT_JOB_END PMIX_ERR_JOB_TERMINATED
 #endif
 
-/* The program itself as an application of so many processes. Where the loader
- * was told which library to take, the children are told the same. */
+/* The program itself as an application of `processes` processes. If
+ * LD_LIBRARY_PATH selects the library, the children get the same value. */
 MAYBE_UNUSED static void self_app(pmix_app_t *app, int processes, const char *role, const char *argument)
 {
     static char path[4096];
@@ -60,7 +60,7 @@ MAYBE_UNUSED static pmix_proc_t parent_of_mine(void)
     return parent;
 }
 
-/* The ends of jobs that this process was told of. */
+/* The job-end events that this process has received. */
 struct ended {
     pmix_nspace_t nspace;
     bool has_status;
@@ -101,7 +101,7 @@ MAYBE_UNUSED static void on_job_end(size_t id, pmix_status_t code, const pmix_pr
     }
 }
 
-/* To be called before the spawn. */
+/* Call this before the spawn. */
 MAYBE_UNUSED static size_t watch_job_ends(void)
 {
     pmix_status_t code = PMIX_EVENT_JOB_END;
@@ -109,7 +109,7 @@ MAYBE_UNUSED static size_t watch_job_ends(void)
     return handle_events(&code, 1, NULL, 0, on_job_end);
 }
 
-/* Waits until the job has ended; returns what its end was said to be. */
+/* Waits until the job has ended; returns the event of its end. */
 MAYBE_UNUSED static struct ended wait_job_end(const char *nspace)
 {
     struct ended found;

@@ -1,5 +1,5 @@
-/* One spawn of two applications of different sizes: one job, ranks one after
- * the other, each with the number, size and first rank of its application.
+/* One spawn of two applications of different sizes: one job with consecutive
+ * ranks, each with the number, size and first rank of its application.
  * run: 1
  */
 #include "spawn.h"

@@ -1,10 +1,11 @@
-/* So many new processes for each of others, or for each of their nodes, without
- * a number of the application's own.
+/* A given number of new processes for each listed process, or for each of their
+ * nodes, without a process count in the application.
  * run: 2
+ * nodes: 2
  */
 #include "spawn.h"
 
-/* Headers older than the library do not have them. */
+/* Older headers do not define these keys. */
 #ifndef PMIX_COLOCATE_PROCS
 #define PMIX_COLOCATE_PROCS "pmix.colproc"
 #define PMIX_COLOCATE_NPERPROC "pmix.colnum.proc"
@@ -34,6 +35,7 @@ static void beside(pmix_proc_t *procs, size_t count, const char *key, uint16_t n
 int main(int argc, char **argv)
 {
     pmix_proc_t procs[2];
+    uint32_t nodes;
 
     (void)argv;
     start();
@@ -45,9 +47,10 @@ int main(int argc, char **argv)
         watch_job_ends();
         procs[0] = peer(PMIX_RANK_WILDCARD);
         procs[1] = peer(0);
+        nodes = (uint32_t)number_of(procs, PMIX_NUM_NODES);
         beside(procs, 1, PMIX_COLOCATE_NPERPROC, 2, 2 * job_size);
         beside(procs + 1, 1, PMIX_COLOCATE_NPERPROC, 1, 1);
-        beside(procs, 2, PMIX_COLOCATE_NPERNODE, 3, 3);
+        beside(procs, 2, PMIX_COLOCATE_NPERNODE, 3, 3 * nodes);
     }
     fence();
     return finish();

@@ -1,5 +1,6 @@
-/* A child that spawns a child that spawns a child. Each waits for its own.
+/* A chain of spawns: each child spawns the next one and waits for it.
  * run: 2
+ * nodes: 2
  */
 #include "spawn.h"
 

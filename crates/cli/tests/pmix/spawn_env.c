@@ -1,5 +1,5 @@
-/* What a spawned process is given: its arguments as they are, additional
- * variables, a directory to start in, and its own PMIx names.
+/* What a spawned process gets: unchanged arguments, additional variables, a
+ * working directory, and its own PMIx name.
  * run: 1
  */
 #include "spawn.h"

@@ -1,6 +1,7 @@
-/* Every rank spawns at the same time, without blocking; the names of the jobs
- * are all different.
+/* Every rank spawns at the same time, with the non-blocking call; all new
+ * namespaces are different.
  * run: 4
+ * nodes: 4
  */
 #include "spawn.h"
 

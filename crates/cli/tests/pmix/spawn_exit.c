@@ -1,5 +1,5 @@
-/* The exit code of a spawned job is in the event of its end: of one that ends
- * well, of one that exits with 7, of one that is killed. The spawner lives on.
+/* The job-end event contains the exit code of a spawned job: one that exits
+ * with 0, one that exits with 7, one that is killed. The spawner continues.
  * run: 1 -- keep-going => any
  */
 #include "spawn.h"

@@ -1,5 +1,5 @@
-/* Thirty spawns one after the other, each with connect and disconnect, as MPI
- * programs that spawn do it.
+/* Thirty spawns one after another, each with connect and disconnect, as in MPI
+ * programs that spawn.
  * run: 1
  */
 #include "spawn.h"

@@ -1,5 +1,5 @@
-/* A spawn with directives for the job and for the application: where to map,
- * what to forward, whom to notify. None of them is an error.
+/* A spawn with directives for the job and for the application: mapping, output
+ * forwarding, and notification. None of them causes an error.
  * run: 1
  */
 #include "spawn.h"

@@ -1,6 +1,7 @@
-/* A spawn that cannot work returns an error that says so, and the spawner goes
- * on: a program that is not there, one that may not be executed, a directory.
+/* An impossible spawn returns a specific error, and the spawner continues: a
+ * program that does not exist, one without execute permission, a directory.
  * run: 2 => any
+ * nodes: 2 => any
  */
 #include "spawn.h"
 

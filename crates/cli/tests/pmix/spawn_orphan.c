@@ -1,7 +1,7 @@
-/* Whoever has spawned a job that is held, and reads from it, goes without a
- * word: the job is let go, reads the end of its input, and ends.
+/* The spawner of a held job, which is also the source of its stdin, exits
+ * without releasing it: the job is released, reads EOF and exits.
  * run: 1
- * not: 3 (it has other names for all of it)
+ * not: 3 (it uses other names for all of these keys)
  */
 #include "spawn.h"
 

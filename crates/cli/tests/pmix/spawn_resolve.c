@@ -1,6 +1,7 @@
-/* After a connect with spawned processes they are found by PMIx_Resolve_peers
- * and PMIx_Resolve_nodes, and the parents by them.
+/* After a connect with spawned processes, parents and children find each other
+ * by PMIx_Resolve_peers and PMIx_Resolve_nodes.
  * run: 2
+ * nodes: 2
  */
 #include "spawn.h"
 

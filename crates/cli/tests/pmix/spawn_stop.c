@@ -1,8 +1,8 @@
-/* A job that is spawned to stop in init: its spawner hears once that all of it
- * waits, none of it has come out of PMIx_Init before it is released, and the
- * release of one rank frees that one alone.
+/* A job spawned to stop in init: its spawner gets one event when all ranks
+ * wait. No rank returns from PMIx_Init before it is released, and releasing one
+ * rank releases only that rank.
  * run: 1
- * not: 3 (it has other names for all of it)
+ * not: 3 (it uses other names for all of these keys)
  */
 #include "spawn.h"
 

@@ -1,6 +1,6 @@
-/* Parent and child know each other's job without having connected: its size,
- * the places of its ranks, and what they have put. They connect at the end, so
- * that none is gone before the other has asked.
+/* Parent and child can read each other's job information without a connect: its
+ * size, the placement of its ranks, and the keys they have put. They connect at
+ * the end, so that neither exits before the other has read everything.
  * run: 1
  */
 #include "spawn.h"

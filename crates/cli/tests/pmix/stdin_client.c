@@ -1,5 +1,5 @@
-/* Standard input goes to rank 0 as it is, though it is a PMIx client; the other
- * ranks have none. The harness writes three lines and closes.
+/* Standard input reaches rank 0 unchanged, although it is a PMIx client; the
+ * other ranks get none. The harness writes three lines and closes the pipe.
  * run: 2 => any
  */
 #include "check.h"

@@ -1,6 +1,7 @@
 /* Eight threads of every rank read the keys of all others at the same time, after
- * one of them has fetched them.
+ * one of them has fetched the keys.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 
@@ -17,7 +18,7 @@ static void *reader(void *argument)
         pmix_value_t *value = NULL;
         char key[32];
 
-        /* Of itself a rank can only ask for what it has put. */
+        /* A rank can get its own keys only after it has put them. */
         if (other.rank == me.rank) {
             continue;
         }

@@ -1,7 +1,8 @@
 /* Eight threads of every rank read the keys of all others at the same time, most
- * of which are not there yet when they ask.
+ * of which are not committed yet.
  * run: 4
- * not: 5,6 (they look in their own store without a lock while answers come in)
+ * nodes: 4
+ * not: 5,6 (they read their own store without a lock while answers arrive)
  */
 #include "check.h"
 
@@ -18,7 +19,7 @@ static void *reader(void *argument)
         pmix_value_t *value = NULL;
         char key[32];
 
-        /* Of itself a rank can only ask for what it has put. */
+        /* A rank can get its own keys only after it has put them. */
         if (other.rank == me.rank) {
             continue;
         }

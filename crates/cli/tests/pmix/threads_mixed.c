@@ -1,7 +1,7 @@
-/* Threads that do different things at the same time: gets, publications,
- * lookups, queries and fences over different sets.
+/* Threads that call different functions at the same time: gets, publishes,
+ * lookups, queries, and fences over different sets.
  * run: 3
- * not: 5,6 (a blocking call of theirs may sleep for ever when other threads call too)
+ * not: 5,6 (a blocking call may sleep for ever if other threads call concurrently)
  */
 #include "check.h"
 

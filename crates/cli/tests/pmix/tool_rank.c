@@ -1,7 +1,8 @@
-/* A rank that starts as a tool (PMIx_tool_init): it is a client too, keeps its
- * name, and can ask for the processes of its job as tools do.
+/* A rank that initializes as a tool (PMIx_tool_init) is also a client, keeps
+ * its name, and can query the processes of its job as tools do.
  * run: 2
- * not: 3 (it needs what came later)
+ * nodes: 2
+ * not: 3 (uses features of later versions)
  */
 #include "query.h"
 #include <pmix_tool.h>

@@ -1,6 +1,7 @@
-/* Two exchanges one after the other: after the second fence with data the keys
- * of both are there, with and without a fence that collects.
+/* Two data exchanges one after the other: after the second fence the keys of
+ * both rounds are available, with and without data collection.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 

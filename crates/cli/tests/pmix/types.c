@@ -1,11 +1,11 @@
-/* Put, commit, fence and get of a value of every scalar type, at the ends of
- * its range, of a peer and of the process itself.
+/* Put, commit, fence and get of the smallest and largest values of every scalar
+ * type, of a peer and of the process itself.
  * run: 3
  * run: 1
  */
 #include "check.h"
 
-/* One key: its type, how it is filled, and how what came back is compared. */
+/* One key: its type, the function that fills it, and the one that compares it. */
 #define SCALARS(S)                                                         \
     S("bool-true", PMIX_BOOL, flag, true)                                  \
     S("bool-false", PMIX_BOOL, flag, false)                                \
@@ -45,7 +45,7 @@
     S("range", PMIX_DATA_RANGE, range, PMIX_RANGE_CUSTOM)                  \
     S("proc-state", PMIX_PROC_STATE, state, PMIX_PROC_STATE_CALLED_ABORT)
 
-/* Of version 4 of the standard, or not to be put before it. */
+/* Types of version 4 of the standard, or types that older libraries cannot put. */
 #define LATER_SCALARS(S)                                                   \
     S("alloc", PMIX_ALLOC_DIRECTIVE, adir, PMIX_ALLOC_RELEASE)             \
     S("job-state", PMIX_JOB_STATE, jstate, PMIX_JOB_STATE_SUSPENDED)       \

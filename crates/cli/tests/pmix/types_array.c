@@ -1,6 +1,7 @@
-/* Put, commit, fence and get of arrays: of numbers, texts, names, infos, byte
- * objects, of arrays in arrays, and of none.
+/* Put, commit, fence and get of arrays: numbers, strings, names, infos, byte
+ * objects, nested arrays, and an empty array.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

@@ -1,6 +1,7 @@
-/* Put, commit, fence and get of the types that have parts: names, byte
- * objects, environment variables, coordinates, devices, descriptions.
+/* Put, commit, fence and get of compound types: names, byte objects,
+ * environment variables, coordinates, devices, process descriptions.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

@@ -1,1 +1,1 @@
-"""As much of PyTorch as the program needs. As a package it goes before one that is installed."""
+"""The parts of PyTorch that the program needs. This package hides an installed one."""

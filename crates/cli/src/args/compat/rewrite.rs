@@ -167,6 +167,11 @@ pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             emit.here("bind-to", said);
         }
         "rmaps_base_oversubscribe" => emit.here("oversubscribe", if yes { "yes" } else { "no" }),
+        "plm_rsh_agent" | "plm_ssh_agent" | "orte_rsh_agent" | "pls_rsh_agent" => {
+            // It may be a list of alternatives: `ssh : rsh`.
+            let first = said.split(':').next().unwrap_or_default();
+            emit.here("ssh", first.trim());
+        }
         "orte_default_hostfile" | "prte_default_hostfile" => emit.here("hostfile", value(given, 1)),
         "orte_abort_on_non_zero_status" | "prte_abort_on_non_zero_status" => {
             emit.here("kill-on-bad-exit", if yes { "yes" } else { "no" });
@@ -187,6 +192,12 @@ pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
                 emit.here("display", "map");
             }
         }
+        "plm" => match said.as_str() {
+            "rsh" | "ssh" => emit.here("bootstrap", "ssh"),
+            "slurm" | "lsf" => emit.here("bootstrap", said),
+            "tm" => emit.here("bootstrap", "pbs"),
+            _ => emit.ignored(given),
+        },
         _ if is_of_a_launcher(given.option, &name) => emit.ignored(given),
         // Open MPI's launcher passes the remaining parameters to its library as variables.
         _ => {

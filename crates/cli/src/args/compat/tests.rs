@@ -115,11 +115,7 @@ fn hosts() {
         (S, "-F f a", "--hostfile=f a"),
         (S, "-x h1 a", "--exclude=h1 a"),
         (S, "-w ./list a", "--hostfile=./list a"),
-        (
-            M,
-            "--nolocal a",
-            "error: `--nolocal` is not supported: this version runs jobs on one node",
-        ),
+        (M, "--nolocal a", "--nolocal a"),
         (
             M,
             "--add-host h a",

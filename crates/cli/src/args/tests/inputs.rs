@@ -93,7 +93,11 @@ fn srun_does_what_the_batch_job_asked_for() {
         ("", "mpirun a", "n=- slots=3"),
         ("", "rally run a", "n=- slots=3"),
         ("", "mpiexec -n 4 a", "n=4 slots=3 over=Allow"),
-        ("", "mpiexec -n 4 -hosts localhost a", "n=4"),
+        (
+            "",
+            "mpiexec -n 4 -hosts localhost a",
+            "n=4 slots=3 over=Allow",
+        ),
     ];
     for (more, line, expected) in cases {
         assert_eq!(
@@ -129,7 +133,7 @@ fn variables_of_srun() {
         (
             "SLURM_NNODES=2",
             "srun a",
-            "error: `SLURM_NNODES 2` is not supported: this version runs jobs on one node",
+            "error: `SLURM_NNODES 2` needs 2 nodes, but the job has only `node7.cluster`",
         ),
         ("SLURM_NNODES=2", "srun -N 1 a", "n=1"),
         (
@@ -360,10 +364,12 @@ fn variables_of_open_mpi_and_hydra() {
         ("OMPI_MCA_hwloc_base_report_bindings=0", "mpirun a", "n=-"),
         ("OMPI_MCA_btl=self", "mpirun a", "n=-"),
         (
-            "OMPI_MCA_plm_rsh_agent=ssh",
+            "OMPI_MCA_plm_base_verbose=5",
             "mpirun a",
-            "n=- [ignored, since it has no effect here: `OMPI_MCA_plm_rsh_agent`]",
+            "n=- [ignored, since it has no effect here: `OMPI_MCA_plm_base_verbose`]",
         ),
+        ("OMPI_MCA_plm_rsh_agent=ssh", "mpirun a", "n=-"),
+        ("HYDRA_LAUNCHER_EXEC=/opt/ssh", "mpiexec a", "n=-"),
         ("OMPI_MCA_orte_hnp_uri=1", "mpirun a", "n=-"),
         ("HYDRA_BINDING=core", "mpiexec a", "n=- bind=core"),
         (
@@ -397,21 +403,6 @@ fn variables_of_open_mpi_and_hydra() {
             "error: cannot read `--bind-to cro`: `cro` is not known\n  help:   known are none, core, hwthread, l1cache, l2cache, l3cache, numa, package",
         ),
     ]);
-}
-
-#[test]
-fn allocations_of_slurm() {
-    let other = place("SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[1-2]");
-    insta::assert_snapshot!(other.complaint("mpirun a"), @"
-    $ mpirun a
-    error: the allocation of Slurm job 7 is `n[1-2]`, and this machine is not part of it
-      help: start it in a batch script; `--host localhost` uses this machine all the same
-    [122 alloc/allocated-elsewhere]
-    ");
-    let several = place(
-        "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n[6-8] SLURMD_NODENAME=n7 SLURM_TASKS_PER_NODE=1,2(x2)",
-    );
-    insta::assert_snapshot!(shown(&several, "mpirun a"), @"n=- slots=2 [`n[6,8]` of Slurm's allocation stays idle: this version runs jobs on one node]");
 }
 
 #[test]

@@ -58,7 +58,6 @@ fn options_that_are_not_offered() {
     let place = Place::new();
     insta::assert_snapshot!(place.complaints(&[
         "mpiexec -launcher alps a",
-        "rally run --bootstrap ssh a",
         "mpiexec -gdb a",
         "mpiexec -rankmap 0,1 a",
         "mpiexec -prepend-pattern %r a",
@@ -84,13 +83,8 @@ fn options_that_are_not_offered() {
         "srun --gpu-bind=closest a",
     ]), @"
     $ mpiexec -launcher alps a
-    error: `-launcher alps` is not supported: this version starts daemons by `fork` only
-      help: leave it out, or use `fork`
-    [120 cli/not-offered]
-
-    $ rally run --bootstrap ssh a
-    error: `--bootstrap ssh` is not supported: this version starts daemons by `fork` only
-      help: leave it out, or use `fork`
+    error: `-launcher alps` is not supported: this version does not start daemons in this way
+      help: leave it out, or use `ssh`, `slurm`, `lsf` or `fork`
     [120 cli/not-offered]
 
     $ mpiexec -gdb a
@@ -164,14 +158,14 @@ fn options_that_are_not_offered() {
     [120 cli/not-offered]
 
     $ srun -N 2 a
-    error: `-N 2` is not supported: this version runs jobs on one node
-      help: leave it out: all procs run on this node
-    [120 cli/not-offered]
+    error: `-N 2` needs 2 nodes, but the job has only `node7.cluster`
+      help: name more with `--host`, or start it inside of a larger allocation
+    [122 alloc/too-few-nodes]
 
     $ srun -x localhost a
-    error: `-x localhost` is not supported: this version runs jobs on one node
-      help: leave it out: all procs run on this node
-    [120 cli/not-offered]
+    error: `-x localhost` leaves no node of `node7.cluster`
+      help: name other nodes with `--host`, or leave the option out
+    [122 alloc/no-node-left]
 
     $ srun --begin=16:00 a
     error: `--begin 16:00` is not supported: jobs start immediately, because there is no queue

@@ -65,27 +65,30 @@ fn the_stronger_source_decides() {
         panic!()
     };
     let text = crate::config::text(&config.layers, &config.files);
-    insta::assert_snapshot!(text.replace(&place.directory.path().display().to_string(), "DIR"), @r#"
-    bind-to           (none)    built-in
-    grace             2         DIR/home/rally/config.toml:1
-    hostfile          (none)    built-in
-    kill-on-bad-exit  yes       built-in
-    label             full      environment, RALLY_LABEL
-    line-buffered     auto      built-in
-    map-by            node      environment, RALLY_MAP_BY
-    on-debugger-loss  release   built-in
-    on-hang           nothing   built-in
-    on-hangup         continue  DIR/home/rally/config.toml:2
-    on-output-closed  end       built-in
-    oversubscribe     auto      built-in
-    quiet             yes       DIR/site.toml:3
-    rank-by           (none)    built-in
-    timeout           7         environment, MPIEXEC_TIMEOUT
-    timestamps        no        built-in
+    insta::assert_snapshot!(text.replace(&place.directory.path().display().to_string(), "DIR"), @"
+    bind-to            (none)    built-in
+    bootstrap-command  (none)    built-in
+    grace              2         DIR/home/rally/config.toml:1
+    hostfile           (none)    built-in
+    kill-on-bad-exit   yes       built-in
+    label              full      environment, RALLY_LABEL
+    line-buffered      auto      built-in
+    map-by             node      environment, RALLY_MAP_BY
+    on-debugger-loss   release   built-in
+    on-hang            nothing   built-in
+    on-hangup          continue  DIR/home/rally/config.toml:2
+    on-node-loss       (none)    built-in
+    on-output-closed   end       built-in
+    oversubscribe      auto      built-in
+    quiet              yes       DIR/site.toml:3
+    rank-by            (none)    built-in
+    ssh                ssh       built-in
+    timeout            7         environment, MPIEXEC_TIMEOUT
+    timestamps         no        built-in
 
     DIR/site.toml: read
     DIR/home/rally/config.toml: read
-    "#);
+    ");
     let json: serde_json::Value =
         serde_json::from_str(&crate::config::json(&config.layers, &config.files)).unwrap();
     assert_eq!(json["settings"]["grace"]["value"], "2");

@@ -4,15 +4,10 @@ use super::*;
 use crate::files::ReadProblem;
 
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "a table of cases, and what is said of them"
-)]
 fn mistakes_about_nodes_and_files() {
     let place = Place::new()
         .file("hosts", "localhost slots=two\n")
         .file("ranks", "rank zero\n")
-        .file("other", "elsewhere\n")
         .file("quotes", "-n 1 a\n-n 1 'b\n")
         .file("options", "# one\n-n 1 a\n-n x b\n")
         .file("nothing", "# no apps\n")
@@ -22,8 +17,6 @@ fn mistakes_about_nodes_and_files() {
         "rally run --hostfile absent a",
         "rally run --hostfile . a",
         "rally run --hostfile hosts a",
-        "rally run --hostfile other a",
-        "rally run --host n[1-3] a",
         "rally run --host a:x a",
         "rally run --map-by nonsense a",
         "rally run --map-by rankfile a",
@@ -53,17 +46,6 @@ fn mistakes_about_nodes_and_files() {
     $ rally run --hostfile hosts a
     error: cannot read the nodes of `hosts`, line 1: `two` is not a number of slots
     [121 alloc/bad-text]
-
-    $ rally run --hostfile other a
-    error: cannot use `elsewhere`: starting daemons on other nodes is not implemented yet
-      file: `other`, line 1
-      help: leave these nodes out, or use `localhost`
-    [122 alloc/remote-nodes]
-
-    $ rally run --host n[1-3] a
-    error: cannot use `n[1-3]`: starting daemons on other nodes is not implemented yet
-      help: leave these nodes out, or use `localhost`
-    [122 alloc/remote-nodes]
 
     $ rally run --host a:x a
     error: cannot read the nodes of `--host`: `x` is not a number of slots
@@ -277,40 +259,11 @@ fn no_port_is_told_and_none_stands_alone() {
 }
 
 #[test]
-fn the_line_of_a_node_that_cannot_be_used_is_named() {
-    let place = Place::new()
-        .file("hosts", "# ours\nlocalhost\nn[1-3]:2\n")
-        .file("ranks", "rank 0=localhost\nrank x=localhost\n");
-    insta::assert_snapshot!(place.complaints(&[
-        "mpirun --hostfile hosts a",
-        "mpirun --map-by seq:FILE=hosts -n 2 a",
-        "mpirun -rf ranks a",
-    ]), @"
-    $ mpirun --hostfile hosts a
-    error: cannot use `n[1-3]`: starting daemons on other nodes is not implemented yet
-      file: `hosts`, line 3
-      help: leave these nodes out, or use `localhost`
-    [122 alloc/remote-nodes]
-
-    $ mpirun --map-by seq:FILE=hosts -n 2 a
-    error: cannot use `n1`: starting daemons on other nodes is not implemented yet
-      file: `hosts`, line 3
-      help: leave these nodes out, or use `localhost`
-    [122 alloc/remote-nodes]
-
+fn the_line_of_a_bad_rank_is_named() {
+    let place = Place::new().file("ranks", "rank 0=localhost\nrank x=localhost\n");
+    insta::assert_snapshot!(place.complaint("mpirun -rf ranks a"), @"
     $ mpirun -rf ranks a
     error: cannot read the ranks of `ranks`, line 2: `x` is not a rank below 16777216
     [121 place/bad-rankfile]
-    ");
-    // Lines after the last rank may name any node.
-    let run = place.run("mpirun --map-by seq:FILE=hosts -n 1 a");
-    assert_eq!(run.spec.placement.apps.len(), 1);
-    let place = place.variable("SLURM_HOSTFILE", "hosts");
-    insta::assert_snapshot!(place.complaint("srun a"), @"
-    $ srun a
-    error: cannot use `n[1-3]`: starting daemons on other nodes is not implemented yet
-      file: `hosts`, line 3
-      help: leave these nodes out, or use `localhost`
-    [122 alloc/remote-nodes]
     ");
 }

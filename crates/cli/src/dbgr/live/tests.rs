@@ -21,6 +21,7 @@ use debug::{
 
 use super::*;
 use crate::dbgr::{
+    host::AgentHost,
     local::{HERE, Local},
     machine::{Ask, Machine},
 };
@@ -215,7 +216,7 @@ fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
         let own = os::current_pid().as_raw();
         let agent = Agent::new(HERE, own, report::Detail::Folded).with_max_threads(most);
         let mut sampler = Sampler {
-            local: Local::with_agent(agent),
+            local: Local::with_agent(AgentHost::of(agent), report::Detail::Folded),
             frames: Frames::new(),
         };
         let seen = sampler.sample(running.pid(), running.started());

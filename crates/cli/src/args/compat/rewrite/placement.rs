@@ -85,7 +85,7 @@ pub(in super::super) fn map_by(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             (0, "sequential") => kept.push("seq"),
             (0, "board" | "machine") => kept.push("slot"),
             (0, other) => kept.push(cache(other).unwrap_or(word)),
-            (_, "nolocal") => return Err(refused(given, NotOffered::OneNode)),
+            (_, "nolocal") => emit.plain("nolocal"),
             (_, "display" | "displaydevel") => emit.here("display", "map"),
             (_, "displaytopo") => emit.here("display", "map,bindings"),
             (_, "displayalloc") => emit.here("display", "allocation"),

@@ -21,6 +21,25 @@ pub(in super::super) fn mpi_type(given: &Given<'_>, _emit: &mut Emit<'_>) -> Don
     }
 }
 
+/// Translates Hydra's `-launcher NAME`, the way in which daemons get onto nodes.
+pub(in super::super) fn launcher(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
+    let ours = match text(given)? {
+        "ssh" | "rsh" => "ssh",
+        "slurm" | "srun" => "slurm",
+        "pbs" | "pbsdsh" | "tm" => "pbs",
+        "lsf" => "lsf",
+        "fork" => "fork",
+        "auto" => "auto",
+        "ll" | "sge" | "pdsh" | "manual" | "persist" => {
+            emit.ignored(given);
+            return Ok(());
+        }
+        _ => return Err(refused(given, NotOffered::Bootstrap)),
+    };
+    emit.here("bootstrap", ours);
+    Ok(())
+}
+
 /// Returns the number in `[TYPE:]NUMBER`.
 fn number_of_gpus(text: &str) -> Result<u32, ValueError> {
     let number = text.rsplit(':').next().unwrap_or_default();

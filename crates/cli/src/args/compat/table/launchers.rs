@@ -4,12 +4,6 @@
 use super::{MPI, Means, NOT_SRUN, NotOffered, PLAIN, Spelling, meaning, rewrite, row};
 use crate::args::compat::Takes::{None as Nothing, One, Pair, Readers};
 
-/// The ways in which Hydra starts daemons on other nodes. On this node, none of them matters.
-const LAUNCHERS: &[&str] = &[
-    "fork", "ssh", "rsh", "slurm", "ll", "lsf", "sge", "pbs", "pbsdsh", "pdsh", "manual",
-    "persist", "srun",
-];
-
 pub(super) static ROWS: &[Spelling] = &[
     row(MPI, &["c"], One, Means::Same("np")),
     row(
@@ -49,7 +43,7 @@ pub(super) static ROWS: &[Spelling] = &[
         NOT_SRUN,
         &["nolocal", "skip-launch-node"],
         Nothing,
-        Means::Refused(NotOffered::OneNode),
+        Means::Plain("nolocal"),
     ),
     row(
         NOT_SRUN,
@@ -378,23 +372,17 @@ pub(super) static ROWS: &[Spelling] = &[
         Means::Refused(NotOffered::LibraryTools),
     ),
     // Bootstrap of daemons.
+    row(NOT_SRUN, &["launcher"], One, Means::Each(rewrite::launcher)),
+    row(MPI, &["bootstrap"], One, Means::Each(rewrite::launcher)),
     row(
         NOT_SRUN,
-        &["launcher"],
+        &["launcher-exec", "bootstrap-exec"],
         One,
-        Means::Only(LAUNCHERS, NotOffered::Bootstrap),
-    ),
-    row(
-        MPI,
-        &["bootstrap"],
-        One,
-        Means::Only(LAUNCHERS, NotOffered::Bootstrap),
+        Means::Same("ssh"),
     ),
     row(
         NOT_SRUN,
         &[
-            "launcher-exec",
-            "bootstrap-exec",
             "rmk",
             "iface",
             "localhost",

@@ -69,7 +69,7 @@ fn placement() {
         (
             M,
             "--map-by core:PE=2:NOLOCAL a",
-            "error: `--map-by core:PE=2:NOLOCAL` is not supported: this version runs jobs on one node",
+            "--nolocal --map-by=core:PE=2 a",
         ),
         (
             M,

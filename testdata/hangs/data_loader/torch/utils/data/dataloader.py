@@ -1,4 +1,4 @@
-"""A loader whose worker never delivers, with the names that PyTorch's has."""
+"""A data loader whose worker never delivers, with PyTorch's names."""
 
 import queue
 import threading

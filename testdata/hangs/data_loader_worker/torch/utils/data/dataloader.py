@@ -1,4 +1,4 @@
-"""A loader with a process as its worker, with the names that PyTorch's has."""
+"""A data loader whose worker is a process, with PyTorch's names."""
 
 import multiprocessing
 import threading
@@ -15,7 +15,7 @@ class DataLoader:
     def __init__(self):
         fork = multiprocessing.get_context("fork")
         self.data = fork.Queue()
-        # Somebody has the lock at this moment: in the copy of the process nobody will let go of it.
+        # The lock is held during the fork, so in the child it is never released.
         with lock:
             fork.Process(target=load, args=(self.data,), daemon=True).start()
 

@@ -1,0 +1,95 @@
+//! The command that gives a node its daemon: ssh, a command like it, or the user's template.
+
+use std::ffi::OsString;
+
+use dvm::bootstrap::Delivery;
+
+use crate::{
+    args::{DAEMON_ARGUMENT, World},
+    config::Settings,
+    remote::{DAEMON, FILE, HOST, Words},
+};
+
+/// Options of ssh: no questions, which nobody could answer; no forwarding, which daemons do not need; no connection that
+/// outlives the job. Those of the user come first, and ssh takes the first value of an option.
+const SSH_OPTIONS: [&str; 6] = [
+    "-x",
+    "-a",
+    "-T",
+    "-oBatchMode=yes",
+    "-oControlMaster=no",
+    "-oConnectTimeout=15",
+];
+/// The program that has these options, and the one that is used if no other is set.
+pub(crate) const SSH: &str = "ssh";
+/// A program that does nothing.
+const CHECK: &str = "true";
+/// The shell that reads our script, whatever the login shell is. All login shells understand `exec`.
+const SHELL: &str = "/bin/sh";
+
+/// A command for a node.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) delivery: Delivery,
+    /// A command that checks whether the node is reachable.
+    pub(crate) check: Vec<OsString>,
+}
+
+/// Returns the command for a node that the settings ask for.
+pub(super) fn of_settings(host: &str, settings: &Settings, world: &World) -> Command {
+    let Some(template) = &settings.bootstrap_command.value else {
+        return command(host, &settings.ssh.value);
+    };
+    let words = template.0.as_slice();
+    let (daemon, delivery) = if words.iter().any(|word| word.contains(FILE)) {
+        let program = world.executable.clone().into_os_string();
+        (vec![program, DAEMON_ARGUMENT.into()], Delivery::File)
+    } else {
+        (vec![SHELL.into()], Delivery::Staged)
+    };
+    let with = |daemon: &[OsString]| -> Vec<OsString> {
+        let words = words.iter();
+        words.flat_map(|word| filled(word, host, daemon)).collect()
+    };
+    let mut check = with(&[CHECK.into()]);
+    check.retain(|word| word != FILE);
+    Command {
+        argv: with(&daemon),
+        delivery,
+        check,
+    }
+}
+
+/// Returns the command that gives us a shell on a node, by ssh or a command like it.
+pub(crate) fn command(host: &str, ssh: &Words) -> Command {
+    let words = ssh.0.as_slice();
+    let mut argv: Vec<OsString> = words.iter().map(OsString::from).collect();
+    let program = words.first().and_then(|word| word.rsplit('/').next());
+    if program == Some(SSH) {
+        argv.extend(SSH_OPTIONS.map(OsString::from));
+    }
+    argv.extend([host.into(), format!("exec {SHELL}").into()]);
+    let check = words.iter().map(String::as_str).chain([host, CHECK]);
+    Command {
+        argv,
+        delivery: Delivery::Staged,
+        check: check.map(OsString::from).collect(),
+    }
+}
+
+/// Replaces the parts of a template's word that stand for something.
+fn filled(word: &str, host: &str, daemon: &[OsString]) -> Vec<OsString> {
+    if word == DAEMON {
+        return daemon.to_vec();
+    }
+    let word = word.replace(HOST, host);
+    let mut filled = OsString::new();
+    for (number, piece) in word.split(DAEMON).enumerate() {
+        if number > 0 {
+            filled.push(daemon.join(" ".as_ref()));
+        }
+        filled.push(piece);
+    }
+    vec![filled]
+}

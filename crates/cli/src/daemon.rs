@@ -1,0 +1,32 @@
+//! `rally __daemon`: the daemon of another node. The launcher starts it and says on its standard input what to do.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use runtime::MemberBirth;
+
+use crate::{args::SLURM_NODE, exit, surroundings};
+
+/// Name and version of this program.
+pub(crate) const BUILD: &str = concat!("rally ", env!("CARGO_PKG_VERSION"));
+
+/// Runs the daemon, and returns its exit code. `file` says what to do; without it standard input does.
+pub(crate) fn serve(file: Option<PathBuf>) -> u8 {
+    let birth = MemberBirth {
+        host: os::host_name(),
+        alias: std::env::var(SLURM_NODE).ok(),
+        build: BUILD.to_owned(),
+        file,
+        report,
+        surroundings: surroundings(),
+        descriptors: os::raise_descriptor_limit(),
+    };
+    runtime::guard_member(&birth).unwrap_or(exit::INTERNAL)
+}
+
+/// Writes a line for the launcher: it shows the last lines if this daemon does not connect.
+fn report(what: &str) {
+    let _ = writeln!(io::stderr(), "rally: {what}");
+}

@@ -1,0 +1,285 @@
+//! The other nodes of a session: starts an agent on each, and passes messages.
+
+use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf, time::Duration};
+
+use base::{NodeId, Time};
+use bytes::Bytes;
+use debug::{
+    proto::{FromAgent, FromNode, Search, ToAgent, ToNode},
+    report::Detail,
+    stack::Missing,
+    target::OnNode,
+    wire,
+};
+use dvm::bootstrap::{self, DaemonPlan, Hosting, StartCommand};
+use os::Clock;
+use runtime::relay::{self, News, Received, Relay, Side};
+
+use super::remote::{AGENT_ARGUMENT, BUILD};
+use crate::{args::daemons::ssh, remote::Words};
+
+/// Time from the start in which an agent has to connect and to find the processes of its node. The report is made without
+/// the nodes that take longer.
+const START_MAX: Duration = Duration::from_secs(10);
+/// Time for a later search.
+const FIND_MAX: Duration = Duration::from_secs(5);
+/// Maximum number of characters of the reason why an agent did not start.
+const REASON_MAX: usize = 200;
+
+/// News about another node, for the session.
+#[derive(Debug)]
+pub(super) enum Event {
+    Message(FromAgent),
+    Lost,
+}
+
+/// The state of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Starting,
+    Up,
+    Down(Missing),
+}
+
+/// The other nodes of a session.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    relay: Option<Relay>,
+    /// The names of the other nodes.
+    hosts: BTreeMap<NodeId, String>,
+    states: BTreeMap<NodeId, State>,
+    /// The answers to the current search.
+    found: BTreeMap<NodeId, OnNode>,
+    searches: BTreeMap<NodeId, Search>,
+    until: Time,
+    detail: Detail,
+}
+
+impl Nodes {
+    /// Starts the agents of these nodes, whose numbers begin with 1.
+    ///
+    /// # Errors
+    /// An error of the system.
+    pub(super) fn start(hosts: Vec<String>, detail: Detail) -> Result<Self, os::Error> {
+        let executable = env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
+        let numbered = (1..).map(NodeId).zip(&hosts);
+        let words = Words(vec![ssh::SSH.to_owned()]);
+        let commands = numbered.map(|(node, host)| {
+            let ssh::Command {
+                argv,
+                delivery,
+                check,
+            } = ssh::command(host, &words);
+            StartCommand {
+                argv,
+                nodes: vec![node],
+                delivery,
+                check,
+            }
+        });
+        let variable = |(name, value): (OsString, OsString)| {
+            let mut entry = name;
+            entry.push("=");
+            entry.push(value);
+            entry
+        };
+        let plan = DaemonPlan {
+            local: Some(NodeId(0)),
+            commands: commands.collect(),
+            program: executable.into_os_string(),
+            argument: AGENT_ARGUMENT.to_owned(),
+            environment: env::vars_os().map(variable).collect(),
+            radix: bootstrap::RADIX,
+            ports: None,
+            interfaces: Vec::new(),
+            hosting: Hosting::Alone,
+            lease: bootstrap::LEASE,
+            window: bootstrap::WINDOW,
+        };
+        let all = [os::host_name()].into_iter().chain(hosts.iter().cloned());
+        let relay = match relay::root(plan, all.collect(), BUILD)? {
+            Side::Program(relay) => relay,
+            Side::Relay(code) => os::exit_at_once(code),
+        };
+        let hosts: BTreeMap<NodeId, String> = (1..).map(NodeId).zip(hosts).collect();
+        Ok(Self {
+            relay: Some(relay),
+            states: hosts.keys().map(|node| (*node, State::Starting)).collect(),
+            hosts,
+            found: BTreeMap::new(),
+            searches: BTreeMap::new(),
+            until: Clock::now() + START_MAX,
+            detail,
+        })
+    }
+
+    /// Has each node search for something, and returns what they have found. Nodes that do not answer in time have no entry.
+    pub(super) fn find(&mut self, search: impl Fn(&str) -> Search) -> BTreeMap<NodeId, OnNode> {
+        let hosts = self.hosts.iter();
+        self.searches = hosts.map(|(node, host)| (*node, search(host))).collect();
+        self.found.clear();
+        let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
+        for node in &nodes {
+            if self.states.get(node) == Some(&State::Up) {
+                self.ask(*node);
+            }
+        }
+        let answers_until = self.until.max(Clock::now() + FIND_MAX);
+        loop {
+            let now = Clock::now();
+            let open = nodes.iter().filter_map(|node| match self.states.get(node) {
+                Some(State::Starting) => Some(self.until),
+                Some(State::Up) if !self.found.contains_key(node) => Some(answers_until),
+                _ => None,
+            });
+            let Some(until) = open.filter(|until| *until > now).max() else {
+                break;
+            };
+            self.receive(Some(until));
+        }
+        for node in nodes {
+            let host = || self.hosts.get(&node).cloned().unwrap_or_default();
+            let why = match self.states.get(&node) {
+                Some(State::Starting) => Missing::NotStarted {
+                    host: host(),
+                    why: format!("it did not connect within {} s", START_MAX.as_secs()),
+                },
+                Some(State::Up) if !self.found.contains_key(&node) => Missing::AgentSilent(host()),
+                _ => continue,
+            };
+            self.states.insert(node, State::Down(why));
+        }
+        std::mem::take(&mut self.found)
+    }
+
+    /// Returns the nodes by name, each with its number, or the reason why it does not answer.
+    pub(super) fn by_name(&self) -> BTreeMap<String, Result<NodeId, Missing>> {
+        let state = |(node, host): (&NodeId, &String)| {
+            let state = match self.states.get(node) {
+                Some(State::Down(why)) => Err(why.clone()),
+                _ => Ok(*node),
+            };
+            (host.clone(), state)
+        };
+        self.hosts.iter().map(state).collect()
+    }
+
+    /// Returns the nodes whose agents answer, with their names.
+    pub(super) fn up(&self) -> impl Iterator<Item = (NodeId, &String)> {
+        let hosts = self.hosts.iter();
+        hosts
+            .filter(|(node, _)| self.states.get(node) == Some(&State::Up))
+            .map(|(node, host)| (*node, host))
+    }
+
+    /// Sends a message of the session to the agent of a node.
+    pub(super) fn send(&mut self, node: NodeId, message: ToAgent) {
+        self.push(node, &ToNode::Agent(message));
+    }
+
+    /// Returns the next news for the session. `None` if there is none until `until`.
+    pub(super) fn next(&mut self, until: Option<Time>) -> Option<(NodeId, Event)> {
+        loop {
+            // What concerns nodes that the session does not know yet is handled here.
+            if let (node, Some(event)) = self.receive(until)? {
+                return Some((node, event));
+            }
+        }
+    }
+
+    fn ask(&mut self, node: NodeId) {
+        if let Some(search) = self.searches.get(&node) {
+            let find = ToNode::Find(search.clone());
+            self.push(node, &find);
+        }
+    }
+
+    fn push(&mut self, node: NodeId, message: &ToNode) {
+        let Some(relay) = &mut self.relay else {
+            return;
+        };
+        // A message of the session is far shorter than the bound.
+        let sent = wire::encode(message).map(|body| relay.cast(&[node], Bytes::from(body)));
+        if let Ok(Err(_)) = sent {
+            self.relay = None;
+        }
+    }
+
+    /// Handles what the relay sends next. `None` if there is nothing until `until`.
+    fn receive(&mut self, until: Option<Time>) -> Option<(NodeId, Option<Event>)> {
+        let received = match &mut self.relay {
+            Some(relay) => relay.next(until),
+            None => return self.lose_next(),
+        };
+        match received {
+            Ok(None) => None,
+            Ok(Some(Received::Body(node, body))) => Some((node, self.hear(node, &body))),
+            Ok(Some(Received::News(news))) => Some(self.learn(news)),
+            Err(_) => {
+                self.relay = None;
+                self.lose_next()
+            }
+        }
+    }
+
+    /// Without the relay, all nodes are lost, one after the other.
+    fn lose_next(&mut self) -> Option<(NodeId, Option<Event>)> {
+        let mut states = self.states.iter();
+        let lost = states.find(|(_, state)| !matches!(state, State::Down(_)));
+        let node = *lost?.0;
+        Some((node, self.lose(node)))
+    }
+
+    fn lose(&mut self, node: NodeId) -> Option<Event> {
+        let host = self.hosts.get(&node)?.clone();
+        let why = Missing::AgentLost(host);
+        match self.states.insert(node, State::Down(why)) {
+            Some(State::Up) => Some(Event::Lost),
+            _ => None,
+        }
+    }
+
+    fn hear(&mut self, node: NodeId, body: &[u8]) -> Option<Event> {
+        match wire::decode(body) {
+            Ok(FromNode::Found(found)) => {
+                self.found.insert(node, found);
+                None
+            }
+            Ok(FromNode::Agent(message)) => Some(Event::Message(message)),
+            Err(_) => self.lose(node),
+        }
+    }
+
+    fn learn(&mut self, news: News) -> (NodeId, Option<Event>) {
+        match news {
+            News::Joined(node) => {
+                if self.states.get(&node) == Some(&State::Starting) {
+                    self.states.insert(node, State::Up);
+                    let detail = self.detail;
+                    self.push(node, &ToNode::Begin { node, detail });
+                    self.ask(node);
+                }
+                (node, None)
+            }
+            News::Lost(node, _) => (node, self.lose(node)),
+            News::NotJoined(failed) => {
+                for (hosts, why) in relay::reasons(&failed) {
+                    let why: String = why.chars().take(REASON_MAX).collect();
+                    for host in hosts {
+                        let node = self.hosts.iter().find(|(_, name)| **name == host);
+                        let Some(&node) = node.map(|(node, _)| node) else {
+                            continue;
+                        };
+                        let why = why.clone();
+                        let down = State::Down(Missing::NotStarted { host, why });
+                        if self.states.get(&node) == Some(&State::Starting) {
+                            self.states.insert(node, down);
+                        }
+                    }
+                }
+                (NodeId(0), None)
+            }
+            News::Ended | News::Failed(_) | News::Report(_) => (NodeId(0), None),
+        }
+    }
+}

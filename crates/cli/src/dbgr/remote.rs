@@ -1,0 +1,103 @@
+//! `dbgr __agent`: the agent of another node. `dbgr` starts it and says on its standard input what to do.
+
+use std::io::{self, Write as _};
+
+use base::Time;
+use bytes::Bytes;
+use debug::{
+    proto::{FromAgent, FromNode, Refusal, Search, ToNode},
+    target, wire,
+};
+use runtime::relay::{self, JoinError, LinkError, News, Received, Relay, Side};
+
+use super::{
+    host::{AgentHost, Step},
+    machine::{Ask, Machine},
+};
+use crate::exit;
+
+/// The argument that makes a process the agent of a node.
+pub(super) const AGENT_ARGUMENT: &str = "__agent";
+/// Name of this build. `dbgr` and its agents must be of the same one.
+pub(super) const BUILD: &str = concat!("dbgr ", env!("CARGO_PKG_VERSION"));
+
+/// Why an agent has ended before its session.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error(transparent)]
+    Wire(#[from] wire::Error),
+    #[error("cannot connect to `dbgr`: {0}")]
+    Failed(String),
+}
+
+/// Runs the agent until the session is over, and returns the exit code.
+pub(super) fn serve() -> u8 {
+    run().unwrap_or_else(|why| {
+        // `dbgr` shows the last line if this agent does not connect.
+        let _ = writeln!(io::stderr(), "dbgr: {why}");
+        exit::INTERNAL
+    })
+}
+
+fn run() -> Result<u8, Ended> {
+    let mut relay = match relay::member(&os::host_name(), BUILD)? {
+        Side::Program((relay, _)) => relay,
+        Side::Relay(code) => return Ok(code),
+    };
+    let mut agent: Option<AgentHost> = None;
+    loop {
+        let step = agent.as_mut().map_or(Step::Idle, AgentHost::step);
+        let until = match step {
+            Step::Idle => None,
+            Step::Done => Some(Time::ZERO),
+            Step::Sent(message) => {
+                send(&mut relay, message)?;
+                Some(Time::ZERO)
+            }
+        };
+        match relay.next(until)? {
+            Some(Received::Body(_, body)) => match wire::decode(&body)? {
+                ToNode::Begin { node, detail } => agent = Some(AgentHost::new(node, detail)),
+                ToNode::Find(search) => {
+                    let found = wire::encode(&FromNode::Found(find(&search)))?;
+                    relay.send(Bytes::from(found))?;
+                }
+                ToNode::Agent(message) => {
+                    if let Some(agent) = &mut agent {
+                        agent.handle(message);
+                    }
+                }
+            },
+            Some(Received::News(News::Ended)) => return Ok(exit::SUCCESS),
+            Some(Received::News(News::Failed(why))) => return Err(Ended::Failed(why)),
+            Some(Received::News(_)) | None => {}
+        }
+    }
+}
+
+fn send(relay: &mut Relay, message: FromAgent) -> Result<(), Ended> {
+    let id = match &message {
+        FromAgent::Done { id, .. } => Some(*id),
+        FromAgent::Working(_) | FromAgent::Refused { .. } | FromAgent::Stopped => None,
+    };
+    let body = match (wire::encode(&FromNode::Agent(message)), id) {
+        (Err(wire::Error::TooLong { .. }), Some(id)) => {
+            let why = Refusal::TooLong;
+            wire::encode(&FromNode::Agent(FromAgent::Refused { id, why }))?
+        }
+        (encoded, _) => encoded?,
+    };
+    Ok(relay.send(Bytes::from(body))?)
+}
+
+fn find(search: &Search) -> target::OnNode {
+    let machine = Machine { ask: Ask::Nobody };
+    match search {
+        Search::Ranks(claims) => target::identify(&machine, claims),
+        Search::Wish(wish) => target::on_node(&machine, wish),
+    }
+}

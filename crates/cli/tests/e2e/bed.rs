@@ -1,0 +1,215 @@
+//! Jobs over the nodes of a test bed: ssh, Slurm, real networks. `cargo xtask cluster with 4 --slurm -- ...` runs these tests on
+//! the head of a cluster of namespaces; elsewhere they are not run.
+
+use std::{process::Command, time::Duration};
+
+use crate::harness::{CLEAN_WITHIN, Finished, Sandbox, Stream, eventually};
+
+/// Silence that counts as a lost node in the tests that cut a network.
+const LEASE: &str = "1s";
+
+fn over(sandbox: &Sandbox, hosts: &str, args: &[&str]) -> Command {
+    let mut command = sandbox.rally(&["run", "--host", hosts, "--wdir", "/"]);
+    command.args(["--map-by", "node"]).args(args);
+    command
+}
+
+fn run(sandbox: &Sandbox, hosts: &str, args: &[&str]) -> Finished {
+    sandbox.run(&mut over(sandbox, hosts, args))
+}
+
+/// Sets the network of a node up or down.
+fn set_link(node: u32, state: &str) {
+    let link = format!("v{node}");
+    let status = Command::new("ip")
+        .args(["link", "set", &link, state])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Returns once no daemon of any node is left.
+fn expect_no_daemon() {
+    let is_there = || {
+        let all = mischief::all_procs();
+        let daemons = all
+            .into_iter()
+            .filter(|process| process.args.ends_with("__daemon"));
+        daemons.map(|process| process.args).collect::<Vec<_>>()
+    };
+    let gone = eventually(CLEAN_WITHIN + Duration::from_secs(2), || {
+        is_there().is_empty().then_some(())
+    });
+    assert!(gone.is_some(), "{:?}", is_there());
+}
+
+#[test]
+fn ranks_run_on_their_nodes() {
+    let sandbox = Sandbox::new();
+    let run = run(
+        &sandbox,
+        "n1,n2,n3,n4",
+        &[
+            "-n",
+            "8",
+            "--",
+            "sh",
+            "-c",
+            "echo $PMIX_RANK on $(hostname)",
+        ],
+    );
+    let run = run.expect_code(0);
+    assert_eq!(
+        run.sorted(),
+        "0 on n1\n1 on n2\n2 on n3\n3 on n4\n4 on n1\n5 on n2\n6 on n3\n7 on n4"
+    );
+    expect_no_daemon();
+}
+
+#[test]
+fn the_head_can_be_one_of_the_nodes() {
+    let sandbox = Sandbox::new();
+    let run = run(
+        &sandbox,
+        "n1,localhost,n2",
+        &[
+            "-n",
+            "3",
+            "--",
+            "sh",
+            "-c",
+            "echo $PMIX_RANK on $(hostname)",
+        ],
+    );
+    assert_eq!(run.expect_code(0).sorted(), "0 on n1\n1 on head\n2 on n2");
+}
+
+#[test]
+fn a_host_that_does_not_exist_is_named_with_the_words_of_ssh() {
+    let sandbox = Sandbox::new();
+    let run = run(&sandbox, "n1,nowhere,n2", &["-n", "3", "--", "true"]);
+    run.expect_code(123).expect_err(&[
+        "cannot start the daemon on `nowhere`",
+        "Could not resolve hostname",
+        "2 other nodes can be used",
+    ]);
+    expect_no_daemon();
+}
+
+#[test]
+fn a_directory_that_a_node_lacks_is_named_with_the_node() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.rally(&["run", "--host", "n1", "-n", "1", "--", "true"]);
+    let run = sandbox.run(&mut command);
+    let directory = sandbox.work().display().to_string();
+    run.expect_code(121).expect_err(&["`n1`", &directory]);
+}
+
+#[test]
+fn a_node_whose_network_is_cut_is_lost_in_time_and_cleans_itself() {
+    let sandbox = Sandbox::new();
+    let job = sandbox.start(&mut over(
+        &sandbox,
+        "n1,n2,n3",
+        &[
+            "--lease",
+            LEASE,
+            "-n",
+            "3",
+            "--",
+            "sh",
+            "-c",
+            "echo up; exec sleep 66",
+        ],
+    ));
+    job.expect_times(Stream::Stdout, "up", 3);
+    set_link(3, "down");
+    let ended = job.end();
+    set_link(3, "up");
+    ended.expect_code(125).expect_err(&[
+        "lost the node `n3`",
+        "nothing was heard from it for 1000 ms",
+    ]);
+    expect_no_daemon();
+}
+
+#[test]
+fn a_network_that_is_back_in_time_costs_nothing() {
+    let sandbox = Sandbox::new();
+    let script = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.01; done";
+    let job = sandbox.start(&mut over(
+        &sandbox,
+        "n4",
+        &["--lease", LEASE, "-n", "1", "--", "sh", "-c", script],
+    ));
+    job.expect(Stream::Stdout, "line 20");
+    set_link(4, "down");
+    // Longer than the lease, and shorter than lease and window.
+    let nothing = eventually(Duration::from_millis(1500), || None::<()>);
+    assert_eq!(nothing, None);
+    set_link(4, "up");
+    let expected: String = (0..300).map(|i| format!("line {i}\n")).collect();
+    job.end().expect_code(0).expect_out(&expected);
+}
+
+#[test]
+fn programs_of_every_mpi_library_run_over_nodes() {
+    for library in crate::mpi::Library::ALL {
+        let sandbox = Sandbox::new();
+        let program = library.program("alltoall");
+        let mut command = over(&sandbox, "n1,n2,n3,n4", &["-n", "8"]);
+        if library == crate::mpi::Library::OpenMpi5 {
+            command.args(["--mca", "btl", "^ofi"]);
+        }
+        let run = sandbox.run(command.arg(&program)).expect_code(0);
+        run.expect_out("8 ranks exchanged 65536 integers each, no error\n");
+    }
+}
+
+/// Returns a command that runs `rally` in an allocation of Slurm over all nodes.
+fn in_slurm(sandbox: &Sandbox, args: &[&str]) -> Command {
+    let mut command = sandbox.command("salloc");
+    command
+        .args(["-Q", "-N4", "-n8"])
+        .arg(crate::harness::rally());
+    command.args(args);
+    command.env("SLURM_CONF", std::env::var_os("SLURM_CONF").unwrap());
+    command
+}
+
+#[test]
+fn an_allocation_of_slurm_is_used_whole() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "run",
+        "--wdir",
+        "/",
+        "--",
+        "sh",
+        "-c",
+        "echo on $(hostname)",
+    ];
+    let run = sandbox.run(&mut in_slurm(&sandbox, &args)).expect_code(0);
+    let lines = run.out();
+    for node in ["n1", "n2", "n3", "n4"] {
+        assert!(lines.contains(&format!("on {node}\n")), "{run:?}");
+    }
+    assert_eq!(lines.lines().count(), 8);
+    expect_no_daemon();
+}
+
+#[test]
+fn a_job_that_fails_in_an_allocation_ends_with_its_code() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "run",
+        "--wdir",
+        "/",
+        "--",
+        "sh",
+        "-c",
+        "[ $PMIX_RANK = 5 ] && exit 9; sleep 60",
+    ];
+    let run = sandbox.run(&mut in_slurm(&sandbox, &args));
+    run.expect_code(9).expect_err(&["rank 5 on `"]);
+    expect_no_daemon();
+}

@@ -1,0 +1,222 @@
+//! `dbgr` over nodes. A script with the name `ssh` stands for other nodes: it runs the command on this one.
+
+use std::{env, fs, os::unix::fs::PermissionsExt as _, process::Command};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::harness::{DEADLINE, Running, Sandbox, Stream, compiled, dbgr, eventually, testdata};
+
+/// The number of SIGINT.
+const SIGINT: u32 = 2;
+
+/// A host whose name begins with `dead` cannot be reached.
+const SSH: &str = r#"#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1
+shift
+case $host in
+dead*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255 ;;
+esac
+exec sh -c "$*"
+"#;
+
+/// A sandbox with a program that waits for a file, and the stand-in for ssh.
+struct Trial {
+    sandbox: Sandbox,
+    program: String,
+    go: String,
+}
+
+impl Trial {
+    fn new() -> Self {
+        let sandbox = Sandbox::new();
+        fs::create_dir(sandbox.path("bin")).unwrap();
+        let ssh = sandbox.file("bin/ssh", SSH);
+        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+        let program = compiled("cc".as_ref(), &testdata("stacks/wait.c"), &["-DPLAIN"]);
+        Self {
+            program: program.to_str().unwrap().to_owned(),
+            go: sandbox.path("go").to_str().unwrap().to_owned(),
+            sandbox,
+        }
+    }
+
+    fn start(&self, mut command: Command, ranks: usize) -> Running {
+        let running = self.sandbox.start(command.args([&self.program, &self.go]));
+        running.expect_times(Stream::Stdout, "ready", ranks);
+        running
+    }
+
+    /// Returns a pattern that only the processes of this sandbox match.
+    fn private_copy(&mut self) -> String {
+        let name = format!("wait-{}", self.sandbox.marker().replace('/', "-"));
+        let copy = self.sandbox.path(&name);
+        fs::copy(&self.program, &copy).unwrap();
+        self.program = copy.to_str().unwrap().to_owned();
+        self.program.clone()
+    }
+
+    fn dbgr(&self, args: &[&str]) -> Command {
+        let mut command = self.sandbox.command(dbgr());
+        let path = env::var("PATH").unwrap();
+        let bin = self.sandbox.path("bin");
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        command.args(args);
+        command
+    }
+
+    fn let_go(&self, running: Running) {
+        self.sandbox.file("go", "");
+        running.end().expect_code(0);
+    }
+}
+
+#[test]
+fn nodes_of_one_host_need_no_agents() {
+    let trial = Trial::new();
+    let mut rally = trial.sandbox.rally(&["run", "--bootstrap", "fork"]);
+    rally.args(["--nodes", "3", "-n", "6"]);
+    let job = trial.start(rally, 6);
+    let pid = job.pid.to_string();
+    let stacks = trial.sandbox.run(&mut trial.dbgr(&["stacks", &pid]));
+    let stacks = stacks.expect_code(0);
+    assert!(stacks.out().contains("6 [0-5] main"), "{}", stacks.out());
+    assert_eq!(stacks.err(), "");
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
+#[test]
+fn a_search_over_nodes_names_those_that_cannot_be_reached() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "3"]), 3);
+    let mut command = trial.dbgr(&["stacks", "--hosts", "dead[1-2],alpha", "--name", &name]);
+    let stacks = trial.sandbox.run(&mut command).expect_code(0);
+    let out = stacks.out();
+    assert!(out.contains("3 [0-2] main"), "{out}");
+    assert!(out.contains("wait_here"), "{out}");
+    let why = "dead[1-2] could not be searched: `ssh` exited with code 255: ssh: connect to host HOST port 22: No route to host";
+    assert!(stacks.err().contains(why), "{}", stacks.err());
+    // The page has the name of the host that the agent runs for.
+    let mut command = trial.dbgr(&["report", "--hosts", "alpha", "--name", &name]);
+    command.args(["--samples", "2", "--every", "100ms", "-o", "hang.html"]);
+    trial.sandbox.run(&mut command).expect_code(0);
+    assert!(trial.sandbox.read("hang.html").contains("alpha"));
+    let mut command = trial.dbgr(&["stacks", "--hosts", "dead1", "--name", &name]);
+    let nothing = trial.sandbox.run(&mut command);
+    assert!(
+        nothing
+            .err()
+            .contains("none of the nodes could be searched")
+    );
+    let mut command = trial.dbgr(&["stacks", "--hosts", "alpha", "--name", "no-such-program"]);
+    let nothing = trial.sandbox.run(&mut command);
+    let said = "none of your processes on alpha is or belongs to `no-such-program`";
+    assert!(nothing.err().contains(said), "{}", nothing.err());
+    trial.let_go(job);
+    // No agent, no relay and no ssh is left.
+    trial.sandbox.expect_clean();
+}
+
+#[test]
+fn an_agent_that_is_killed_is_missing_by_name() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "2"]), 2);
+    let mut command = trial.dbgr(&["stacks", "--hosts", "alpha", "--name", &name]);
+    command.args(["--samples", "3", "--every", "2s"]);
+    let stacks = trial.sandbox.start(&mut command);
+    // The signal is blocked from the first wait between two samples on.
+    let blocks_int = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", stacks.pid)).unwrap();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        let blocked = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        blocked.filter(|mask| mask & (1 << (SIGINT - 1)) != 0)
+    };
+    eventually(DEADLINE, blocks_int).expect("the first sample is taken");
+    let agents = trial.sandbox.find("__agent");
+    assert!(!agents.is_empty());
+    for agent in agents {
+        // The relay may have exited because of its program.
+        let _ = kill(Pid::from_raw(agent.pid), Signal::SIGKILL);
+    }
+    let stacks = stacks.end().expect_code(0);
+    let why = "the agent on host alpha was lost";
+    assert!(stacks.out().contains(why), "{}", stacks.out());
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
+#[test]
+fn ranks_of_a_table_are_identified_by_the_agents_of_their_nodes() {
+    let trial = Trial::new();
+    // The ranks are not below the launcher, so that this node knows nothing of them.
+    let rank = |rank: &str| {
+        let mut command = trial.sandbox.command(&trial.program);
+        command.arg(&trial.go).env("PMI_RANK", rank);
+        let running = trial.sandbox.start(&mut command);
+        running.expect(Stream::Stdout, "ready");
+        running
+    };
+    let ranks = [rank("0"), rank("1"), rank("9")];
+    let launcher = compiled("cc".as_ref(), &testdata("stacks/table.c"), &[]);
+    let mut command = trial.sandbox.command(&launcher);
+    for (host, of) in [("alpha", 0), ("dead1", 1), ("beta", 2)] {
+        command.args([host, &ranks[of].pid.to_string()]);
+    }
+    let launcher = trial.sandbox.start(&mut command);
+    launcher.expect(Stream::Stdout, "table");
+    let pid = launcher.pid.to_string();
+    let report = |args: &[&str]| {
+        let mut command = trial.dbgr(&["stacks", &pid]);
+        let stacks = trial.sandbox.run(command.args(args)).expect_code(0);
+        stacks.out()
+    };
+    let out = report(&["--width", "200"]);
+    assert!(out.contains("1 [0] main"), "{out}");
+    let missing = [
+        "missing: 1 [1] the agent on host dead1 did not start: `ssh` exited with code 255: ssh: connect to host HOST port 22: No route to host",
+        // The process is rank 9, and the launcher says that it is rank 2.
+        "missing: 1 [2] nothing shows which process it is",
+    ];
+    for line in missing {
+        assert!(out.contains(line), "{line:?} is not said: {out}");
+    }
+    let json = report(&["--json"]);
+    assert!(json.contains("\"alpha\""), "{json}");
+    let out = report(&["--local", "--width", "200"]);
+    assert!(
+        out.contains("missing: 1 [0] on host alpha, where no agent was started"),
+        "{out}"
+    );
+    launcher.signal(Signal::SIGTERM);
+    launcher.end();
+    trial.sandbox.file("go", "");
+    for rank in ranks {
+        rank.end().expect_code(0);
+    }
+    trial.sandbox.expect_clean();
+}
+
+#[test]
+fn a_watch_reports_ranks_on_other_nodes_and_ends_with_them() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "2"]), 2);
+    let args = ["watch", "--hosts", "alpha,dead1", "--name", &name];
+    let mut command = trial.dbgr(&args);
+    let watch = trial.sandbox.start(command.args(["--idle", "1s"]));
+    watch.expect(
+        Stream::Stderr,
+        "nothing has moved for 1 s: the job may hang",
+    );
+    watch.expect(Stream::Stdout, "2 [0-1] main");
+    watch.expect(Stream::Stderr, "dead1 could not be searched");
+    trial.let_go(job);
+    watch.end().expect_code(0);
+    trial.sandbox.expect_clean();
+}

@@ -1,0 +1,189 @@
+//! How the program gets onto nodes. A script with the name `ssh` stands for other nodes: it runs the command on this one, with
+//! another home directory and another environment.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
+
+use crate::harness::{Finished, Sandbox};
+
+const SSH: &str = r#"#!/bin/bash
+while [[ $1 == -* ]]; do shift; done
+host=$1; shift
+home=$HOME/$host
+mkdir -p "$home/tmp"
+case $host in
+dead*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255 ;;
+chatty) echo "Welcome to $host"; printf '@rally? no'; echo "motd" >&2 ;;
+homeless) home=/nonexistent ;;
+esac
+exec env -i PATH="$HOME/$host/bin:$HOME/bin:/usr/bin:/bin" HOME="$home" TMPDIR="$HOME/$host/tmp" \
+    RALLY_STRESS="$RALLY_STRESS" /bin/bash -c "$*"
+"#;
+
+/// The program at the launcher's own path counts as another one, so that nodes need a copy.
+const OTHER: &str = r#"#!/bin/sh
+[ -e "$TMPDIR/asked" ] && exec /usr/bin/sha256sum
+: >"$TMPDIR/asked"
+echo "0 -"
+"#;
+
+fn program(sandbox: &Sandbox, path: &str, text: &str) -> String {
+    let directory = sandbox.path(path);
+    fs::create_dir_all(directory.parent().unwrap()).unwrap();
+    let file = sandbox.file(path, text);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    file
+}
+
+fn nodes() -> Sandbox {
+    let sandbox = Sandbox::new();
+    program(&sandbox, "ssh", SSH);
+    program(&sandbox, "bin/sha256sum", OTHER);
+    program(&sandbox, "bin/stat", "#!/bin/sh\nexit 1\n");
+    sandbox
+}
+
+fn over(sandbox: &Sandbox, hosts: &str) -> Command {
+    let ssh = sandbox.path("ssh").display().to_string();
+    sandbox.rally(&[
+        "run", "--ssh", &ssh, "--host", hosts, "--map-by", "node", "-q",
+    ])
+}
+
+fn run(sandbox: &Sandbox, hosts: &str) -> Finished {
+    sandbox.run(over(sandbox, hosts).args(["--", "echo", "here"]))
+}
+
+/// Returns all files below a directory of the sandbox.
+fn files(sandbox: &Sandbox, directory: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![sandbox.path(directory)];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Returns the programs that are stored below a directory, and fails if parts of one are left.
+fn stored(sandbox: &Sandbox, directory: &str) -> Vec<PathBuf> {
+    let mut found = files(sandbox, directory);
+    let work = sandbox.work();
+    let is_cached = |path: &PathBuf| {
+        let path = path.strip_prefix(&work).unwrap().to_string_lossy();
+        path.contains("rally")
+    };
+    found.retain(is_cached);
+    for path in &found {
+        assert!(path.ends_with("rally"), "{}", path.display());
+        let mode = path
+            .parent()
+            .unwrap()
+            .metadata()
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", path.display());
+    }
+    found
+}
+
+#[test]
+fn a_node_without_the_program_gets_it_once() {
+    let sandbox = nodes();
+    run(&sandbox, "n1,n2").expect_code(0);
+    let first: Vec<_> = ["n1", "n2"].map(|node| stored(&sandbox, node)).into();
+    assert!(first.iter().all(|found| found.len() == 1), "{first:?}");
+    let made = |path: &PathBuf| path.metadata().unwrap().modified().unwrap();
+    let before = made(&first[0][0]);
+    run(&sandbox, "n1,n2").expect_code(0);
+    assert_eq!(made(&first[0][0]), before);
+    sandbox.expect_clean();
+}
+
+/// The same file is recognized by its size and time, without its hash.
+#[test]
+fn a_node_with_the_same_file_needs_no_copy_and_no_hash() {
+    let sandbox = nodes();
+    fs::remove_file(sandbox.path("bin/stat")).unwrap();
+    run(&sandbox, "n1").expect_code(0);
+    assert_eq!(stored(&sandbox, "n1").len(), 0);
+    assert!(
+        !sandbox.path("n1/tmp/asked").exists(),
+        "a hash was computed"
+    );
+}
+
+#[test]
+fn a_login_shell_may_print_what_it_likes() {
+    let sandbox = nodes();
+    let ended = run(&sandbox, "chatty").expect_code(0);
+    assert!(!ended.out().contains("Welcome"), "{ended:?}");
+    ended.expect_err(&[]);
+}
+
+#[test]
+fn a_node_without_a_home_stores_it_elsewhere() {
+    let sandbox = nodes();
+    run(&sandbox, "homeless").expect_code(0);
+    assert_eq!(stored(&sandbox, "homeless/tmp").len(), 1);
+}
+
+#[test]
+fn a_damaged_program_in_the_cache_is_replaced() {
+    let sandbox = nodes();
+    run(&sandbox, "n1").expect_code(0);
+    let file = stored(&sandbox, "n1").pop().unwrap();
+    fs::write(&file, "#!/bin/sh\nexit 1\n").unwrap();
+    fs::remove_file(sandbox.path("n1/tmp/asked")).unwrap();
+    run(&sandbox, "n1").expect_code(0);
+    assert!(file.metadata().unwrap().len() > 1000);
+}
+
+#[test]
+fn a_node_of_another_architecture_is_named() {
+    let sandbox = nodes();
+    let uname = "#!/bin/sh\n[ \"$1\" = -m ] && echo sparc64 || /usr/bin/uname \"$@\"\n";
+    program(&sandbox, "sun/bin/uname", uname);
+    run(&sandbox, "sun")
+        .expect_code(123)
+        .expect_err(&["cannot start the daemon on `sun`: it is `Linux sparc64`"]);
+    assert_eq!(stored(&sandbox, "sun").len(), 0);
+}
+
+#[test]
+fn nodes_that_fail_are_named_with_the_words_of_ssh() {
+    let sandbox = nodes();
+    run(&sandbox, "dead1,dead2,n1")
+        .expect_code(123)
+        .expect_err(&[
+            "cannot start the daemon on `dead[1-2]`: `ssh` exited with code 255",
+            "ssh: connect to host HOST port 22: No route to host",
+            "check that the node is up",
+        ]);
+}
+
+#[test]
+fn a_command_without_input_reads_a_file_that_is_gone_afterwards() {
+    let sandbox = nodes();
+    let script = "#!/bin/sh\nshift\nexec \"$@\" </dev/null\n";
+    let bare = program(&sandbox, "bare", script);
+    let template = format!("{bare} {{host}} {{daemon}} {{file}}");
+    let mut command = sandbox.rally(&[
+        "run",
+        "--bootstrap-command",
+        &template,
+        "--host",
+        "n1",
+        "-q",
+    ]);
+    sandbox
+        .run(command.args(["--", "echo", "here"]))
+        .expect_code(0);
+    assert_eq!(files(&sandbox, ".cache"), Vec::<PathBuf>::new());
+}
