@@ -1,14 +1,14 @@
 //! `cargo xtask bench`: the numbers of docs/benchmarks.md.
 //!
-//! Everything that is compared is measured in the same run, interleaved (A B C A B C ...). So if the computer is busier for
-//! a while, all contestants are affected. Reported are medians, and ratios of medians with a 95% interval from a bootstrap
-//! over the rounds.
+//! All contestants are measured in the same run, interleaved (A B C A B C ...), so a temporary load on the computer affects all
+//! of them. The report contains medians, and ratios of medians with a 95% interval from a bootstrap over the rounds.
 
 mod busy;
 mod hold;
 mod launch;
 mod memory;
 mod mpi;
+mod nodes;
 mod place;
 mod pmix;
 mod report;
@@ -30,16 +30,16 @@ use report::Report;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What to measure.
+    /// The measurement to run.
     #[arg(default_value = "all")]
     what: What,
-    /// Rounds, instead of what each measurement thinks enough.
+    /// Number of rounds [default: chosen by each measurement].
     #[arg(long)]
     rounds: Option<usize>,
-    /// Another binary than the release build.
+    /// Path of `rally`, instead of the release build; `mischief` must be in the same directory.
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// Prints only, and leaves docs/benchmarks.md as it is.
+    /// Prints the results without changing docs/benchmarks.md.
     #[arg(long)]
     dry_run: bool,
 }
@@ -53,16 +53,18 @@ enum What {
     Memory,
     Place,
     Pmix,
-    /// MPI programs, and what `hold` measures.
+    /// MPI programs, and everything that `hold` measures.
     Mpi,
     Hold,
-    /// MPI on a computer that others use.
+    /// MPI programs beside other load.
     Busy,
-    /// What `dbgr` does with stacks.
+    /// Jobs on several nodes; needs root.
+    Nodes,
+    /// Time and memory of `dbgr stacks`.
     Stacks,
 }
 
-/// What the measurements need.
+/// Binaries and settings shared by the measurements.
 #[derive(Debug)]
 struct Bench {
     rally: PathBuf,
@@ -129,6 +131,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Place) {
         report.section("place", place::measure()?);
+    }
+    if wanted(What::Nodes) {
+        report.section("nodes", nodes::measure(&bench)?);
     }
     if wanted(What::Stacks) {
         report.section("stacks", stacks::measure(&bench)?);

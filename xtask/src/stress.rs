@@ -20,16 +20,16 @@ use random::Random;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many jobs of short programs to launch.
+    /// Number of jobs with short programs to launch.
     #[arg(long, default_value_t = 10_000)]
     launches: u32,
-    /// How many times to kill a part of a running job.
+    /// Number of jobs of which a random part is killed.
     #[arg(long, default_value_t = 300)]
     kills: u32,
-    /// Repeats a run that was bad; it is printed at the start.
+    /// Seed that repeats an earlier run; every run prints its seed at the start.
     #[arg(long)]
     seed: Option<u64>,
-    /// Another binary than the release build.
+    /// Path of `rally`, instead of the release build.
     #[arg(long)]
     binary: Option<PathBuf>,
 }
@@ -37,10 +37,10 @@ pub(crate) struct Args {
 /// Time after which a launch counts as hanging.
 const HANG: Duration = Duration::from_secs(30);
 
-/// What we promise: so long after the end, no process or file of ours is left.
+/// Promised time after the end of a job within which all its processes and files are gone.
 const CLEAN_WITHIN: Duration = Duration::from_secs(2);
 
-/// Numbers of launches and kills in CI. The seed comes from the clock: a fixed one would never find anything new.
+/// Numbers of launches and kills in CI. The seed comes from the clock, because a fixed one would never find new failures.
 const SMOKE: (u32, u32) = (500, 40);
 
 pub(crate) fn smoke() -> Result<()> {
@@ -97,7 +97,7 @@ struct Report {
 }
 
 impl Report {
-    /// Maximum number of failures before a phase ends: more would show nothing new.
+    /// Maximum number of failures before a phase ends.
     const FAILURES_MAX: u32 = 20;
 
     fn phase(&mut self, name: &str, count: u32, mut once: impl FnMut(u32) -> Result<()>) {
@@ -127,7 +127,7 @@ impl Report {
     }
 }
 
-/// Private directories for all runs, and the paths of the binaries.
+/// Temporary directories of all runs, and the paths of the binaries.
 #[derive(Debug)]
 struct Place {
     directory: tempfile::TempDir,
@@ -158,7 +158,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// Describes what remains of a run; `None` if nothing does within the promised time.
+    /// Describes the leftover processes and files of a run; `None` if all are gone within [`CLEAN_WITHIN`].
     fn leftovers(&self, marker: &str) -> Option<String> {
         let end = Instant::now() + CLEAN_WITHIN;
         loop {

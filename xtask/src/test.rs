@@ -1,9 +1,10 @@
-//! `cargo xtask test`: README's second command, and all that CI does.
+//! `cargo xtask test`: README's second command, and the whole of CI.
 //!
-//! It works on a fresh computer. It installs what is missing, checks the code, and builds once for the tests and once for
-//! release. It runs the tests as the current user and as an unprivileged one, then the stress test and the fuzz targets. At
-//! the end it prints how long each step took.
+//! It works on a fresh computer: it installs missing tools, checks the code, and builds once for the tests and once for
+//! release. It runs the tests as the current user and as an unprivileged user, then the stress test and the fuzz targets. At
+//! the end it prints the duration of each step.
 
+mod bed;
 mod install;
 mod pages;
 mod unprivileged;
@@ -18,7 +19,8 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{
-    env::{cargo, cargo_deny, root, works},
+    cluster,
+    env::{cargo, cargo_deny, own_file, root, works},
     release::release,
     steps::{self, Steps},
     stress, tidy,
@@ -26,19 +28,19 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only steps whose names begin so; may be repeated.
+    /// Runs only steps whose names begin with this text; may be repeated.
     #[arg(long)]
     only: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FuzzArgs {
-    /// Seconds for each target.
+    /// Time for each target, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
 }
 
-/// Time limit of a build or test step. A hang must fail here, well before CI's own limit.
+/// Time limit of a build or test step, below CI's own limit, so that a hang is reported as a failure of its step.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Time for all fuzz targets together in CI, in seconds.
@@ -63,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "warnings",
         ];
         steps::execute(&mut cargo(&args), LIMIT)?;
-        // The fuzz targets are a workspace of their own. Without this line, only the last step would show that they do not
+        // The fuzz targets are a separate workspace. Without this check, only the last step would show that they do not
         // compile.
         let fuzz = ["check", "--locked", "--manifest-path", "fuzz/Cargo.toml"];
         steps::execute(&mut cargo(&fuzz), LIMIT)
@@ -90,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     steps.run("tests", |tally| {
         let result = steps::execute_tests(&mut all_tests(), LIMIT, tally);
-        // The skipped tests run in the next step; nextest counts those that its filter excludes.
+        // The next step runs the skipped tests: nextest counts a test that its filter excludes as skipped.
         tally.skipped = 0;
         result
     });
@@ -99,6 +101,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tally.skipped = 0;
         result
     });
+    bed::step(&mut steps);
+    on_a_cluster(&mut steps);
     pages::step(&mut steps);
     steps.run("examples in documentation", |tally| {
         steps::execute_tests(
@@ -143,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     steps.close()
 }
 
-/// An architecture that we support, other than that of this computer: the code must compile for it.
+/// A supported architecture other than that of this computer. The code must compile for it.
 const OTHER_ARCHITECTURE: &str = "aarch64-unknown-linux-gnu";
 
 fn other_architecture(steps: &mut Steps) {
@@ -165,7 +169,7 @@ fn other_architecture(steps: &mut Steps) {
     }
 }
 
-/// Checks the rules of deny.toml, without the advisories: their list is on a server that a build need not reach.
+/// Checks the rules of deny.toml except the advisories, whose list is on a server that may be unreachable from here.
 fn deny(steps: &mut Steps) {
     if !steps.wants("deny") {
         return;
@@ -181,17 +185,23 @@ fn deny(steps: &mut Steps) {
     }
 }
 
-/// Filter for the tests of verdicts, which observe programs for seconds to check what `dbgr` says about them.
+/// Filter for the verdict tests, which observe programs for seconds and check what `dbgr` reports about them.
 pub(crate) const OF_VERDICTS: &str = "hangs::";
 
-/// Number of these tests that run in parallel. They wait most of the time, but their programs poll, so it is limited.
+/// Filter for the tests that need the nodes of a cluster.
+const OF_A_CLUSTER: &str = "bed::";
+
+/// Number of nodes for these tests.
+const CLUSTER_NODES: u32 = 4;
+
+/// Number of verdict tests that run in parallel. The tests mostly wait, but the number is limited because their ranks poll.
 pub(crate) const VERDICTS_AT_ONCE: &str = "4";
 
 fn has_nextest() -> bool {
     works(&mut cargo(&["nextest", "--version"]))
 }
 
-/// Returns a command for all other tests. Nextest is used if installed, for its time limit per test; else cargo's own
+/// Returns a command for all other tests. It uses nextest if installed, for its time limit per test, else cargo's own
 /// runner.
 fn all_tests() -> Command {
     if has_nextest() {
@@ -202,7 +212,8 @@ fn all_tests() -> Command {
             "--workspace",
             "--no-fail-fast",
         ]);
-        command.args(["-E", &format!("not test(/^{OF_VERDICTS}/)")]);
+        let others = format!("not test(/^({OF_VERDICTS}|{OF_A_CLUSTER})/)");
+        command.args(["-E", &others]);
         command
     } else {
         let mut command = cargo(&[
@@ -216,12 +227,32 @@ fn all_tests() -> Command {
             "--",
             "--skip",
         ]);
-        command.arg(OF_VERDICTS);
+        command.args([OF_VERDICTS, "--skip", OF_A_CLUSTER]);
         command
     }
 }
 
-/// Returns a command for the tests of verdicts alone, several of them in parallel even on few processors.
+/// Runs the tests that need several nodes, one after another: some of them cut the network.
+fn on_a_cluster(steps: &mut Steps) {
+    const STEP: &str = "tests on a cluster";
+    if let Err(why) = cluster::is_possible() {
+        return steps.skip(STEP, &format!("{why:#}"));
+    }
+    steps.run(STEP, |tally| {
+        let mut command = Command::new(own_file()?);
+        let nodes = CLUSTER_NODES.to_string();
+        command.args(["cluster", "with", &nodes, "--slurm", "--"]);
+        command.current_dir(root());
+        let mut tests = cargo(&["test", "--locked", "-p", "cli", "--test", "e2e"]);
+        tests.args([OF_A_CLUSTER, "--", "--test-threads", "1"]);
+        command.arg(tests.get_program()).args(tests.get_args());
+        let result = steps::execute_tests(&mut command, LIMIT, tally);
+        tally.skipped = 0;
+        result
+    });
+}
+
+/// Returns a command for the verdict tests only. Several run in parallel even on a computer with few CPUs.
 fn tests_of_verdicts() -> Command {
     let mut command;
     if has_nextest() {
@@ -259,12 +290,12 @@ fn fuzz_targets() -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// Fuzzes each target on the stable toolchain. Only the sanitizer hooks need the bootstrap switch; safe code needs no
-/// address sanitizer.
+/// Fuzzes each target on the stable toolchain. The coverage instrumentation needs `RUSTC_BOOTSTRAP`. The address sanitizer is
+/// off, because safe code does not need it.
 fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
     for target in targets {
         let limit = Duration::from_secs(u64::from(seconds)) + LIMIT;
-        // New inputs are kept in the first directory; our seeds, in the second one, are only read.
+        // The fuzzer writes new inputs to the first directory, and only reads our seeds in the second one.
         let corpus = Path::new("fuzz/corpus").join(target);
         fs::create_dir_all(root().join(&corpus))?;
         let mut command = cargo(&["fuzz", "run", "--sanitizer", "none", target]);
@@ -285,7 +316,7 @@ fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the path of the test binary of the end-to-end tests, as cargo names it.
+/// Asks cargo for the path of the binary of the end-to-end tests.
 fn e2e_binary() -> Result<PathBuf> {
     let args = [
         "test",

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the house rules that the compiler does not check.
 //!
-//! Each check returns its complaints as text; the task fails if there is one. The list of crates and arrows is in
-//! `tidy/arrows.rs`: a new arrow needs a decision record and a line there.
+//! Each check returns its complaints as text; the task fails if there is any. `tidy/arrows.rs` lists the crates and the allowed
+//! dependencies between them (arrows): a new arrow needs a decision record and a line there.
 
 mod arrows;
 mod bounds;
@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::env::{cargo, root, text_of};
 
-/// Complaints of one check: the place, and what is wrong.
+/// Complaints of one check, each with the location and the fault.
 type Complaints = Vec<String>;
 
 pub(crate) fn run() -> Result<()> {
@@ -81,7 +81,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// A text file of the project.
 #[derive(Debug)]
 struct Source {
-    /// Path relative to the top of the checkout.
+    /// Path relative to the root directory of the checkout.
     path: PathBuf,
     text: String,
 }
@@ -92,7 +92,7 @@ impl Source {
     }
 }
 
-/// Returns every file that is tracked by git or about to be, relative to the top of the checkout.
+/// Returns every file that git tracks or would add, relative to the root directory of the checkout.
 fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let mut git = std::process::Command::new("git");
     git.args([
@@ -105,12 +105,12 @@ fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     .current_dir(root);
     let list = text_of(&mut git)?;
     let paths = list.split('\0').filter(|path| !path.is_empty());
-    // A tracked file may be deleted without a commit.
+    // A tracked file may have been deleted without a commit.
     let is_there = |path: &PathBuf| root.join(path).exists();
     Ok(paths.map(PathBuf::from).filter(is_there).collect())
 }
 
-/// Returns the text files; recorded traffic, for example, is binary.
+/// Returns the text files among the paths, without binary files such as recorded traffic.
 fn texts(root: &Path, paths: &[PathBuf]) -> Vec<Source> {
     let text = |path: &PathBuf| {
         Some(Source {

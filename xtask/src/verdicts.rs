@@ -1,7 +1,7 @@
-//! `cargo xtask verdicts`: how often `dbgr`'s verdicts are right and wrong.
+//! `cargo xtask verdicts`: counts the correct and the false verdicts of `dbgr`.
 //!
-//! A program of the zoo counts as right if its classes and its verdict are those recorded for it. A healthy program counts
-//! as wrong if `dbgr` reports anything about it. Each is one end-to-end test.
+//! The verdict on a program of the zoo counts as correct if it and the process classes match the recorded ones. Any report about
+//! a healthy program counts as a false verdict. Each program is one end-to-end test.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of one kind, and counts them even if some fail.
+/// Runs the tests of one kind and counts their results, even if some fail.
 fn count(kind: &str) -> Tally {
     let words = ["test", "--locked", "-p", "cli", "--test", "e2e", kind, "--"];
     let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! MPI on a computer that others use: two simultaneous jobs, and a job beside a process that computes.
+//! MPI programs beside other load: two simultaneous jobs, and a job beside a process that computes.
 
 use std::{
     fmt::Write as _,
@@ -20,7 +20,7 @@ use crate::{
     steps,
 };
 
-/// Steps of one run: about half a second if the processors are free.
+/// Steps of one run, which take about half a second if all CPUs are idle.
 const STEPS: &str = "250";
 
 const CASES: [(Case, &str, usize); 3] = [
@@ -44,7 +44,7 @@ enum Case {
     Crowded,
 }
 
-/// A process that computes in a session of its own, as other work of a user does; killed on drop.
+/// A process that computes in its own session, like other work of the user. It is killed on drop.
 struct Busy(Child);
 
 impl Busy {
@@ -70,7 +70,7 @@ fn job(launcher: &PathBuf, own: &[&str], ranks: usize, program: &PathBuf) -> Com
     command
 }
 
-/// Returns the time from before the start of the first command to after the end of the last.
+/// Returns the time from before the start of the first command until both have exited.
 fn both(mut first: Command, mut second: Command) -> Result<Duration> {
     let begun = Instant::now();
     thread::scope(|scope| {

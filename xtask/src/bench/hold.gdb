@@ -1,4 +1,4 @@
-# A debugger that knows MPIR, from the order to run to the breakpoint: how long, and how many ranks stand then.
+# An MPIR debugger: prints the time from `run` to the breakpoint, and how many ranks are stopped there.
 set pagination off
 set confirm off
 set language c

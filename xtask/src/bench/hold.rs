@@ -1,4 +1,4 @@
-//! Holding ranks for a debugger: the time until all ranks are held, and a check that they are stopped.
+//! The time until all ranks are held for a debugger, and a check that they are stopped.
 
 use std::{
     fmt::Write as _,
@@ -24,11 +24,11 @@ use crate::env::root;
 /// Number of ranks, number of runs, and the limit of the median in milliseconds.
 const CASES: [(usize, usize, u32); 2] = [(64, 100, 30), (1_000, 100, 300)];
 
-/// Number of runs of gdb.
+/// Number of runs under gdb.
 const DEBUGGED: usize = 20;
 /// Number of ranks of a job under gdb.
 const DEBUGGED_RANKS: usize = 64;
-/// What `srun` took on this computer: from gdb's `run` to `MPIR_Breakpoint`, with 4 ranks on 2 nodes. `SRUN_RATIO_MAX` is the
+/// Time of `srun` on this computer from gdb's `run` to `MPIR_Breakpoint`, with 4 ranks on 2 nodes. `SRUN_RATIO_MAX` is the
 /// factor by which we may be slower.
 const SRUN: Duration = Duration::from_millis(310);
 const SRUN_RATIO_MAX: f64 = 1.3;
@@ -40,7 +40,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     for (ranks, enough, target) in CASES {
         let runs = bench.rounds(enough);
         let mut held = Tally::default();
-        // The first run warms the caches and does not count.
+        // The first run is a warm-up and does not count.
         for run in 0..=runs {
             let (took, stand) = stop_on_exec(bench, ranks)?;
             if run > 0 {
@@ -108,7 +108,7 @@ impl Tally {
     }
 }
 
-/// Reads until a line that contains `text`, and returns it.
+/// Reads up to and including the first line that contains `text`, and returns that line.
 fn line_with(reader: &mut impl std::io::BufRead, text: &str) -> Result<String> {
     let mut line = String::new();
     loop {
@@ -122,7 +122,7 @@ fn line_with(reader: &mut impl std::io::BufRead, text: &str) -> Result<String> {
     }
 }
 
-/// Returns the time until all ranks are held and the number of stopped ranks; then the ranks are released.
+/// Returns the time until all ranks are held and the number of stopped ranks, then releases the ranks.
 fn stop_on_exec(bench: &Bench, ranks: usize) -> Result<(Duration, usize)> {
     let mut command = Command::new(&bench.rally);
     command
@@ -139,7 +139,7 @@ fn stop_on_exec(bench: &Bench, ranks: usize) -> Result<(Duration, usize)> {
     let took = started.elapsed();
     let stand = standing(&child)?;
     signal::kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGCONT)?;
-    // Read the rest of the message, so that no writer blocks on a full pipe.
+    // Read the rest of the output, so that no writer blocks on a full pipe.
     std::io::copy(&mut stderr, &mut std::io::sink())?;
     finish(child, &command)?;
     Ok((took, stand))
@@ -175,7 +175,7 @@ fn children(pid: i32) -> Result<Vec<i32>> {
 struct Debugged {
     /// Time from gdb's `run` to the breakpoint.
     from_run: Duration,
-    /// Time from before the start of gdb.
+    /// Time from before the start of gdb to the breakpoint.
     whole: Duration,
     stand: usize,
 }
@@ -195,7 +195,7 @@ fn under_gdb(bench: &Bench, ranks: usize) -> Result<Debugged> {
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     let stdout = child.stdout.take().context("stdout is a pipe")?;
     let mut stdout = BufReader::new(stdout);
-    // gdb reports where it stops before it continues with its script.
+    // gdb prints this line at the breakpoint, before it continues with its script.
     line_with(&mut stdout, "Breakpoint 1, ")?;
     let whole = started.elapsed();
     let line = line_with(&mut stdout, "run-to-breakpoint ")?;

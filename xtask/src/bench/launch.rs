@@ -11,14 +11,14 @@ use super::{
 };
 use crate::{env::root, steps};
 
-/// Number of ranks, number of rounds, and the limits of the ratios to Hydra and to the C loop.
+/// Number of ranks, number of rounds, and the limits of the ratios to Hydra and to the C loop; `None` if there is no limit.
 const CASES: [(u32, usize, f64, Option<f64>); 3] = [
     (1, 61, 0.8, None),
     (64, 31, 0.75, Some(1.2)),
     (256, 15, 0.75, Some(1.2)),
 ];
 
-/// Maximum number of ranks with Open MPI's launcher: beyond, it takes seconds, and hangs at times.
+/// Maximum number of ranks with Open MPI's launcher. With more ranks it takes seconds and sometimes hangs.
 const OPEN_MPI_RANKS_MAX: u32 = 64;
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {

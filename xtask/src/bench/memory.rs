@@ -1,4 +1,4 @@
-//! The cost of 64 idle ranks for the launcher: memory and wake-ups.
+//! Memory and wake-ups of the launcher with 64 idle ranks.
 
 use std::{
     fmt::Write as _,
@@ -24,7 +24,7 @@ const MARKER: &str = "RALLY_STRESS";
 /// Time between the moment when all ranks sleep and the first measurement.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// How long wake-ups are counted.
+/// Time during which wake-ups are counted.
 const WATCH: Duration = Duration::from_secs(10);
 
 /// Limit of the resident memory of front and controller together, in KiB.
@@ -103,7 +103,7 @@ fn idle(command: &mut Command, marker: &str) -> Result<Idle> {
     let variable = format!("{MARKER}={marker}");
     let measured = look(&variable);
     for process in marked_procs(&variable) {
-        // An error means that it has exited meanwhile.
+        // An error means that the process has exited meanwhile.
         let _ = signal::kill(Pid::from_raw(process.pid), Signal::SIGKILL);
     }
     child.wait()?;

@@ -1,9 +1,9 @@
 /*
- * What `cargo xtask bench mpi` runs.
+ * The program of `cargo xtask bench mpi`.
  *
  * hello      MPI_Init, the rank, MPI_Finalize.
- * steps N    N times some work of its own, a millisecond or so, and a barrier.
- * spawn N R  spawns R ranks of this program N times, one after another; rank 0 prints the seconds of all of them.
+ * steps N    N times about a millisecond of local work, then a barrier.
+ * spawn N R  spawns R ranks of this program N times, one after another; rank 0 prints the total time in seconds.
  */
 #include <mpi.h>
 #include <stdio.h>

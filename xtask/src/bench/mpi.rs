@@ -1,4 +1,4 @@
-//! MPI: real programs under `rally` and under the launcher that comes with their library.
+//! MPI programs under `rally` and under the launcher of their library.
 
 use std::{
     fmt::Write as _,
@@ -21,14 +21,14 @@ use crate::{
 };
 
 const RANKS: &str = "16";
-/// Number of spawns of one run, and number of ranks of each.
+/// Number of spawns in one run, and number of ranks in each spawn.
 const SPAWNS: [&str; 2] = ["100", "4"];
 /// Time limit of a run with a hundred spawns.
 const SPAWNS_LIMIT: Duration = Duration::from_secs(300);
-/// Open MPI sleeps for a second in `MPI_Init` if it finds libfabric but no fabric; this keeps it from searching.
+/// Disables libfabric, because Open MPI sleeps for a second in `MPI_Init` if it finds libfabric but no fabric.
 const NO_OFI: (&str, &str) = ("OMPI_MCA_btl", "^ofi");
 
-/// Each case with its library, its number of rounds, and the wanted ratio.
+/// Cases, each with its library, number of rounds and target ratio.
 const CASES: [(Case, &str, usize, &str); 4] = [
     (
         Case::Mpich,
@@ -62,7 +62,7 @@ enum Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Launcher {
     Rally,
-    /// The launcher that comes with the library.
+    /// The launcher of the library.
     Own,
 }
 
@@ -126,11 +126,11 @@ impl Programs<'_> {
         if case != Case::Spawn {
             return timed(&mut command);
         }
-        // The program itself measures, because its start is not of interest here.
+        // The program itself measures the time, to exclude its start.
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let mut stdout = child.stdout.take().context("no stdout")?;
         finish_within(SPAWNS_LIMIT, child, &command)?;
-        // One line, which is in the pipe already.
+        // The pipe already contains the line.
         let text = std::io::read_to_string(&mut stdout)?;
         let seconds = text.trim().parse().with_context(|| text.clone())?;
         Ok(Duration::from_secs_f64(seconds))

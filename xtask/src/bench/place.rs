@@ -1,4 +1,4 @@
-//! The time to place a million ranks on a hundred thousand nodes: `dvm`'s example measures itself.
+//! The time to place a million ranks on a hundred thousand nodes, which an example of `dvm` measures and prints.
 
 use anyhow::Result;
 

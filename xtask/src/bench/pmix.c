@@ -1,14 +1,14 @@
 /* The client of `cargo xtask bench pmix`, the same under every launcher.
  *
  *   modex BYTES    puts, fences with data, gets from every peer
- *   exchange BYTES the same without the gets
+ *   exchange BYTES like modex, without the gets
  *   fence COUNT    fences; rank 0 prints the mean in microseconds
  *   init           every rank prints the clock before and after PMIx_Init, in nanoseconds
  *   wait           nothing
  *   spawns COUNT   rank 0 spawns one process at a time
  *
- * `modex`, `exchange` and `wait` with one more argument say `ready` when all is done and end when rank 0 has read the end
- * of its input; `spawns` does so after a tenth of them as well.
+ * With one more argument, `modex`, `exchange` and `wait` print `ready` when all is done, and exit when rank 0 reads EOF
+ * on its stdin; `spawns` also does so after a tenth of the spawns.
  */
 #include <pmix.h>
 #include <stdbool.h>
@@ -45,7 +45,7 @@ static void fence(bool collect)
     must(PMIx_Fence(&all, 1, &info, collect ? 1 : 0), "fence");
 }
 
-/* Everybody waits here until rank 0 has something to read. */
+/* All ranks wait here until rank 0 has something to read. */
 static void pause_for_input(void)
 {
     char byte;

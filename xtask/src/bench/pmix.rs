@@ -1,4 +1,4 @@
-//! PMIx: the same client program, with the libpmix of the wheel, under `rally` and under the wheel's own launcher.
+//! PMIx: one client program, with the libpmix of the wheel, under `rally` and under the wheel's own launcher.
 
 use std::{
     fmt::Write as _,
@@ -29,7 +29,7 @@ const FENCES: &str = "1000";
 const SPAWNS: &str = "10000";
 const MARKER: &str = "RALLY_STRESS";
 
-/// Each case with its number of rounds and the limit of the ratio to the peer.
+/// Cases, each with its number of rounds and the maximum ratio to the peer.
 const CASES: [(&str, usize, f64); 3] = [
     (
         "init, put 1 KiB, fence with data, get from every peer, finalize: whole run",
@@ -220,7 +220,7 @@ struct State {
     time: Duration,
 }
 
-/// A job that waits for a line on its stdin, and the variable that marks its processes.
+/// A job that waits for input on its stdin, and the environment variable that marks its processes.
 struct Paused {
     child: Child,
     stdout: BufReader<std::process::ChildStdout>,
@@ -240,7 +240,7 @@ impl Paused {
         })
     }
 
-    /// Waits until a rank prints `word`: all ranks have come so far.
+    /// Waits until a rank prints `word`, which means that all ranks have reached that point.
     fn wait(&mut self, word: &str) -> Result<()> {
         let mut line = String::new();
         if self.stdout.read_line(&mut line)? == 0 || line.trim() != word {
@@ -249,7 +249,7 @@ impl Paused {
         Ok(())
     }
 
-    /// Returns the resources of all processes of `rally` together.
+    /// Returns the sum of the resources of all processes of `rally`.
     fn state(&self) -> Result<State> {
         let mut state = State::default();
         for process in marked_procs(&self.variable) {
@@ -300,8 +300,8 @@ impl State {
 const TICK_MS: u64 = 10;
 
 impl Client<'_> {
-    /// Returns the CPU time of all processes of `rally` when all ranks have done their part. It is the minimum of a few
-    /// runs, because it is counted in whole ticks, and other load can only increase it.
+    /// Returns the total CPU time of all processes of `rally` when all ranks are done: the minimum of several runs, because the
+    /// kernel counts it in whole ticks and other load can only increase it.
     fn server_time(&self, mode: &str) -> Result<Duration> {
         let mut least = Duration::MAX;
         for _ in 0..5 {
@@ -322,7 +322,7 @@ impl Client<'_> {
         Ok(resident)
     }
 
-    /// Returns the resident memory with ranks that do not connect.
+    /// Returns the resident memory of `rally` with ranks that do not connect to the server.
     fn resident_of_plain(&self) -> Result<u64> {
         let ranks = RANKS.to_string();
         let mut command = Command::new(&self.bench.rally);
@@ -338,7 +338,7 @@ impl Client<'_> {
         Ok(resident)
     }
 
-    /// Returns the state after a tenth of the spawns, and after all.
+    /// Returns the resources after a tenth of the spawns, and after all spawns.
     fn spawns(&self) -> Result<(State, State)> {
         let mut job = Paused::start(self.run(Launcher::Rally, 1, &["spawns", SPAWNS]))?;
         job.wait("ready")?;

@@ -1,4 +1,4 @@
-//! docs/benchmarks.md: text written by hand, and measured parts between markers.
+//! Updates docs/benchmarks.md: handwritten text with measured sections between markers.
 
 use std::{fmt::Write as _, fs, path::PathBuf, process::Command};
 
@@ -70,7 +70,7 @@ impl Report {
             .push((name, format!("{text}\n{}", self.facts)));
     }
 
-    /// Replaces the measured parts of the document and keeps the rest.
+    /// Replaces the newly measured sections of the document and keeps everything else.
     pub(super) fn write(&self) -> Result<()> {
         let path = document();
         let mut text = fs::read_to_string(&path)?;
@@ -101,7 +101,7 @@ fn replace(text: &str, name: &str, section: &str) -> Result<String> {
     Ok(format!("{head}{begin}{}\n{end}{tail}", section.trim_end()))
 }
 
-/// Returns a line with computer, date and versions for each table, since each may be measured on another day.
+/// Returns the line with computer, date and versions that each table has, because tables may be measured on different days.
 fn facts(bench: &Bench) -> Result<String> {
     let first = |command: &mut Command| {
         text_of(command)

@@ -15,16 +15,16 @@ use nix::{
     unistd::Pid,
 };
 
-/// Time after which a run counts as hanging. The peers do at times, which is a result too.
+/// Time after which a run counts as hanging. Other launchers sometimes hang, which is also a result.
 pub(super) const HANG: Duration = Duration::from_secs(20);
 
-/// Number of failed runs after which a contestant is not run any more, so that the others need not wait for its hangs.
+/// Number of failed runs after which a contestant is not run any more, so that its hangs do not delay the measurement.
 const BAD_MAX: usize = 3;
 
 /// Number of draws of the bootstrap.
 const DRAWS: usize = 2_000;
 
-/// Returns a command without stdin whose output is dropped.
+/// Returns a command with an empty stdin and discarded output.
 pub(super) fn silent(program: impl AsRef<OsStr>, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command
@@ -58,7 +58,7 @@ impl Samples {
             .count()
     }
 
-    /// Returns the ratio of medians over the rounds in which both succeeded, with its interval.
+    /// Returns the ratio of medians over the rounds in which both contestants succeeded, with its interval.
     pub(super) fn over(&self, other: &Self) -> Option<Ratio> {
         let pairs = self
             .seconds
@@ -70,7 +70,7 @@ impl Samples {
     }
 }
 
-/// A ratio of medians, and the interval that contains 95 of 100 bootstrap draws.
+/// A ratio of medians, and the interval that contains 95% of the bootstrap draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ratio {
     pub(super) value: f64,
@@ -108,7 +108,7 @@ impl Ratio {
         Some(Self { value, low, high })
     }
 
-    /// Returns the inverse ratio: of rates instead of times.
+    /// Returns the inverse ratio, which compares rates instead of times.
     pub(super) fn inverse(self) -> Self {
         Self {
             value: 1.0 / self.value,
@@ -134,10 +134,10 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((values.get(middle - 1).copied()? + upper) / 2.0)
 }
 
-/// A contestant: its name, and a function that runs it once and returns the time.
+/// The name of a contestant, and a function that runs it once and returns the time.
 pub(super) type Contestant<'a> = (&'static str, Box<dyn FnMut() -> Result<Duration> + 'a>);
 
-/// Runs the contestants interleaved, after one round that warms the caches and does not count.
+/// Runs the contestants interleaved, after one warm-up round that does not count.
 pub(super) fn rounds(count: usize, contestants: Vec<Contestant<'_>>) -> Vec<Samples> {
     let (mut all, mut runs) = (Vec::new(), Vec::new());
     for (name, run) in contestants {
@@ -183,19 +183,19 @@ pub(super) fn finish(child: std::process::Child, command: &Command) -> Result<()
     finish_within(HANG, child, command)
 }
 
-/// Does what [`finish`] does, with another time limit.
+/// Waits like [`finish`], with a different time limit.
 pub(super) fn finish_within(
     limit: Duration,
     mut child: std::process::Child,
     command: &Command,
 ) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
-    // The watchdog thread is started before the wait and ended after it; it costs every contestant the same.
+    // The watchdog thread starts before the wait and ends after it; its cost is the same for every contestant.
     let (done, watched) = mpsc::channel::<()>();
     let watchman = thread::spawn(move || {
         let hung = watched.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
         if hung {
-            // An error means that it exits at this moment.
+            // An error means that the process is exiting at this moment.
             let _ = signal::kill(pid, Signal::SIGKILL);
         }
         hung

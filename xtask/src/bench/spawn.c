@@ -1,4 +1,4 @@
-/* The floor: posix_spawn of N copies of a program, then wait for all. Neither pipes nor process groups nor limits. */
+/* The lower bound: posix_spawn of N copies of a program, then wait for all. No pipes, process groups or limits. */
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>

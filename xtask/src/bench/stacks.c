@@ -1,4 +1,4 @@
-/* A rank that sleeps some calls deep; with -DMPI after MPI_Init. */
+/* A rank that sleeps several calls deep; with -DMPI it calls MPI_Init first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

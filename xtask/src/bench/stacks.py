@@ -1,4 +1,4 @@
-# A rank that sleeps some calls deep, after MPI_Init.
+# A rank that sleeps several calls deep, after MPI_Init.
 import os
 import time
 

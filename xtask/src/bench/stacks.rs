@@ -1,4 +1,4 @@
-//! The time that `dbgr`'s work with stacks takes.
+//! The time that `dbgr stacks` takes, and the time for which it stops threads.
 
 use std::{
     fmt::Write as _,
@@ -23,16 +23,16 @@ use crate::{
 
 const RANKS: usize = 64;
 const ROUNDS: usize = 21;
-/// Number of samples after the first, of which the mean is taken.
+/// Number of samples after the first one; the result is their mean.
 const MORE: u32 = 10;
 /// GNU time, which prints the peak memory of a program in KiB.
 const TIME: &str = "/usr/bin/time";
 
-/// What is measured.
+/// A job whose stacks are sampled.
 struct Case {
     name: &'static str,
     command: Command,
-    /// Limits of the time of the first sample, and of each further one.
+    /// Limits of the times of the first sample and of each further one.
     targets: [&'static str; 2],
 }
 
@@ -123,7 +123,7 @@ fn cases(bench: &Bench) -> Result<Vec<Case>> {
     let rally = || {
         let mut command = Command::new(&bench.rally);
         command.args(["run", "-q", "-n", &RANKS.to_string()]);
-        // Ends the measurement if ranks never reach the call in which they are to sleep.
+        // Ends the measurement if a rank never reaches the call in which it should sleep.
         command.args(["--timeout", "10m"]);
         command.env("OMPI_MCA_btl", "^ofi");
         command
@@ -181,7 +181,7 @@ fn rounds(bench: &Bench, dbgr: &Path, job: &Child) -> Result<Tally> {
     let pids = text_of(Command::new("pgrep").args(["-f", "stacks[-.]"]))?;
     let pids: Vec<&str> = pids.split_whitespace().collect();
     let mut tally = Tally::default();
-    // The first round warms the caches and does not count.
+    // The first round is a warm-up and does not count.
     for round in 0..=bench.rounds(ROUNDS) {
         let (first, _) = run(dbgr, &job, 1)?;
         let (all, said) = run(dbgr, &job, MORE + 1)?;
@@ -214,7 +214,7 @@ fn rounds(bench: &Bench, dbgr: &Path, job: &Child) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Runs `dbgr` once; returns the time and what it printed.
+/// Runs `dbgr` once; returns the time and its output.
 fn run(dbgr: &Path, job: &str, looks: u32) -> Result<(Duration, String)> {
     let mut command = if Path::new(TIME).exists() {
         let mut command = Command::new(TIME);

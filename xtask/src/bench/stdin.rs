@@ -1,4 +1,4 @@
-//! Whether input arrives completely, with its end of file, and how fast.
+//! Checks that input arrives completely, including EOF, and measures how fast.
 
 use std::{
     fmt::Write as _,
@@ -27,7 +27,7 @@ const CASES: [(u64, usize, bool); 4] = [
     (1 << 30, 5, true),
 ];
 
-/// Without these, Open MPI refuses root, and more ranks than cores.
+/// Options without which Open MPI refuses to run as root or with more ranks than cores.
 const OPEN_MPI: [&str; 2] = ["--allow-run-as-root", "--oversubscribe"];
 
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
                     }),
                 ),
             ];
-            // Above this the peers hang or lose data, so they are measured only below.
+            // With more input the other launchers hang or lose data, so they are measured only up to this size.
             if bytes <= 64 << 10 {
                 contestants.push((
                     "Hydra",
@@ -94,7 +94,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
             }
             let all = rounds(bench.rounds(enough), contestants);
             let of = |name: &str| all.iter().find(|samples| samples.name == name);
-            // A contestant that failed in every run is not run again.
+            // Do not run Open MPI again after a case in which every run failed.
             hangs |= of("Open MPI").is_some_and(|samples| samples.median().is_none());
             let ratio = of("cat")
                 .zip(of("rally"))
@@ -126,7 +126,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     Ok(text)
 }
 
-/// Time after which a peer counts as hanging. They hang here in half of the runs: with a minute each, it would take hours.
+/// Time after which a run counts as hanging. Other launchers hang here in half of the runs, so a longer limit would take hours.
 const HANG_PEER: Duration = Duration::from_secs(20);
 
 fn fill(path: &Path, bytes: u64) -> Result<Digest> {
@@ -164,13 +164,13 @@ fn fed(command: &mut Command, file: &Path, source: Source, digest: Digest) -> Re
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
     let feeder = child.stdin.take().map(|mut pipe| {
         let mut input = input;
-        // If a reader closes early, the checksum shows it.
+        // If the reader closes the pipe early, the checksum shows it.
         thread::spawn(move || std::io::copy(&mut input, &mut pipe).is_ok())
     });
     let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
     let (sender, ended) = std::sync::mpsc::channel();
     thread::spawn(move || {
-        // After a hang nothing receives the output any more.
+        // After a hang there is no receiver any more.
         let _ = sender.send(child.wait_with_output());
     });
     let Ok(output) = ended.recv_timeout(HANG_PEER) else {

@@ -21,7 +21,7 @@ const BYTES_EACH: u64 = 256 << 20;
 const ROUNDS: usize = 7;
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {
-    // Every rank is `cat` of the same file, which is in the page cache after the first round.
+    // Every rank runs `cat` on the same file, which is in the page cache after the first round.
     let file = bench.path("output");
     lines(&file)?;
     let name = file.to_string_lossy().into_owned();
@@ -101,7 +101,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     Ok(text)
 }
 
-/// Writes a file with lines of 80 bytes, as programs write them.
+/// Writes a file of `BYTES_EACH` bytes with lines of 80 bytes, a length typical of programs.
 fn lines(path: &std::path::Path) -> Result<()> {
     use std::io::Write as _;
     let line = format!("{}\n", "0123456789".repeat(8).get(1..).unwrap_or_default());

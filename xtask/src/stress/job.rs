@@ -52,7 +52,7 @@ impl Job {
         let pid = i32::try_from(child.id())?;
         let (sender, ended) = mpsc::channel();
         thread::spawn(move || {
-            // After a hang nothing receives the output any more.
+            // After a hang there is no receiver any more.
             let _ = sender.send(child.wait_with_output());
         });
         let line = format!("rally run {}", args.join(" "));
@@ -68,7 +68,7 @@ impl Job {
         self.ended.recv_timeout(within).ok()?.ok()
     }
 
-    /// Waits for the exit. On a hang, it kills everything and returns an error that shows what hung.
+    /// Waits for the exit. On a hang, kills all processes of the run and returns an error that lists them.
     pub(super) fn end(&self) -> Result<Output> {
         if let Some(output) = self.has_ended(HANG) {
             return Ok(output);
@@ -89,13 +89,13 @@ impl Job {
                 return;
             }
             for process in found {
-                // An error means that it has exited meanwhile.
+                // An error means that the process has exited meanwhile.
                 let _ = signal::kill(Pid::from_raw(process.pid), Signal::SIGKILL);
             }
         }
     }
 
-    /// Makes an error about this run that contains its stderr.
+    /// Returns an error about this run that contains its stderr.
     pub(super) fn wrong(&self, what: &str, output: &Output) -> anyhow::Error {
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::anyhow!(

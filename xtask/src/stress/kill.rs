@@ -1,4 +1,4 @@
-//! SIGKILL of a part of a job at a random moment; no process or file of ours may remain.
+//! SIGKILL of a part of a job at a random moment. Afterwards no process or file of the job may remain.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
     random::Random,
 };
 
-/// Latest moment of the kill, in microseconds after the start: well after everything runs.
+/// Latest moment of the kill, in microseconds after the start. By then all ranks have been running for a while.
 const MOMENT_MAX: u32 = 60_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ const VICTIMS: [Victim; 6] = [
 pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()> {
     let victim = VICTIMS[number as usize % VICTIMS.len()];
     let moment = Duration::from_micros(u64::from(random.below(MOMENT_MAX)));
-    // The ranks also start descendants in sessions of their own, except if everything is killed together: then nothing
-    // could end those.
+    // The ranks also start descendants in separate sessions. Not if all processes are killed together: then no process could
+    // kill those descendants.
     let args: &[&str] = if victim == Victim::Everybody {
         &["-n", "8", "sleep", "1000"]
     } else {
@@ -67,7 +67,7 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
     }
     let killed = kill(place, &job, victim, random);
     if victim == Victim::Guardian && !killed.contains(&job.pid) {
-        // The job goes on without its victim, and must end when it gets SIGTERM.
+        // The job continues without its victim, and must end when it gets SIGTERM.
         signal::kill(Pid::from_raw(job.pid), Signal::SIGTERM)?;
     }
     let Some(output) = job.has_ended(CLEAN_WITHIN) else {
@@ -103,7 +103,7 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
             job.kill_all();
             bail!("everybody killed after {moment:?}: left behind {left:?}");
         }
-        // Files may remain; the next start removes them.
+        // Files may remain; the next `rally run` removes them.
         let next = Job::start(place, "next", &["-n", "1", "/bin/true"])?;
         let output = next.end()?;
         if !output.status.success() {
@@ -117,12 +117,12 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
     Ok(())
 }
 
-/// Kills the victim and returns the pids; early on there is only the front.
+/// Kills the victim and returns the pids. Shortly after the start the front is the only process.
 fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i32> {
     let (ours, others): (Vec<_>, Vec<_>) = marked_procs(&job.marker)
         .into_iter()
         .partition(|process| process.runs(&place.rally));
-    // A process that a rank has left behind is no rank; killing it would have no effect on the job.
+    // An orphan of a rank is no rank; killing it would have no effect on the job.
     let ranks: Vec<_> = others
         .into_iter()
         .filter(|process| process.args == "sleep 1000")
@@ -156,7 +156,7 @@ fn kill(place: &Place, job: &Job, victim: Victim, random: &mut Random) -> Vec<i3
     for signal in [Signal::SIGSTOP, Signal::SIGKILL] {
         if signal == Signal::SIGKILL || pids.len() > 1 {
             for pid in &pids {
-                // An error means that it has exited meanwhile.
+                // An error means that the process has exited meanwhile.
                 let _ = signal::kill(Pid::from_raw(*pid), signal);
             }
         }

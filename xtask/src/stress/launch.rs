@@ -1,4 +1,5 @@
-//! One launch of 64 short programs. It must not hang, must return the right code and all output, and must leave nothing.
+//! One launch of 64 short programs. It must not hang, must return the right exit code and all output, and must leave no
+//! process or file.
 
 use anyhow::{Result, bail};
 use mischief::check_lines;
@@ -11,13 +12,13 @@ use super::{
 
 const RANKS: u32 = 64;
 
-/// Number of ranks of a forking job that leave a process behind. If all did, the run would mostly measure fork.
+/// Number of ranks of a forking job that leave an orphan. With an orphan of every rank, the run would mostly test fork.
 const LEAVING: u32 = 8;
 
 #[derive(Clone, Copy, Debug)]
 enum Program {
     True,
-    /// One rank exits with 3; the others exit immediately, or would run for ever.
+    /// One rank exits with 3. The others exit immediately or, with `others_live`, would run for ever.
     Failing {
         others_live: bool,
     },
@@ -66,9 +67,9 @@ pub(super) fn once(place: &Place, number: u32, random: &mut Random) -> Result<()
     Ok(())
 }
 
-/// Returns the arguments of `rally run`, and the exit code that they must lead to.
+/// Returns the arguments of `rally run`, and the expected exit code.
 fn arguments(program: Program, random: &mut Random) -> (Vec<String>, i32) {
-    // The rank that behaves differently is a random one.
+    // A random rank behaves differently from the others.
     let mut odd = |odd: &[&str], others_live: bool| {
         let others: &[&str] = if others_live {
             &["sleep", "1000"]

@@ -1,4 +1,4 @@
-//! Installs what the tests need and a fresh Debian 12 with Rust may lack.
+//! Installs the packages that the tests need and that a fresh Debian 12 with Rust may lack.
 
 use std::{process::Command, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that contain them.
-const NEEDED: [(&str, &str); 16] = [
+const NEEDED: [(&str, &str); 22] = [
     (super::pages::BROWSER, super::pages::BROWSER),
     ("gdb", "gdb"),
     ("gfortran", "gfortran"),
@@ -30,9 +30,15 @@ const NEEDED: [(&str, &str); 16] = [
     ("python3", "python3"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
+    ("munged", "munge"),
+    ("sshd", "openssh-server"),
+    ("ssh", "openssh-client"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("unshare", "util-linux"),
 ];
 
-/// Installs everything. What cannot be installed makes a failed step, or a skipped one for a user who may not install.
+/// Installs everything. An installation that fails is a failed step, or a skipped one if the user may not install packages.
 pub(super) fn all(steps: &mut Steps) {
     let missing = missing();
     if !missing.is_empty() && !geteuid().is_root() {

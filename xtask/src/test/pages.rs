@@ -1,7 +1,7 @@
 //! The pages that `dbgr report` writes, opened in a browser.
 //!
-//! A test of their text cannot check what a browser does with them: whether the script ran to its end, whether anything was
-//! refused or failed, and whether anything is drawn. The screenshots stay in `target/pages`, for people to look at.
+//! A test of the text of a page cannot check what a browser does with it: whether the script runs to its end, whether an error
+//! or a policy violation occurs, and whether anything is drawn. The screenshots remain in `target/pages` for inspection.
 
 use std::{
     fs,
@@ -26,17 +26,17 @@ use crate::{
 pub(super) const BROWSER: &str = "chromium-headless-shell";
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Virtual time that the page's script may take. The browser advances it without waiting in real time.
+/// Virtual time for the page's script, in milliseconds. The browser advances it without waiting in real time.
 const PATIENCE: &str = "--virtual-time-budget=5000";
-/// Widths of a screen and of a telephone, in pixels.
+/// Widths of a desktop window and of a phone, in pixels.
 const WIDTHS: [u32; 2] = [1_280, 480];
 const HEIGHT: u32 = 1_600;
-/// Minimum number of pixels per 1,000 that do not have the background colour; a blank page, or one without text, has fewer.
+/// Minimum number of pixels per 1,000 that differ from the background colour. A blank page, or one without text, has fewer.
 const INK_MIN: usize = 10;
-/// Minimum number of colours. Text alone has some shades, but fewer than a page with its picture.
+/// Minimum number of colours. Text alone has several shades, but fewer than a page with its picture.
 const COLOURS_MIN: usize = 32;
 
-/// A job of two ranks, each of them in a different function.
+/// The program of a job of two ranks, each of which waits in a different function.
 const JOB: &str = "\
 import os, threading, time
 
@@ -55,7 +55,7 @@ def step():
 step()
 ";
 
-/// A page, and words in its title as HTML.
+/// A page, and the text expected in its title, as HTML.
 struct Page {
     file: PathBuf,
     title: &'static str,
@@ -101,13 +101,13 @@ fn all(browser: &Path, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// A job that is ended on drop, whatever the result of its test.
+/// A job that gets SIGTERM on drop, whatever the result of its test.
 struct Job(Child);
 
 impl Drop for Job {
     fn drop(&mut self) {
         if let Ok(pid) = i32::try_from(self.0.id()) {
-            // An error means that it has exited by itself.
+            // An error means that the job has already exited.
             let _ = signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         let _ = self.0.wait();
@@ -120,16 +120,16 @@ fn real(place: &Path, page: &Path) -> Result<()> {
     fs::write(&script, JOB)?;
     let binaries = target().join("debug");
     let mut command = Command::new(binaries.join("rally"));
-    // If the job hangs before it is ready, it ends by itself, and so does the wait for it.
+    // If the job hangs before it is ready, the timeout ends it, and thereby the wait for its output.
     let limit = LIMIT.as_secs().to_string();
     command.args(["run", "-n", "2", "--timeout", &limit, "/usr/bin/python3"]);
-    // It reports its end by SIGTERM on stderr as an error, which we expect.
+    // On SIGTERM the job reports an error on stderr, which is expected.
     command
         .arg(&script)
         .stdin(Stdio::null())
         .stderr(Stdio::null());
     let mut job = Job(command.stdout(Stdio::piped()).spawn()?);
-    // The ranks print a line before they wait, and the job ends if one of them fails.
+    // Each rank prints a line before it waits. If a rank fails, the job ends and closes the pipe.
     let said = job.0.stdout.take().context("no output")?;
     let ready = BufReader::new(said).lines().take(2).count();
     ensure!(ready == 2, "the job has ended before its time");
@@ -166,7 +166,7 @@ fn check(browser: &Path, page: &Page) -> Result<()> {
             .arg(format!("--window-size={width},{HEIGHT}"));
         let output = command.stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        // The page itself logs nothing: a line here is an error, or something that the content security policy has refused.
+        // The page itself logs nothing: a line here is an error, or a violation of the content security policy.
         if let Some(line) = said.lines().find(|line| line.contains("CONSOLE")) {
             bail!("it says: {line}");
         }
@@ -176,13 +176,13 @@ fn check(browser: &Path, page: &Page) -> Result<()> {
     Ok(())
 }
 
-/// Returns a command that opens a page in the browser; the caller adds what to do with it.
+/// Returns a command that opens a page in the browser; the caller adds the action.
 fn open(browser: &Path, page: &Path) -> Result<Command> {
     let page = fs::canonicalize(page)?;
     let mut command = Command::new(browser);
     command.args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
     command.args(["--enable-logging=stderr", PATIENCE]);
-    // A directory of its own, so that the user's is not touched.
+    // A separate profile directory, so that the user's profile is unchanged.
     let own = target().join("pages/browser");
     command.arg(format!("--user-data-dir={}", own.display()));
     command.arg(format!("file://{}", page.display()));
@@ -194,7 +194,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     Some(rest.split_once(after)?.0)
 }
 
-/// Checks that a screenshot is not empty.
+/// Checks that a screenshot is not blank.
 fn seen(picture: &Path, width: u32) -> Result<()> {
     let mut decoder = png::Decoder::new(BufReader::new(fs::File::open(picture)?));
     decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
@@ -217,7 +217,7 @@ fn seen(picture: &Path, width: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many pixels per 1,000 do not have the most frequent colour, and the number of colours.
+/// Returns the number of pixels per 1,000 that differ from the most frequent colour, and the number of colours.
 fn variety(bytes: &[u8], of_pixel: usize) -> (usize, usize) {
     let mut pixels: Vec<&[u8]> = bytes.chunks_exact(of_pixel).collect();
     pixels.sort_unstable();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Complaints, Source, packages, text};
 
-/// Each crate with those of our crates that it may depend on: in what ships, and in its tests.
+/// Crates, each with those of our crates that its shipped code may depend on, and those that only its tests may depend on.
 const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("base", &[], &[]),
     ("pmix", &["base"], &[]),
@@ -60,7 +60,7 @@ pub(super) fn check(workspace: &Value) -> Complaints {
     complaints
 }
 
-/// Checks that every allowed dependency exists. Crates that are not written yet are skipped.
+/// Checks that every allowed dependency is used. Crates that do not exist yet are skipped.
 pub(super) fn unused(workspace: &Value) -> Complaints {
     let ours = packages(workspace)
         .map(|package| text(package, "name"))
@@ -89,7 +89,7 @@ pub(super) fn unused(workspace: &Value) -> Complaints {
     complaints
 }
 
-/// Checks that every dependency, whether ours or another's, is named in the code that declares it.
+/// Checks that the code of a package names every dependency that the package declares, whether ours or external.
 pub(super) fn unnamed(root: &Path, workspace: &Value, files: &[Source]) -> Complaints {
     let mut complaints = Complaints::new();
     for package in packages(workspace) {
@@ -139,7 +139,7 @@ fn names(text: &str, name: &str) -> bool {
         })
 }
 
-/// Checks that every crate states at its top what must be absent from it.
+/// Checks that the module documentation of every crate states its architecture invariant.
 pub(super) fn invariants(root: &Path, workspace: &Value) -> Complaints {
     let mut complaints = Complaints::new();
     for package in packages(workspace) {
@@ -203,7 +203,7 @@ mod tests {
                 r#"{{"packages":[{},{},{}]}}"#,
                 package("os", os),
                 package("base", "serde"),
-                // Its arrow to `debug` is not judged: there is no such crate.
+                // Its arrow to `debug` is not checked, because this workspace has no such crate.
                 package("dap", "base"),
             );
             unused(&serde_json::from_str(&json).unwrap()).join("\n")

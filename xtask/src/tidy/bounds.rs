@@ -1,5 +1,5 @@
-//! Checks that every bound is in the document by its name, with what happens when it is reached, and that the document
-//! names no other.
+//! Checks that the document lists every bound by name, with the effect of reaching it, and that it lists no bound that does
+//! not exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use super::{Complaints, Source};
 
 const DOCUMENT: &str = "docs/bounds.md";
 
-/// The crates whose bounds must be in the document: those that decide, and the one that carries out.
+/// The crates whose bounds must be in the document: the logic crates, and `runtime`, which does their I/O.
 const CRATES: [&str; 8] = [
     "base", "pmix", "overlay", "message", "dvm", "mpir", "debug", "runtime",
 ];
@@ -59,7 +59,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
     complaints
 }
 
-/// Returns the crate that a file ships with.
+/// Returns the crate that a file belongs to; `None` if the file does not ship.
 fn package(file: &Source) -> Option<&str> {
     let path = file.path.to_str()?.strip_prefix("crates/")?;
     let (package, module) = path.split_once("/src/")?;
@@ -69,7 +69,7 @@ fn package(file: &Source) -> Option<&str> {
     (file.has_extension("rs") && !is_test).then_some(package)
 }
 
-/// Returns the constants that a file defines, except those of the tests at its end.
+/// Returns the constants that a file defines, except those in its test module at the end.
 fn constants(file: &Source) -> impl Iterator<Item = &str> {
     file.text
         .lines()

@@ -1,10 +1,10 @@
 //! Checks that no two files of a crate import each other, directly or through others.
 //!
-//! A module and its submodules count as one: a file may import what its parent module defines, and the other way round.
-//! What a module only re-exports (`pub use`) counts as imported from the defining module. Tests may import anything.
+//! A module and its submodules count as one: a file may import what its parent module defines, and vice versa. An item that a
+//! module only re-exports (`pub use`) counts as imported from the defining module. Tests may import anything.
 //!
-//! Three things are not seen: paths inside the arguments of macros; what a parent module imports for itself (without `pub`)
-//! and a submodule takes by `super::`; and what is re-exported by `pub use x::*`.
+//! The check misses three kinds of imports: paths inside the arguments of macros; names that a parent module imports for itself
+//! (without `pub`) and a submodule takes by `super::`; and names re-exported by `pub use x::*`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,13 +15,13 @@ use syn::{
 
 use super::{Complaints, Source};
 
-/// A path of names, beginning with the crate.
+/// A path of names that begins with the crate.
 type Names = Vec<String>;
 
 /// Maximum number of re-exports that are followed.
 const MAX_STEPS: usize = 16;
 
-/// What a file imports and re-exports.
+/// Imports and re-exports of a file.
 #[derive(Debug, Default)]
 struct Imports {
     taken: BTreeSet<Names>,
@@ -34,7 +34,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
         let Some(names) = module_of(file) else {
             continue;
         };
-        // If it does not parse, the compiler will report that.
+        // The compiler will report a file that cannot be parsed.
         if let Ok(parsed) = syn::parse_file(&file.text) {
             modules.insert(names.clone(), Imports::of(names, &parsed));
         }
@@ -59,7 +59,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
     complaints
 }
 
-/// Returns the module that a file is; `None` for a file that is no module of a library or its program.
+/// Returns the module that a file defines; `None` if it is not a module of a library or of its program.
 fn module_of(file: &Source) -> Option<Names> {
     let path = file.path.to_str()?.strip_suffix(".rs")?;
     let (package, module) = path.split_once("/src/")?;
@@ -75,7 +75,7 @@ fn module_of(file: &Source) -> Option<Names> {
     (!names.iter().any(is_aside)).then_some(names)
 }
 
-/// Returns which modules import something from which.
+/// Returns, for each module, the modules from which it imports.
 fn arrows(modules: &BTreeMap<Names, Imports>) -> BTreeMap<&Names, BTreeSet<&Names>> {
     let to = |from: &Names, taken: &Names| {
         let (module, _) = defining(modules, taken)?;
@@ -89,7 +89,7 @@ fn arrows(modules: &BTreeMap<Names, Imports>) -> BTreeMap<&Names, BTreeSet<&Name
     all.collect()
 }
 
-/// Returns the module that defines a name, and the rest of the path behind the module.
+/// Returns the module that defines a name, and the rest of the path after the module.
 fn defining<'a>(modules: &'a BTreeMap<Names, Imports>, path: &Names) -> Option<(&'a Names, Names)> {
     let mut path = path.clone();
     for _ in 0..MAX_STEPS {
@@ -107,7 +107,7 @@ fn defining<'a>(modules: &'a BTreeMap<Names, Imports>, path: &Names) -> Option<(
     None
 }
 
-/// Returns the shortest way from a module back to itself.
+/// Returns the shortest import cycle through a module.
 fn circle<'a>(
     arrows: &BTreeMap<&'a Names, BTreeSet<&'a Names>>,
     start: &'a Names,
@@ -145,17 +145,17 @@ impl Imports {
     }
 }
 
-/// A walk through a file.
+/// A visitor of the syntax tree of a file.
 struct Walk {
-    /// The module that the walk is in.
+    /// The module that the visitor is in.
     module: Names,
-    /// The names of the modules that it declares.
+    /// The names of the submodules that this module declares.
     children: BTreeSet<String>,
     found: Imports,
 }
 
 impl Walk {
-    /// Returns the path from the crate on; `None` for what another crate defines.
+    /// Returns the path that begins with the crate; `None` if another crate defines the name.
     fn absolute(&self, path: &[String]) -> Option<Names> {
         let mut module = self.module.clone();
         let rest = match path.first()?.as_str() {
@@ -353,7 +353,7 @@ mod tests {
         let parent = ("crates/x/src/p.rs", "mod q; use self::q::Q; pub struct P;");
         let child = ("crates/x/src/p/q.rs", "use super::P; pub struct Q;");
         assert_eq!(found(&[parent, child]), [""; 0]);
-        // Tests do not count either.
+        // Imports in tests do not count either.
         let r = ("crates/x/src/r.rs", "use crate::s::S; pub struct R;");
         let s = (
             "crates/x/src/s.rs",

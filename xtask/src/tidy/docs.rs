@@ -1,4 +1,4 @@
-//! Checks that what the documents say about files and dependencies is true.
+//! Checks that the documents are correct about files and dependencies.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -8,7 +8,7 @@ use super::{Complaints, Source, packages, text};
 
 const DEPENDENCIES: &str = "docs/decisions/0001-dependencies.md";
 
-/// Checks that every link to a file of the project leads to an existing file and heading.
+/// Checks that every link to a file of the project points to an existing file and heading.
 pub(super) fn links(root: &Path, files: &[Source]) -> Complaints {
     let mut complaints = Complaints::new();
     for file in files.iter().filter(|file| file.has_extension("md")) {
@@ -54,7 +54,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
         if fenced || line.starts_with("    ") {
             continue;
         }
-        // Every second piece between backquotes is code.
+        // Every second piece between backquotes is code; skip it.
         for prose in line.split('`').step_by(2) {
             let mut rest = prose;
             while let Some((_, tail)) = rest.split_once("](") {
@@ -64,7 +64,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
                 found.push((index + 1, target.split(' ').next().unwrap_or_default()));
                 rest = after;
             }
-            // A link whose text is code has lost its bracket in the split above.
+            // If the text of a link is code, the split above has separated it from its opening bracket.
             if let Some((target, _)) = prose
                 .strip_prefix("](")
                 .and_then(|tail| tail.split_once(')'))
@@ -116,7 +116,7 @@ pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
 
 const PLANTED: (&str, &str) = ("crates/dvm/src/planted.rs", "docs/simulator.md");
 
-/// Checks that the document lists the bugs planted for the simulator, and no other.
+/// Checks that the document lists exactly the bugs planted for the simulator.
 pub(super) fn planted(root: &Path) -> Complaints {
     let read = |path| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let (code, document) = PLANTED;
@@ -163,7 +163,7 @@ fn add_up(text: &str) -> Complaints {
             return vec![format!("{MINUTES}: no minutes in `{row}`")];
         };
         if step == Some("in all") {
-            // The minutes are multiples of one half, which have no rounding errors.
+            // The minutes are multiples of one half, so floating-point sums are exact.
             return if minutes == sum {
                 Complaints::new()
             } else {

@@ -1,4 +1,4 @@
-//! Checks that every fuzz target has seeds, and every seed belongs to a target.
+//! Checks that every fuzz target has seeds, and that every seed belongs to a target.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use super::{Complaints, Source};
 const TARGETS: &str = "fuzz/fuzz_targets";
 const SEEDS: &str = "fuzz/seeds";
 
-/// Checks the seeds. `paths` are the paths of all files of the project, because seeds may be binary.
+/// Checks the seeds. `paths` contains all files of the project, because `files` lacks binary seeds.
 pub(super) fn check(files: &[Source], paths: &[PathBuf]) -> Complaints {
     let targets = files
         .iter()

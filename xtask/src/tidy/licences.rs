@@ -1,10 +1,10 @@
-//! Checks that every package that we build has a licence that we may ship under MIT OR Apache-2.0.
+//! Checks that the licence of every package that we build allows us to ship it under MIT OR Apache-2.0.
 
 use serde_json::Value;
 
 use super::{Complaints, packages, text};
 
-/// The licences that deny.toml allows, repeated because tidy must not depend on a tool that may not be installed.
+/// The licences that deny.toml allows. This is a copy, because tidy must not depend on `cargo deny`, which may be missing.
 const ALLOWED: [&str; 9] = [
     "0BSD",
     "Apache-2.0",
@@ -37,7 +37,7 @@ pub(super) fn check(metadata: &Value) -> Complaints {
         .collect()
 }
 
-/// Returns true if an SPDX expression can be met with the allowed licences. An old `/` means `OR`.
+/// Returns true if the allowed licences satisfy an SPDX expression. The obsolete separator `/` means `OR`.
 fn is_allowed(expression: &str) -> bool {
     let spaced = expression
         .replace('/', " OR ")

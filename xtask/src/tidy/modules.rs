@@ -1,9 +1,9 @@
-//! Checks where the parts of a module are: one form in the whole workspace.
+//! Checks that the files of modules have the same layout in the whole workspace.
 //!
 //! | what | where |
 //! |---|---|
 //! | a module with submodules | `x.rs`, its submodules in `x/` |
-//! | a test program of several files | `tests/x/main.rs`, its other files beside it |
+//! | a test program of several files | `tests/x/main.rs`, its other files in `tests/x/` |
 //! | a module that is compiled for tests only | a module `tests`, or one in it |
 
 use std::{collections::BTreeSet, path::Path};
@@ -37,7 +37,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
     complaints
 }
 
-/// Returns the modules in files of their own that a file declares for its tests only.
+/// Returns the modules in separate files that a file declares for its tests only.
 fn for_tests(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().zip(text.lines().skip(1));
     lines

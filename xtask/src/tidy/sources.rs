@@ -1,4 +1,4 @@
-//! Checks for what must not be in our files.
+//! Checks for texts and names that must not be in our files, and for files that are too long.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ const LINES_MAX: usize = 800;
 /// Maximum number of lines of a file of tests, which are mostly tables, or of a fuzz target.
 const TEST_LINES_MAX: usize = 1_500;
 
-/// Names of modules that say nothing about what they hide.
+/// Names of modules that say nothing about their content.
 const EMPTY_NAMES: [&str; 7] = [
     "utils", "util", "common", "helpers", "helper", "manager", "misc",
 ];
 
-/// Paths of one computer, and hosts of registries: neither exists on every computer that builds this. They are in pieces,
-/// so that this file passes its own check.
+/// Paths of one computer, and hosts of registries, which do not exist on every computer that builds this project. They are
+/// split, so that this file passes its own check.
 const NOT_OURS: [&str; 6] = [
     concat!("/ro", "ot/"),
     concat!("/wo", "rk/"),
@@ -42,7 +42,7 @@ pub(super) fn check(files: &[Source]) -> Complaints {
         let path = file.path.display();
         let mut complain =
             |line: usize, what: String| complaints.push(format!("{path}:{line}: {what}"));
-        // Cargo writes its registry into the lock file, which we do not edit.
+        // Cargo writes its registry to the lock files, which we do not edit.
         if file.path != Path::new("Cargo.lock") && file.path != Path::new("fuzz/Cargo.lock") {
             for (number, line) in lines(&file.text) {
                 for text in NOT_OURS {
@@ -117,7 +117,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .map(|(index, line)| (index + 1, line))
 }
 
-/// Returns true if `text` is in the line at a place where a path or a host name could begin.
+/// Returns true if the line contains `text` at a position where a path or a host name can begin.
 fn starts_anywhere(line: &str, text: &str) -> bool {
     line.match_indices(text).any(|(at, _)| {
         let before = line.get(..at).and_then(|head| head.chars().next_back());
