@@ -31,7 +31,7 @@ impl Lane {
     /// Both lanes, in the order in which they are served.
     pub const ALL: [Self; 2] = [Self::Control, Self::Bulk];
 
-    const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         match self {
             Self::Control => 0,
             Self::Bulk => 1,

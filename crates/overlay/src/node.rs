@@ -9,6 +9,7 @@
 //! | `Dialing` | the handshake is complete | `Hello` | `Greeting` |
 //! | `Greeting` | `Welcome::Child`, `Welcome::Resumed` | [`Output::Ready`], or the link continues | `Linked` |
 //! | `Greeting` | `Welcome::Elsewhere` | dial the parent | closed |
+//! | `Greeting` | `Welcome::Child` after the loss of the parent | send again what the root has not received | `Linked` |
 //! | `Dialing`, `Greeting` | closed without an answer | dial again, for [`AGAIN_MAX`] | closed |
 //! | `Dialing`, `Greeting` | another failure | try the next address, then the root, or [`Output::Unreachable`] | closed |
 //! | `Accepted` | `Hello` with a place here | `Welcome::Child`, announce the child to the root | `Linked` |
@@ -17,17 +18,21 @@
 //! | `Waiting` | the parent was given up or lost | as for a place here | `Linked` |
 //! | `Waiting` | the same process says hello on another connection, or [`PLACE_MAX`] is over | – | closed |
 //! | `Accepted`, `Waiting` | [`HANDSHAKE_MAX`] is over (`Accepted`), wrong secret, another build | [`Output::Refused`] | closed |
+//! | `Accepted` | `Hello::Return` at the root | `Welcome::Child`, send again what the process has not received | `Linked` |
 //! | `Linked` | closed, or silent for a lease | the dialer dials again; the acceptor waits | closed |
 //! | `Linked` | the peer breaks the rules | the link is lost | closed |
 //! | `Closing` | everything is written, or [`HANDSHAKE_MAX`] is over | – | closed |
 //!
 //! A link outlives its connection. If the connection was closed, the dialer connects once more immediately, and the
 //! acceptor waits [`RECONNECT_MAX`] for that: if the process has died, the kernel refuses the connection. If the peer was
-//! silent for a lease, both have the reconnect window of [`Timing`]. A link that was not resumed is lost, and everything below it.
+//! silent for a lease, both have the reconnect window of [`Timing`]. A link that was not resumed is lost, and with it the
+//! process below it. The processes further below return to the root (`heal`), and no message is lost (`delivery`).
 //!
 //! The root reports that a process has joined before anything that the process sends, and its loss after everything. A
 //! process speaks only for itself and for those that have joined below it.
 
+mod delivery;
+mod heal;
 mod links;
 mod places;
 mod records;
@@ -45,8 +50,15 @@ use std::{
 use base::Time;
 use bytes::Bytes;
 
-pub use self::uplink::{AGAIN_MAX, DIAL_MAX, DIAL_STAGGER, PLACE_MAX};
-use self::uplink::{Purpose, Uplink};
+pub use self::{
+    delivery::{CASTS_MAX, OUTBOX_MAX, UNREPORTED_MAX},
+    uplink::{AGAIN_MAX, DIAL_MAX, DIAL_STAGGER, PLACE_MAX},
+};
+use self::{
+    delivery::{Casts, Inbox, Outbox},
+    heal::{Orphan, Returning},
+    uplink::{Purpose, Uplink},
+};
 use crate::{
     lanes::{Lane, Lanes},
     packet::{ADDRESSES_MAX, Address, Loss, Note, Reason, Refusal},
@@ -150,7 +162,8 @@ pub enum Output {
     },
     /// At the root: a process has joined the tree.
     Joined(Address),
-    /// At the root: the link to a process was lost, and with it these processes, which include it.
+    /// At the root: these processes were lost. Either it is `who` alone, to which a link was lost, or they were below `who` and
+    /// have not returned.
     Lost {
         who: Address,
         members: BTreeSet<Address>,
@@ -217,6 +230,8 @@ struct Link {
     lanes: Lanes,
     /// The processes below a child.
     below: BTreeSet<Address>,
+    /// The numbers of the casts that a child has not reported yet, by lane.
+    unreported: [VecDeque<u64>; 2],
     state: LinkState,
 }
 
@@ -266,6 +281,17 @@ pub struct Node {
     /// Connections in the phase `Waiting`, by the parent that they wait for and their process.
     waiting: BTreeMap<(Address, Address), Conn>,
     links: BTreeMap<Address, Link>,
+    /// At the root, the processes whose parent was lost.
+    orphans: BTreeMap<Address, Orphan>,
+    /// Set while this process has lost its parent and looks for another place.
+    returning: Option<Returning>,
+    /// True from [`Output::Ready`] to [`Output::Abandoned`].
+    has_place: bool,
+    /// At the root, true after [`Node::end`].
+    is_ended: bool,
+    outbox: Outbox,
+    inbox: Inbox,
+    casts: Casts,
     /// Peers whose links may have frames that were not handled.
     arrived: BTreeSet<Address>,
     /// The peer whose packet was handled last.
@@ -315,6 +341,13 @@ impl Node {
             pending: BTreeSet::new(),
             waiting: BTreeMap::new(),
             links: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            returning: None,
+            has_place: false,
+            is_ended: false,
+            outbox: Outbox::default(),
+            inbox: Inbox::default(),
+            casts: Casts::default(),
             arrived: BTreeSet::new(),
             served: Address::ROOT,
             refused: BTreeSet::new(),
@@ -407,6 +440,7 @@ impl Node {
             Input::Tick => self.on_tick(now),
         }
         self.relay(now);
+        self.report(now);
     }
 
     /// Returns the next action. Call it after every other method that takes the time, until it returns `None`.
@@ -429,7 +463,8 @@ impl Node {
             LinkState::Ending { heard, .. } => heard + lease,
         });
         let dial = self.uplink.deadline();
-        pending.chain(links).chain(dial).min()
+        let ours = [dial, self.orphan_deadline(), self.report_deadline()];
+        pending.chain(links).chain(ours.into_iter().flatten()).min()
     }
 
     /// Returns true if there is no link.

@@ -15,6 +15,8 @@ use crate::{lanes::Credit, wire::FRAME_MAX};
 pub(crate) const ADDRESSES_MAX: usize = 16;
 /// Maximum number of processes below one child.
 pub(crate) const MEMBERS_MAX: usize = 1 << 20;
+/// Maximum number of processes in one [`Head::Heard`].
+pub(crate) const HEARD_MAX: usize = 1 << 14;
 /// Maximum length of the body of a message in bytes. The rest of the frame is for its members.
 pub const BODY_MAX: usize = FRAME_MAX - 16 * 1024 * 1024;
 /// Maximum number of characters of a peer's reason.
@@ -69,6 +71,24 @@ pub(crate) enum Reason {
     Unreachable,
 }
 
+/// The number of a packet among those that its sender sends to the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Number {
+    /// The number within its lane. The first is 1.
+    pub own: u64,
+    /// Number of packets that the sender sent on the control lane before this one.
+    pub control: u64,
+}
+
+/// What a process does when it hears how many of its packets the root has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Then {
+    /// It forgets them.
+    Forget,
+    /// It forgets them and sends the others again: a process between it and the root was lost.
+    Resend,
+}
+
 /// First note of the dialer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Hello {
@@ -85,6 +105,17 @@ pub(crate) enum Hello {
         me: Address,
         link: u64,
         received: [u64; 2],
+    },
+    /// To the root: the parent of the process was lost, and it asks for a place below the root.
+    Return {
+        me: Address,
+        /// As in `Join`.
+        link: u64,
+        at: Vec<SocketAddr>,
+        /// The number of the last cast that it has received on each lane.
+        seen: [u64; 2],
+        /// The processes below it.
+        below: Members,
     },
 }
 
@@ -129,15 +160,22 @@ pub(crate) enum Note {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Head {
     /// To the root.
-    Up { from: Address },
-    /// From the root, to these members.
-    Down { to: Members },
+    Up { from: Address, number: Number },
+    /// From the root, to these members. Casts of a lane are numbered; the first is 1.
+    Down { to: Members, number: u64 },
     /// To the root: a process has joined below the sender, and accepts connections at these addresses.
     Joined { who: Address, at: Vec<SocketAddr> },
     /// To the root: the sender has lost its link to a child.
     Lost { who: Address, loss: Loss },
     /// Downward: the session is over. Upward: the sender is about to close the link.
     Bye,
+    /// From the root: the number of the last packet that it has received of each process, on each lane.
+    Heard {
+        received: Vec<(Address, [u64; 2])>,
+        then: Then,
+    },
+    /// To the parent: the sender and all processes below it have received the casts up to these numbers.
+    Done { casts: [u64; 2] },
 }
 
 /// Why a link was lost.
@@ -194,6 +232,7 @@ pub(crate) fn decode(mut frame: Bytes) -> Option<(Head, Bytes)> {
     let head: Head = postcard::from_bytes(&frame.split_to(length)).ok()?;
     match &head {
         Head::Joined { at, .. } if at.len() > ADDRESSES_MAX => None,
+        Head::Heard { received, .. } if received.len() > HEARD_MAX => None,
         _ => Some((head, frame)),
     }
 }
@@ -202,7 +241,8 @@ pub(crate) fn decode(mut frame: Bytes) -> Option<(Head, Bytes)> {
 pub(crate) fn decode_note(bytes: &[u8]) -> Option<Note> {
     let note: Note = postcard::from_bytes(bytes).ok()?;
     match &note {
-        Note::Hello(Hello::Join { at, .. }) | Note::Welcome(Welcome::Elsewhere { at, .. })
+        Note::Hello(Hello::Join { at, .. } | Hello::Return { at, .. })
+        | Note::Welcome(Welcome::Elsewhere { at, .. })
             if at.len() > ADDRESSES_MAX =>
         {
             None

@@ -41,7 +41,7 @@ pub use self::{
 };
 
 /// Version of the protocol between nodes. Increment it with every change to a message or its encoding.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Maximum length of a record's plaintext in bytes. A short control record never waits behind more than one long record
 /// that the socket has not taken.
 pub const RECORD_MAX: usize = 32 * 1024;

@@ -174,6 +174,40 @@ fn a_killed_daemon_ends_the_job_and_its_node_is_named() {
     ]);
 }
 
+/// In a chain of four nodes, the daemons of the last two connect to the launcher when the second one dies. What they were
+/// sending meanwhile arrives.
+#[test]
+fn nodes_below_a_lost_node_connect_elsewhere() {
+    const LINES: usize = 200_000;
+    let sandbox = Sandbox::new();
+    let script = format!(
+        "echo up; while [ ! -e go ]; do sleep 0.05; done; wc -c; yes line of $RALLY_RANK | head -n {LINES}; echo done"
+    );
+    let input = sandbox.file("input", "y".repeat(BLOCKS));
+    let mut command = sandbox.rally(&["run", "--bootstrap", "fork", "--nodes", "4", "-n", "4"]);
+    command.args(["--radix", "1", "--map-by", "node"]);
+    command.args(["--stdin", "all", "--input", &input]);
+    command.args(["--on-node-loss=continue", "sh", "-c", &script]);
+    let job = sandbox.start(&mut command);
+    job.expect_times(Stream::Stdout, "up", 4);
+    let mut ranks = sandbox.find("while [ ! -e go ]").into_iter();
+    let is_second = |rank: &Proc| rank.variable("RALLY_RANK").as_deref() == Some("1");
+    let second = ranks.find(is_second).expect("rank 1 runs");
+    std::fs::write(sandbox.path("go"), "").unwrap();
+    signal::kill(Pid::from_raw(second.ppid), Signal::SIGKILL).unwrap();
+    job.expect_times(Stream::Stderr, "lost the node `", 1);
+    let run = job.end().expect_code(125);
+    let out = run.out();
+    for line in ["done".to_owned(), BLOCKS.to_string()] {
+        assert_eq!(out.lines().filter(|one| *one == line).count(), 3, "{line}");
+    }
+    for rank in [0, 2, 3] {
+        let line = format!("line of {rank}");
+        assert_eq!(out.lines().filter(|one| *one == line).count(), LINES);
+    }
+    run.expect_err(&["effect: the other 3 ranks ran on to their end"]);
+}
+
 #[test]
 fn ranks_of_other_nodes_run_on_without_a_lost_node() {
     let sandbox = Sandbox::new();

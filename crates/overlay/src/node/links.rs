@@ -6,8 +6,8 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Comer, Conn, Connection, DialError, HANDSHAKE_MAX, Link, LinkState, Node, Output, Phase,
-    RECONNECT_MAX, Side, Timing, WAITING_MAX,
+    Comer, Conn, Connection, DialError, HANDSHAKE_MAX, Link, LinkState, Node, Phase, RECONNECT_MAX,
+    Side, Timing, WAITING_MAX,
 };
 use crate::{
     lanes::{Lane, Lanes},
@@ -23,6 +23,7 @@ impl Node {
             side,
             lanes: Lanes::default(),
             below: BTreeSet::new(),
+            unreported: Default::default(),
             state: LinkState::up(now, conn),
         };
         self.links.insert(peer, link);
@@ -178,22 +179,12 @@ impl Node {
             self.close(conn);
         }
         match (link.side, link.state) {
-            (Side::Parent, _) => {
-                self.hang_up();
-                self.outputs.push_back(Output::Abandoned(loss));
-                // Those below are lost with this process. They hear it now, and not when its caller has cleaned up.
-                for link in std::mem::take(&mut self.links).into_values() {
-                    if let LinkState::Up { conn, .. } | LinkState::Ending { conn, .. } = link.state
-                    {
-                        self.close(conn);
-                    }
-                }
-            }
+            (Side::Parent, _) => self.on_parent_lost(now, peer, loss),
             (Side::Child, LinkState::Ending { .. }) => {}
             (Side::Child, _) if self.config.me == Address::ROOT => {
-                let mut members = link.below;
-                members.insert(peer);
-                self.on_members_lost(now, peer, members, loss);
+                self.await_orphans(now, peer, link.below);
+                self.on_members_lost(now, peer, [peer].into(), loss);
+                self.forget_casts();
             }
             // On the bulk lane, so that nothing of the lost process comes later.
             (Side::Child, _) => {
@@ -249,6 +240,7 @@ impl Node {
                 _ => {}
             }
         }
+        self.give_up_orphans(now);
         self.dial(now);
     }
 }

@@ -56,6 +56,21 @@ impl Node {
             Hello::Resume { me, link, received } => {
                 self.on_resume(now, conn, me, link, Some(received));
             }
+            Hello::Return {
+                me,
+                link,
+                at,
+                seen,
+                below,
+            } => {
+                let comer = Comer {
+                    from,
+                    who: me,
+                    link,
+                    at,
+                };
+                self.on_return(now, conn, comer, seen, &below);
+            }
         }
     }
 
@@ -118,6 +133,9 @@ impl Node {
             connection.notes.push_back(Note::Welcome(Welcome::Child));
         }
         if self.config.me == Address::ROOT {
+            if let Some(expected) = self.expected.get_mut(&who) {
+                expected.parent = Address::ROOT;
+            }
             self.on_joined(now, who, at);
         } else {
             self.push_up(Lane::Control, &Head::Joined { who, at }, Bytes::new());
@@ -218,7 +236,7 @@ impl Node {
         way.any(|one| one == top)
     }
 
-    /// Handles at the root that a link below `peer` was lost, and with it `who` and everything below it.
+    /// Handles at the root that the link to `who`, below `peer`, was lost. Everything below `who` has to return.
     pub(super) fn on_lost_below(&mut self, now: Time, peer: Address, who: Address, loss: Loss) {
         let Some(link) = self.links.get(&peer) else {
             return;
@@ -231,9 +249,9 @@ impl Node {
         if let Some(link) = self.links.get_mut(&peer) {
             link.below.retain(|member| !members.contains(member));
         }
-        if !members.is_empty() {
-            self.on_members_lost(now, who, members, loss);
-        }
+        let orphans = members.into_iter().filter(|one| *one != who).collect();
+        self.await_orphans(now, who, orphans);
+        self.on_members_lost(now, who, [who].into(), loss);
     }
 
     /// Reports at the root that these members were lost.
@@ -248,6 +266,7 @@ impl Node {
             if let Some(expected) = self.expected.get_mut(member) {
                 expected.state = Standing::Lost;
             }
+            self.forget_heard(*member);
         }
         let all: Vec<Address> = members.iter().copied().collect();
         self.outputs.push_back(Output::Lost { who, members, loss });

@@ -1,6 +1,6 @@
 //! Routing of packets: from the root to its members, and from a process to the root.
 
-use std::{collections::BTreeSet, ops::Bound};
+use std::ops::Bound;
 
 use base::Time;
 use bytes::Bytes;
@@ -8,59 +8,13 @@ use bytes::Bytes;
 use super::{Link, LinkState, Node, Output, QUEUE_MAX, Side};
 use crate::{
     lanes::{Lane, window},
-    packet::{self, Address, BODY_MAX, Head, Loss, Members},
+    packet::{self, Address, Head, Loss},
 };
 
 impl Node {
-    /// Sends a message of at most [`BODY_MAX`] bytes to the root. Nothing is sent at the root itself, nor before [`Output::Ready`] and
-    /// after [`Output::Abandoned`].
-    pub fn send(&mut self, lane: Lane, body: Bytes) {
-        debug_assert!(body.len() <= BODY_MAX, "a message is too long");
-        let head = Head::Up {
-            from: self.config.me,
-        };
-        self.push_up(lane, &head, body);
-    }
-
-    /// Returns true if the way to the root takes another message without a growing queue.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        Lane::ALL.into_iter().all(|lane| self.takes(lane))
-    }
-
-    /// Sends a message of at most [`BODY_MAX`] bytes from the root to these members. Those that were lost do not get it.
-    pub fn cast(&mut self, now: Time, to: &BTreeSet<Address>, lane: Lane, body: &Bytes) {
-        let mut slow = Vec::new();
-        for (peer, link) in &mut self.links {
-            if link.side == Side::Parent {
-                continue;
-            }
-            let mine: Vec<Address> = if to.len() == 1 {
-                let one = to
-                    .iter()
-                    .filter(|one| *one == peer || link.below.contains(one));
-                one.copied().collect()
-            } else {
-                let below = link.below.intersection(to).copied();
-                to.get(peer).copied().into_iter().chain(below).collect()
-            };
-            if mine.is_empty() {
-                continue;
-            }
-            let head = Head::Down {
-                to: Members::of(&mine),
-            };
-            if !link.push(lane, &head, body.clone()) {
-                slow.push(*peer);
-            }
-        }
-        for peer in slow {
-            self.lose_link(now, peer, Loss::Slow);
-        }
-    }
-
     /// Ends the session: each process gets [`Output::Ended`] behind everything that was sent before.
     pub fn end(&mut self) {
+        self.is_ended = true;
         for link in self.links.values_mut() {
             if link.side == Side::Child {
                 link.push(Lane::Control, &Head::Bye, Bytes::new());
@@ -159,12 +113,12 @@ impl Node {
         };
         let is_root = self.config.me == Address::ROOT;
         match (head, side) {
-            (Head::Up { from }, Side::Child) if self.has(peer, from) => {
-                if is_root {
-                    self.outputs
-                        .push_back(Output::Received { from, lane, body });
-                } else {
-                    self.push_up(lane, &Head::Up { from }, body);
+            (Head::Up { from, number }, Side::Child) if self.has(peer, from) => {
+                if !is_root {
+                    self.push_up(lane, &Head::Up { from, number }, body);
+                } else if self.on_numbered(now, from, lane, number, &body) {
+                    let received = Output::Received { from, lane, body };
+                    self.outputs.push_back(received);
                 }
             }
             (Head::Joined { who, at }, Side::Child) => self.on_joined_below(now, peer, who, at),
@@ -184,24 +138,15 @@ impl Node {
                 let loss = "it sent a packet about a process that is not below it";
                 self.lose_link(now, peer, Loss::Broken(loss.to_owned()));
             }
-            (Head::Down { to }, Side::Parent) => {
-                if to.contains(self.config.me) {
+            (Head::Down { to, number }, Side::Parent) => {
+                if self.on_cast(now, &to, lane, number, &body) {
                     let from = Address::ROOT;
-                    let body = body.clone();
-                    self.outputs
-                        .push_back(Output::Received { from, lane, body });
-                }
-                let children = self
-                    .links
-                    .iter()
-                    .filter(|(_, link)| link.side == Side::Child);
-                let known =
-                    children.flat_map(|(peer, link)| std::iter::once(peer).chain(&link.below));
-                let to = to.among(known);
-                if !to.is_empty() {
-                    self.cast(now, &to, lane, &body);
+                    let received = Output::Received { from, lane, body };
+                    self.outputs.push_back(received);
                 }
             }
+            (Head::Heard { received, then }, Side::Parent) => self.on_heard(&received, then),
+            (Head::Done { casts }, Side::Child) => self.on_done(peer, casts),
             (Head::Bye, Side::Parent) => {
                 self.end();
                 self.push_up(Lane::Control, &Head::Bye, Bytes::new());
@@ -218,8 +163,11 @@ impl Node {
                     }
                 }
             }
-            (Head::Up { .. } | Head::Joined { .. } | Head::Lost { .. }, Side::Parent)
-            | (Head::Down { .. }, Side::Child) => {
+            (
+                Head::Up { .. } | Head::Joined { .. } | Head::Lost { .. } | Head::Done { .. },
+                Side::Parent,
+            )
+            | (Head::Down { .. } | Head::Heard { .. }, Side::Child) => {
                 let loss = Loss::Broken("it sent a packet in the wrong direction".to_owned());
                 self.lose_link(now, peer, loss);
             }

@@ -2,10 +2,10 @@ mod faults;
 mod hostile;
 mod net;
 
-use net::{Net, at, config, entropy};
+use net::{DELAY, Net, at, config, entropy};
 
 use super::*;
-use crate::lanes::window;
+use crate::{lanes::window, packet::BODY_MAX};
 
 #[test]
 fn processes_join_in_any_order_and_form_the_tree() {
@@ -91,7 +91,7 @@ fn a_connection_that_breaks_loses_nothing() {
 }
 
 #[test]
-fn a_process_that_dies_is_lost_with_everything_below_it() {
+fn a_process_that_dies_is_lost_and_those_below_it_return() {
     let mut net = Net::joined(6, 2);
     net.send(1, Lane::Control, b"last words".to_vec());
     net.run(Duration::from_millis(1));
@@ -106,18 +106,81 @@ fn a_process_that_dies_is_lost_with_everything_below_it() {
         .collect();
     let expected = Output::Lost {
         who: Address(1),
-        members: [1, 2, 3].map(Address).into(),
+        members: [1].map(Address).into(),
         loss: Loss::Closed,
     };
     assert_eq!(lost, [&expected]);
-    for orphan in [2, 3] {
-        assert_eq!(net.news_of(orphan), [Output::Abandoned(Loss::Closed)]);
-    }
-    // The others go on.
     net.cast(&[1, 2, 3, 4, 5, 6], b"still there?");
+    net.send(2, Lane::Control, b"yes".to_vec());
     net.run(Duration::from_millis(10));
-    assert_eq!(net.received(5).len(), 1);
+    for member in [2, 3, 4, 5, 6] {
+        assert_eq!(net.received(member).len(), 1);
+        assert_eq!(net.news_of(member).len(), 1);
+    }
+    assert_eq!(net.received(0)[1..], [(2, b"yes".to_vec())]);
     assert!(net.now.since(died) < Duration::from_secs(1));
+}
+
+#[test]
+fn what_a_process_took_and_did_not_pass_on_is_sent_again() {
+    let mut net = Net::joined(6, 2);
+    net.send(2, Lane::Bulk, b"output".to_vec());
+    net.send(3, Lane::Control, b"news".to_vec());
+    net.cast(&[2, 3], b"input");
+    // Process 1 has received all of it and written it to its other side, and there it is lost.
+    net.run(3 * DELAY / 2);
+    for connection in [1, 2, 3] {
+        net.reset(connection);
+    }
+    net.kill(1);
+    net.run(Duration::from_secs(1));
+    let mut received = net.received(0);
+    received.sort();
+    assert_eq!(received, [(2, b"output".to_vec()), (3, b"news".to_vec())]);
+    for member in [2, 3] {
+        assert_eq!(net.received(member), [(0, b"input".to_vec())]);
+    }
+}
+
+#[test]
+fn an_orphan_that_does_not_return_is_lost_by_the_name_of_its_parent() {
+    let mut net = Net::joined(6, 2);
+    net.kill(1);
+    net.cut.insert(Address(2));
+    net.kill(3);
+    let Timing { lease, window } = Timing::default();
+    net.run(lease + window - Duration::from_millis(1));
+    assert_eq!(net.news_of(0).len(), 1);
+    net.run(Duration::from_secs(1));
+    let expected = Output::Lost {
+        who: Address(1),
+        members: [2, 3].map(Address).into(),
+        loss: Loss::Orphan,
+    };
+    assert_eq!(net.news_of(0)[1..], [expected]);
+    // Process 2 hears that it is too late.
+    net.cut.clear();
+    net.run(lease + window);
+    assert!(matches!(net.news_of(2), [Output::Abandoned(_)]));
+}
+
+#[test]
+fn an_orphan_that_would_need_a_forgotten_cast_is_refused() {
+    let mut net = Net::joined(3, 1);
+    net.kill(1);
+    net.cut.insert(Address(2));
+    net.run(Duration::from_secs(1));
+    let body = Bytes::from(vec![0; BODY_MAX]);
+    let now = net.now;
+    for _ in 0..2 {
+        let root = net.root();
+        root.cast(now, &[Address(2)].into(), Lane::Bulk, &body);
+        assert!(root.kept() <= CASTS_MAX);
+    }
+    net.cut.clear();
+    net.run(Duration::from_secs(20));
+    assert_eq!(net.news_of(2)[0], Output::Abandoned(Loss::Closed));
+    assert_eq!(net.root().kept(), 0);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(super) enum Purpose {
     Resume {
         until: Time,
     },
+    /// Get another place, after the loss of the parent.
+    Return,
 }
 
 #[derive(Debug)]
@@ -60,7 +62,7 @@ pub(super) struct Dialing {
     is_greeted: bool,
     /// Until then, connections that were closed without an answer are made again.
     again: Time,
-    /// Until then the process waits for its place.
+    /// Until then the process waits for its place, or dials the root to get another one.
     until: Time,
     /// The number of the link that a hello asks for.
     link: Option<u64>,
@@ -71,6 +73,15 @@ pub(super) struct Dialing {
 
 impl Uplink {
     pub(super) fn start(now: Time, whom: Address, at: Vec<SocketAddr>, purpose: Purpose) -> Self {
+        Self::until(now, whom, at, purpose, now + PLACE_MAX)
+    }
+
+    /// Dials the root until then, to get another place.
+    pub(super) fn restart(now: Time, at: Vec<SocketAddr>, until: Time) -> Self {
+        Self::until(now, Address::ROOT, at, Purpose::Return, until)
+    }
+
+    fn until(now: Time, whom: Address, at: Vec<SocketAddr>, purpose: Purpose, until: Time) -> Self {
         Self::Dialing(Dialing {
             whom,
             at,
@@ -79,7 +90,7 @@ impl Uplink {
             next_at: now,
             is_greeted: false,
             again: now + AGAIN_MAX,
-            until: now + PLACE_MAX,
+            until,
             link: None,
             open: Vec::new(),
             failed: Vec::new(),
@@ -158,7 +169,7 @@ impl Node {
             if let Uplink::Dialing(dialing) = &mut self.uplink {
                 let most = match dialing.purpose {
                     Purpose::Join(_) => DIAL_MAX,
-                    Purpose::Resume { .. } => REDIAL_MAX,
+                    Purpose::Resume { .. } | Purpose::Return => REDIAL_MAX,
                 };
                 dialing.open.push((conn, to, now + most));
             }
@@ -193,6 +204,7 @@ impl Node {
         }
         let me = self.config.me;
         match purpose {
+            Purpose::Return => self.return_hello(number),
             Purpose::Resume { .. } => self.links.get(&whom).map(|link| Hello::Resume {
                 me,
                 link: link.number,
@@ -265,16 +277,35 @@ impl Node {
                     dialing.pause(now);
                 }
             }
+            Purpose::Return => {
+                // The root has refused this process, or has died. Any other failure may pass.
+                let is_refused = failed
+                    .iter()
+                    .any(|(_, error)| matches!(error, DialError::Declined(_)));
+                let is_closed = |error| matches!(error, &DialError::Refused | DialError::System(_));
+                let is_dead = failed.iter().all(|one| is_closed(&one.1))
+                    && failed.iter().any(|one| one.1 == DialError::Refused);
+                if is_refused || is_dead || dialing.until <= now + DIAL_PAUSE {
+                    self.give_up_return();
+                } else {
+                    dialing.pause(now);
+                }
+            }
         }
     }
 
-    /// Closes what is dialed, and the connections of those that wait: there is no way to the root any more.
-    pub(super) fn hang_up(&mut self) {
+    /// Closes what is dialed.
+    pub(super) fn stop_dialing(&mut self) {
         if let Uplink::Dialing(dialing) = std::mem::replace(&mut self.uplink, Uplink::Over) {
             for (conn, _, _) in dialing.open {
                 self.close(conn);
             }
         }
+    }
+
+    /// Closes what is dialed, and the connections of those that wait: there is no way to the root any more.
+    pub(super) fn hang_up(&mut self) {
+        self.stop_dialing();
         let waiting: Vec<Conn> = self.waiting.values().copied().collect();
         for conn in waiting {
             self.close(conn);
@@ -294,8 +325,15 @@ impl Node {
                 let number = dialing.link.unwrap_or_default();
                 self.settle(conn, whom, at);
                 self.link(now, conn, whom, number, Side::Parent);
+                self.has_place = true;
                 self.outputs.push_back(Output::Ready);
                 self.place_waiting(now, self.config.me);
+            }
+            (Welcome::Child, Purpose::Return) => {
+                let number = dialing.link.unwrap_or_default();
+                self.settle(conn, whom, at);
+                self.link(now, conn, whom, number, Side::Parent);
+                self.on_returned(now);
             }
             (Welcome::Resumed { received }, Purpose::Resume { .. }) => {
                 self.settle(conn, whom, at);

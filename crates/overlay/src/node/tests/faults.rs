@@ -65,12 +65,11 @@ fn step() -> impl Strategy<Value = Step> {
 struct Run {
     net: Net,
     members: u32,
-    parents: BTreeMap<u32, u32>,
     to_start: Vec<u32>,
     /// Processes that were killed, or cut off for long or while they joined.
     unlucky: BTreeSet<u32>,
     killed: BTreeSet<u32>,
-    /// Numbers of messages by sender or receiver, and lane.
+    /// Numbers of messages by sender or receiver, and lane. They increase over both lanes.
     up: BTreeMap<(u32, usize), Vec<u32>>,
     down: BTreeMap<(u32, usize), Vec<u32>>,
     next: u32,
@@ -79,13 +78,9 @@ struct Run {
 impl Run {
     fn new(members: u32, radix: u32, order: &[u32]) -> Self {
         let net = Net::new(members, radix);
-        let expected = net.nodes[&Address::ROOT].expected.iter();
-        let parents = expected.map(|(member, expected)| (member.0, expected.parent.0));
-        let parents = parents.collect();
         let to_start = order.iter().copied().filter(|one| *one <= members);
         Self {
             members,
-            parents,
             to_start: to_start.collect(),
             net,
             unlucky: BTreeSet::new(),
@@ -105,6 +100,11 @@ impl Run {
 
     fn has_joined(&self, member: u32) -> bool {
         self.net.joined_members().contains(&member)
+    }
+
+    fn is_returning(&self, member: u32) -> bool {
+        let node = self.net.nodes.get(&Address(member));
+        node.is_some_and(|node| node.returning.is_some())
     }
 
     fn perform(&mut self, step: &Step) {
@@ -147,7 +147,7 @@ impl Run {
                 millis,
             } => {
                 let who = member(index);
-                if !self.has_joined(who) {
+                if !self.has_joined(who) || self.is_returning(who) {
                     self.unlucky.insert(who);
                 }
                 self.cut(who, millis);
@@ -165,6 +165,9 @@ impl Run {
                 millis,
             } => {
                 let who = member(index);
+                if self.is_returning(who) {
+                    self.unlucky.insert(who);
+                }
                 self.net.stopped.insert(Address(who));
                 self.net.run(Duration::from_millis(millis));
                 self.net.stopped.clear();
@@ -210,11 +213,9 @@ impl Run {
         news.any(|one| matches!(one, Output::Abandoned(_) | Output::Unreachable(_)))
     }
 
-    /// Returns true if a process or one above it was unlucky.
+    /// Returns true if a process was unlucky. Those below it return.
     fn may_be_lost(&self, member: u32) -> bool {
-        let above = |one: &u32| self.parents.get(one).copied();
-        let mut way = std::iter::successors(Some(member), above);
-        way.any(|one| self.unlucky.contains(&one))
+        self.unlucky.contains(&member)
     }
 
     fn check_queues(&self) {
@@ -276,6 +277,7 @@ impl Run {
             } else if lost.contains(&member) {
                 assert!(is_over, "{member} does not know that it is lost");
             }
+            self.check_lanes(member);
             for lane in 0..2 {
                 let all = |of: &BTreeMap<(u32, usize), Vec<u32>>| {
                     of.get(&(member, lane)).cloned().unwrap_or_default()
@@ -293,6 +295,26 @@ impl Run {
         self.check_quiet();
     }
 
+    /// Checks that no bulk message has overtaken a control message, up or down.
+    fn check_lanes(&self, member: u32) {
+        let of = |news: &Output, who: u32| match news {
+            Output::Received { from, lane, body } if from.0 == who => Some((*lane, number(body))),
+            _ => None,
+        };
+        let up = self.net.news_of(0).iter().filter_map(|one| of(one, member));
+        let down = self.net.news_of(member).iter();
+        let down = down.filter_map(|one| of(one, 0));
+        for messages in [up.collect::<Vec<_>>(), down.collect()] {
+            let mut bulk = 0;
+            for (lane, number) in messages {
+                match lane {
+                    Lane::Bulk => bulk = bulk.max(number),
+                    Lane::Control => assert!(number > bulk, "{member}: {bulk} overtook {number}"),
+                }
+            }
+        }
+    }
+
     fn check_order(&self, member: u32, sent: &[u32], received: &[u32]) {
         if self.may_be_lost(member) {
             assert_eq!(Some(received), sent.get(..received.len()), "{member}");
@@ -306,6 +328,8 @@ impl Run {
         for (me, node) in &self.net.nodes {
             assert_eq!(node.connections.len(), node.links.len(), "{me}");
             assert!(node.waiting.is_empty() && node.pending.is_empty() && node.arrived.is_empty());
+            assert!(node.orphans.is_empty() && node.returning.is_none());
+            assert_eq!(node.kept(), 0, "{me}");
             assert_eq!(node.to_write(), [], "{me}");
             for (peer, link) in &node.links {
                 let other = &self.net.nodes[peer].links[me];

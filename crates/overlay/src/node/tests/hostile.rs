@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     lanes::{Credit, window},
-    packet::{self, Head, Hello, Members, Note, Welcome},
+    packet::{self, Head, Hello, Members, Note, Number, Welcome},
 };
 
 /// A process that knows the secret and says what it likes.
@@ -87,6 +87,13 @@ fn join(who: u32, at: Vec<SocketAddr>) -> Note {
         link: u64::from(who),
         at,
     })
+}
+
+/// The head of a packet to the root with this number.
+fn up(from: u32, own: u64) -> Head {
+    let from = Address(from);
+    let number = Number { own, control: 0 };
+    Head::Up { from, number }
 }
 
 fn outputs(node: &mut Node) -> Vec<Output> {
@@ -221,9 +228,7 @@ fn a_process_speaks_for_itself_and_those_below_it() {
         }
         outputs(&mut root)
     };
-    let up = |from: u32| Head::Up {
-        from: Address(from),
-    };
+    let up = |from: u32| up(from, 1);
     let joined = |who: u32| Head::Joined {
         who: Address(who),
         at: many(1),
@@ -275,7 +280,7 @@ fn a_process_between_refuses_members_that_are_elsewhere() {
     let mut net = Net::joined(1, 1);
     let middle = net.nodes.get_mut(&Address(1)).unwrap();
     let (mut five, _) = Liar::join(middle, Time::ZERO, 5);
-    let head = Head::Up { from: Address(6) };
+    let head = up(6, 1);
     five.send(middle, Time::ZERO, Lane::Control, &head, &[]);
     assert_eq!(outputs(middle), [Output::Close(five.conn)]);
 }
@@ -379,13 +384,7 @@ fn a_link_resumed_behind_its_end_is_lost_and_not_mixed_up() {
     });
     other.say(&mut root, Time::ZERO, &resume);
     outputs(&mut root);
-    one.send(
-        &mut root,
-        Time::ZERO,
-        Lane::Control,
-        &Head::Up { from: Address(1) },
-        b"here",
-    );
+    one.send(&mut root, Time::ZERO, Lane::Control, &up(1, 1), b"here");
     assert_eq!(outputs(&mut root).len(), 1);
 }
 
@@ -394,7 +393,7 @@ fn a_link_resumed_twice_has_the_last_connection_and_loses_nothing() {
     let mut root = tree(&[(1, 0)]);
     let (mut one, link) = Liar::join(&mut root, Time::ZERO, 1);
     outputs(&mut root);
-    let head = Head::Up { from: Address(1) };
+    let head = up(1, 1);
     one.send(&mut root, Time::ZERO, Lane::Control, &head, b"first");
     let received = [0, 0];
     let resume = Note::Hello(Hello::Resume {
@@ -409,7 +408,7 @@ fn a_link_resumed_twice_has_the_last_connection_and_loses_nothing() {
     // Bytes of closed connections change nothing.
     one.send(&mut root, Time::ZERO, Lane::Control, &head, b"no");
     second.send(&mut root, Time::ZERO, Lane::Control, &head, b"no");
-    third.send(&mut root, Time::ZERO, Lane::Control, &head, b"second");
+    third.send(&mut root, Time::ZERO, Lane::Control, &up(1, 2), b"second");
     let received = |body: &'static [u8]| Output::Received {
         from: Address(1),
         lane: Lane::Control,
@@ -446,7 +445,7 @@ fn a_credit_beyond_the_window_ends_the_link() {
 fn a_peer_that_does_not_read_gets_no_queue_of_notes() {
     let mut root = tree(&[(1, 0)]);
     let (mut one, _) = Liar::join(&mut root, Time::ZERO, 1);
-    let head = packet::encode_head(&Head::Up { from: Address(1) });
+    let head = packet::encode_head(&up(1, 1));
     let length = u32::try_from(head.len() + 30_000).unwrap();
     let frame = [&length.to_le_bytes()[..], &head, &[0; 30_000]].concat();
     let mut most = 0;
@@ -507,7 +506,7 @@ fn a_child_that_floods_leaves_room_for_the_others() {
     }
     net.run(Duration::from_millis(100));
     let middle = net.nodes.get_mut(&Address(1)).unwrap();
-    let head = Head::Up { from: Address(9) };
+    let head = up(9, 1);
     liar.send(middle, now, Lane::Bulk, &head, b"and me");
     net.stopped.clear();
     let taken = |net: &Net| {
