@@ -19,6 +19,7 @@ pub(crate) fn serve(file: Option<PathBuf>) -> u8 {
         alias: std::env::var(SLURM_NODE).ok(),
         build: BUILD.to_owned(),
         file,
+        start_log: crate::log::start_on_node,
         report,
         surroundings: surroundings(),
         descriptors: os::raise_descriptor_limit(),

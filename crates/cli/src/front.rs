@@ -42,10 +42,12 @@ use self::{
     output::Printers,
     watchdog::Watchdog,
 };
+use tracing::{debug, error, info, trace};
+
 use crate::choices::OnLoss;
 use crate::{
     args::{ExitCodes, FrontOptions, MessageFormat, Verbosity},
-    exit, messages, surroundings,
+    exit, log, messages, surroundings,
 };
 
 /// The size of a slot of shared memory, in bytes. One read fills at most one slot.
@@ -149,6 +151,10 @@ impl Helpers {
                         MessageFormat::Text => messages::print_internal_as_text,
                         MessageFormat::Json => messages::print_internal_as_json,
                     },
+                    log: log::filter().map(|filter| runtime::log::Elsewhere {
+                        filter,
+                        pass_on: log::pass_on,
+                    }),
                     surroundings: surroundings(),
                     output: output.into_writer(),
                     input: input.into_reader(),
@@ -259,6 +265,33 @@ fn terminal_elsewhere(events: &mut Loop) -> Result<Option<Token>, os::Error> {
     found.map(|fd| events.add(fd, Interest::HangUp)).transpose()
 }
 
+/// Logs a message of the controller.
+fn log_message(message: &ToFront) {
+    match message {
+        ToFront::Accepted(job) => info!(target: log::FRONT, %job, "the job is accepted"),
+        ToFront::Launched { job, table, .. } => {
+            info!(target: log::FRONT, %job, ranks = table.len(), "the job is launched");
+        }
+        ToFront::Output { node, chunk } => {
+            let (rank, bytes) = (chunk.rank, chunk.bytes.len());
+            trace!(target: log::FRONT, %node, %rank, bytes, "gets output");
+        }
+        ToFront::StdinCredit(bytes) => trace!(target: log::FRONT, bytes, "may send input"),
+        ToFront::StdinClosed => debug!(target: log::FRONT, "no rank reads input any more"),
+        ToFront::AllHeld { held, .. } => info!(target: log::FRONT, %held, "the ranks are held"),
+        ToFront::Released { job, ranks, .. } => {
+            info!(target: log::FRONT, %job, %ranks, "ranks are released");
+        }
+        ToFront::NotReleased(_) | ToFront::Holding(_) => {}
+        ToFront::Note(_) => debug!(target: log::FRONT, "gets a note"),
+        ToFront::Ending(_) => info!(target: log::FRONT, "the controller ends the job"),
+        ToFront::Ended(_) => info!(target: log::FRONT, "the job has ended"),
+        ToFront::Refused(_) => error!(target: log::FRONT, "the job is refused"),
+        ToFront::Failed(why) => error!(target: log::FRONT, "the controller has failed: {why}"),
+        ToFront::Internal(what) => error!(target: log::FRONT, "bug: {what}"),
+    }
+}
+
 /// Replaces stdin and stdout of the controller, so that it does not keep the user's files or pipes open when the front is
 /// gone. It keeps stderr for internal errors.
 fn let_go_of_standard_streams() {
@@ -290,6 +323,7 @@ impl Front {
         let hold = spec.hold.at;
         let watchdog = Watchdog::new(&options, spec.end.time_limit);
         let (apps, end) = (spec.apps.clone(), spec.end);
+        info!(target: log::FRONT, apps = spec.apps.len(), nodes = nodes.len(), "submits a job");
         link.send(FromFront::Submit(Box::new(spec)));
         let escalation = Escalation::new(Clock::now(), &end);
         let mut front = Self {
@@ -484,6 +518,7 @@ impl Front {
     }
 
     fn on_message(&mut self, message: ToFront) {
+        log_message(&message);
         match message {
             ToFront::Accepted(job) => {
                 self.job = Some(job);
@@ -604,6 +639,7 @@ impl Front {
             drop(self.events.remove(token));
         }
         if matches!(self.state, State::Running) {
+            error!(target: log::FRONT, "lost the controller");
             self.input.close(&mut self.events);
             self.state = State::Orphaned {
                 until: Clock::now() + ORPHANS_MAX,

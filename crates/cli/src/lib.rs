@@ -15,6 +15,7 @@ mod front;
 mod generate;
 mod help;
 mod kinds;
+mod log;
 mod messages;
 mod plan;
 mod quoting;
@@ -47,6 +48,7 @@ const TABLES: &[&[&Kind]] = &[
     dvm::messages::KINDS,
     messages::KINDS,
     kinds::KINDS,
+    log::KINDS,
     dbgr::messages::KINDS,
     demo::KINDS,
     release::KINDS,
@@ -82,8 +84,13 @@ fn run() -> u8 {
     {
         world.input = FrontInput::Unreadable;
     }
+    let looks_like_job = args::looks_like_job(&world.argv);
+    if looks_like_job && let Err(error) = log::start(&world) {
+        say(&error.message(), args::message_format(&world.argv));
+        return error.exit().code();
+    }
     // Forks before the process has threads or much memory to copy.
-    let helpers = args::looks_like_job(&world.argv)
+    let helpers = looks_like_job
         .then(|| front::Helpers::start(&world.host, args::message_format(&world.argv)));
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
     match request {
@@ -210,6 +217,12 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         allocation,
         daemons,
     };
+    if helpers.is_none()
+        && let Err(error) = log::start(world)
+    {
+        say(&error.message(), format);
+        return as_said(error.exit().code());
+    }
     let helpers = helpers.unwrap_or_else(|| front::Helpers::start(&world.host, format));
     match helpers.and_then(|helpers| front::run(spec, opening, front, helpers)) {
         Ok(code) => code,

@@ -43,6 +43,8 @@ pub(crate) struct Boot {
     /// Name of the controller, from which the names of jobs are made.
     pub(crate) controller: String,
     pub(crate) hosting: Hosting,
+    /// What is logged; `None`: nothing.
+    pub(crate) log: Option<String>,
 }
 
 /// A node and the name under which its procs know it.

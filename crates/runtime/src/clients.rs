@@ -8,7 +8,7 @@ use std::{
 use base::{NodeId, Time};
 use bytes::{Buf, Bytes};
 use dvm::{
-    Daemon, Input,
+    Input,
     backlog::{Backlog, Bounds, Wanted},
     proto::Missing,
 };
@@ -16,6 +16,7 @@ use os::{AcceptOutcome, Interest, PeerIdentity, SocketOwners, Token, WriteOutcom
 use pmix::server::{Conn, PeerOwner};
 
 use super::{
+    machines::DaemonMachine,
     missing::MissingReports,
     reactor::{Channel, Reactor, Read, Source},
 };
@@ -81,7 +82,7 @@ impl Clients {
         now: Time,
         reactor: &mut Reactor,
         missing_reports: &mut MissingReports,
-        daemon: &mut Daemon,
+        daemon: &mut DaemonMachine,
     ) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = reactor.fd(self.listener) else {
@@ -136,7 +137,7 @@ impl Clients {
         now: Time,
         conn: Conn,
         reactor: &mut Reactor,
-        daemon: &mut Daemon,
+        daemon: &mut DaemonMachine,
     ) {
         let Some(client) = self.by_number.get(&conn) else {
             return;

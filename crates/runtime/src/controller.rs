@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, os::fd::OwnedFd, path::PathBuf};
 
 use base::{NodeId, Time};
 use dvm::{
-    Controller, ControllerInput, ControllerOutput,
+    ControllerInput, ControllerOutput,
     bootstrap::NotJoined,
     proto::{FrontId, Missing, Note, ToController, ToDaemon, ToFront},
     spec::HoldAt,
@@ -19,6 +19,7 @@ use crate::{
     daemons::Unsendable,
     fronts::{Fronts, Outcome, STARTER},
     link::{ControllerLink, LinkError},
+    machines::ControllerMachine,
     missing::MissingReports,
     reactor::Reactor,
 };
@@ -55,7 +56,7 @@ pub(crate) struct ControllerSetup {
 
 /// A controller's state machine and its kernel objects.
 pub(crate) struct ControllerHost {
-    controller: Controller,
+    controller: ControllerMachine,
     fronts: Fronts,
     control: Control,
     setup: ControllerSetup,
@@ -65,7 +66,7 @@ impl ControllerHost {
     /// Takes over the link and its socket, from which the opening message was read.
     pub(crate) fn open(
         now: Time,
-        mut controller: Controller,
+        mut controller: ControllerMachine,
         link: ControllerLink,
         socket: OwnedFd,
         setup: ControllerSetup,

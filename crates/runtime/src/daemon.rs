@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use base::{ExitStatus, NodeId, ProcId, Signal, Time, Topology};
 use bytes::Bytes;
 use dvm::{
-    Daemon, DaemonConfig, Input, Output, ServiceConfig, SpawnOrder,
+    DaemonConfig, Input, Output, ServiceConfig, SpawnOrder,
     bootstrap::Hosting,
     proto::{Missing, Stream, ToController, ToDaemon},
     traced::{self, Traced},
@@ -16,6 +16,7 @@ use os::{Interest, Pid, ReadOutcome, Token};
 
 use crate::{
     clients::{self, Clients},
+    machines::DaemonMachine,
     missing::MissingReports,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
@@ -61,7 +62,7 @@ pub(crate) struct DaemonSetup {
 
 /// A daemon's state machine and its kernel objects.
 pub(crate) struct DaemonHost {
-    daemon: Daemon,
+    daemon: DaemonMachine,
     traced: Traced,
     ranks: Ranks,
     clients: Clients,
@@ -86,7 +87,7 @@ impl DaemonHost {
             setup.descriptors,
         )?;
         let clients = Clients::open(setup.node, reactor)?;
-        let daemon = Daemon::new(DaemonConfig {
+        let daemon = DaemonMachine::new(DaemonConfig {
             node: setup.node,
             host: setup.host,
             topology: setup.topology,

@@ -9,7 +9,10 @@ use overlay::{Address, BODY_MAX, Loss, lanes::Lane, node::Conn, wire};
 use pmix::server::MAX_CARRIED;
 use serde::Serialize;
 
+use tracing::{error, info, warn};
+
 use crate::{
+    log,
     reactor::Reactor,
     tree::{self, TreeHost},
 };
@@ -36,6 +39,26 @@ pub(crate) enum News {
     Ended,
     /// A violation of the protocol, or a stranger at the port: for the log.
     Report(String),
+}
+
+impl News {
+    /// Logs what concerns the tree. The state machines log the messages that it carries.
+    pub(crate) fn log(&self) {
+        match self {
+            Self::FromDaemon(..) | Self::ToDaemon(_) => {}
+            Self::Joined(node) => info!(target: log::TREE, %node, "joined"),
+            Self::Lost { nodes, loss } => {
+                for node in nodes {
+                    warn!(target: log::TREE, %node, "lost: {loss}");
+                }
+            }
+            Self::Ready => info!(target: log::TREE, "connected"),
+            Self::Unreachable(why) => error!(target: log::TREE, "cannot connect: {why}"),
+            Self::Abandoned(loss) => error!(target: log::TREE, "the launcher is gone: {loss}"),
+            Self::Ended => info!(target: log::TREE, "the session is over"),
+            Self::Report(what) => warn!(target: log::TREE, "{what}"),
+        }
+    }
 }
 
 /// The place of this process in the tree of daemons.

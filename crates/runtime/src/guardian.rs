@@ -20,8 +20,10 @@ use std::{cell::RefCell, time::Duration};
 use base::{ExitStatus, Signal};
 use os::{ChildEvent, Clock, Forked, Loop};
 
+use tracing::{debug, info};
+
 use crate::{
-    Birth, IGNORED, Surroundings,
+    Birth, IGNORED, Surroundings, log,
     process::{self, Exit},
 };
 
@@ -101,11 +103,13 @@ fn watch(
     let mut code = None;
     let mut until = None;
     let mut died = false;
+    debug!(target: log::GUARDIAN, pid = controller.as_raw(), "guards a process");
     loop {
         while let Some(event) = os::reap() {
             if let ChildEvent::Exited { pid, status } = event
                 && pid == controller
             {
+                info!(target: log::GUARDIAN, pid = pid.as_raw(), "the process has ended: {status}");
                 code = Some(status.code());
                 died = !matches!(status, ExitStatus::Exited(_));
                 until = Some(Clock::now() + ORPHANS_MAX);
@@ -122,6 +126,7 @@ fn watch(
             }
             let mut waits = false;
             for pid in os::descendants(os::current_pid()) {
+                debug!(target: log::GUARDIAN, pid = pid.as_raw(), "kills a process that is left");
                 // An error means that the process has ended meanwhile.
                 let _ = os::kill(pid, Signal::KILL);
                 waits |= os::may_signal(pid);

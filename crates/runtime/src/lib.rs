@@ -5,8 +5,8 @@
 //! process share a `reactor`. `process` drives them and passes messages between them. Today there is one such process: the
 //! front forks it before anything else happens, and it lives as long as the job.
 //!
-//! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users, no environment of its
-//! own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
+//! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users except in the log, no
+//! environment of its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
 //! directories (checking, making, listing, removing) are handled by the standard library.
 
 pub mod ask;
@@ -19,6 +19,8 @@ mod daemons;
 mod fronts;
 mod guardian;
 pub mod link;
+pub mod log;
+mod machines;
 mod missing;
 mod place;
 mod process;
@@ -70,6 +72,8 @@ pub struct Birth {
     /// Prints a report of a bug of ours that cannot be sent to the front. It must not block on the reader of that output.
     pub report_bug: fn(&str),
     /// The environment's directories in which the record of this process may be.
+    /// `None` if nothing is logged.
+    pub log: Option<log::Elsewhere>,
     pub surroundings: Surroundings,
     /// Shared memory: ranks' output is read into `output`; `input` holds the input that the front has read.
     pub output: os::SlotWriter,

@@ -460,6 +460,7 @@ impl Process {
 
     /// Handles news of the tree.
     fn on_news(&mut self, now: Time, news: daemons::News) {
+        news.log();
         match (news, &mut self.head) {
             (daemons::News::FromDaemon(node, message), Head::Controller(controller)) => {
                 controller.on_daemon(now, node, message);

@@ -14,8 +14,11 @@ use dvm::bootstrap::{
 };
 use os::{Interest, Pid, Session, SpawnSpec, Spawner, Token, Trace, Tracers, WriteOutcome};
 
+use tracing::{debug, warn};
+
 use crate::{
     boot::{Boot, BootNode},
+    log::{self, Sifter},
     program::OwnFile,
     reactor::{Child, Reactor, Read, Source},
 };
@@ -39,6 +42,8 @@ struct Running {
     input: Option<Token>,
     /// Parts that were not written whole. The next one is sent when the node has answered, so that these are few.
     unsent: VecDeque<Unsent>,
+    /// Separates the log of its daemons from its output.
+    sifter: Sifter,
     /// The file of the boot frame is removed when the command has exited.
     _directory: Option<FrameDirectory>,
 }
@@ -71,6 +76,8 @@ pub(crate) struct Starters {
     /// Our program; `None` if all daemons are on our host.
     program: Option<OwnFile>,
     running: BTreeMap<CommandId, Running>,
+    /// Writes a line of a daemon's log. `None` if daemons log nothing.
+    pass_on_log: Option<fn(&[u8])>,
 }
 
 impl Starters {
@@ -81,6 +88,7 @@ impl Starters {
         hosts: Vec<String>,
         boot: Boot,
         program: Option<OwnFile>,
+        log: Option<&log::Elsewhere>,
     ) -> Result<Self, os::Error> {
         Ok(Self {
             bootstrap: Bootstrap::new(now, plan, hosts.clone()),
@@ -89,6 +97,7 @@ impl Starters {
             hosts,
             program,
             running: BTreeMap::new(),
+            pass_on_log: log.map(|log| log.pass_on),
         })
     }
 
@@ -131,9 +140,14 @@ impl Starters {
         {
             match reactor.read(token, READ_MAX) {
                 Some(Ok(Read::Bytes(bytes))) => {
-                    let bytes = bytes.to_vec();
-                    self.bootstrap
-                        .handle(now, Input::Printed { command, bytes });
+                    let bytes = match self.pass_on_log {
+                        Some(pass_on) => running.sifter.take(bytes, pass_on),
+                        None => bytes.to_vec(),
+                    };
+                    if !bytes.is_empty() {
+                        self.bootstrap
+                            .handle(now, Input::Printed { command, bytes });
+                    }
                 }
                 Some(Ok(Read::WouldBlock)) => return,
                 Some(Ok(Read::Closed) | Err(_)) | None => {
@@ -151,6 +165,7 @@ impl Starters {
         status: base::ExitStatus,
         reactor: &mut Reactor,
     ) {
+        debug!(target: log::BOOTSTRAP, command, "the command has ended: {status}");
         self.read(now, command, reactor);
         if let Some(running) = self.running.remove(&command) {
             for token in [running.output, running.input].into_iter().flatten() {
@@ -166,7 +181,11 @@ impl Starters {
         while let Some(output) = self.bootstrap.poll() {
             match output {
                 Output::Start(command) => {
+                    let plan = self.bootstrap.plan().commands.get(command as usize);
+                    let nodes = plan.map_or(0, |plan| plan.nodes.len());
+                    debug!(target: log::BOOTSTRAP, command, nodes, "starts a command");
                     if let Err(why) = self.start(command, reactor) {
+                        warn!(target: log::BOOTSTRAP, command, "cannot start the command: {why}");
                         self.bootstrap
                             .handle(now, Input::NotStarted { command, why });
                     }
@@ -178,8 +197,14 @@ impl Starters {
                         let _ = os::kill_group(running.pid, Signal::KILL);
                     }
                 }
-                Output::GiveUp(node) => return Some(News::GiveUp(node)),
-                Output::Failed(failed) => return Some(News::Failed(failed)),
+                Output::GiveUp(node) => {
+                    debug!(target: log::BOOTSTRAP, %node, "gives up");
+                    return Some(News::GiveUp(node));
+                }
+                Output::Failed(failed) => {
+                    warn!(target: log::BOOTSTRAP, "some nodes cannot be used");
+                    return Some(News::Failed(failed));
+                }
             }
         }
         None
@@ -405,6 +430,7 @@ impl Starters {
             output: Some(output),
             input,
             unsent: VecDeque::new(),
+            sifter: Sifter::default(),
             _directory: directory,
         })
     }

@@ -63,6 +63,7 @@ const HANDLED: [Signal; 15] = [
 impl Front {
     pub(super) fn on_signal(&mut self, info: SignalInfo) {
         let signal = info.signal;
+        tracing::info!(target: crate::log::FRONT, "gets {signal}");
         match signal {
             Signal::INT | Signal::TERM => self.on_end_signal(signal),
             Signal::HUP if self.options.on_hangup == OnLoss::End => self.on_end_signal(signal),

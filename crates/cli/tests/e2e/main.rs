@@ -23,6 +23,7 @@ mod holding;
 mod input;
 mod kills;
 mod life;
+mod logging;
 mod mpi;
 mod nodes;
 mod output;

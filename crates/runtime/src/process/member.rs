@@ -10,12 +10,15 @@ use overlay::{
 };
 
 use super::{Exit, Head, Member, MemberState, Process, root::random_bytes};
+use tracing::info;
+
 use crate::{
     IGNORED, Surroundings,
     boot::{Boot, BootError, port_range, reachable_at},
     daemon::{DaemonHost, DaemonSetup},
     daemons::{DaemonTree, address_of},
     guardian::{self, Failed},
+    log,
     reactor::Reactor,
     record::{Record, topology},
     tree::TreeHost,
@@ -31,6 +34,8 @@ pub struct MemberBirth {
     pub build: String,
     /// The file that says what to do; `None`: standard input does.
     pub file: Option<PathBuf>,
+    /// Starts a log with a filter, for the node with a name.
+    pub start_log: fn(&str, &str),
     /// Prints a line for whoever started this process. It must not block.
     pub report: fn(&str),
     pub surroundings: Surroundings,
@@ -79,6 +84,10 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     // Nothing here reads or prints what ranks do: a terminal or a pipe must not stay open because of us.
     os::let_go_of_standard_stream(0)?;
     let own = boot.own(&birth.host, birth.alias.as_deref())?.clone();
+    if let Some(filter) = &boot.log {
+        (birth.start_log)(filter, &own.name);
+    }
+    info!(target: log::DAEMON, "started");
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
     let (record, _) = Record::create(&birth.surroundings);
     let mut topology = topology(&birth.surroundings)?;

@@ -4,7 +4,6 @@ use std::os::fd::AsFd;
 
 use base::Time;
 use dvm::{
-    Controller,
     alloc::Allocation,
     bootstrap::{DaemonPlan, Hosting},
 };
@@ -16,6 +15,8 @@ use overlay::{
 };
 
 use super::{Exit, Head, LOCAL, Process};
+use tracing::info;
+
 use crate::{
     Birth, IGNORED,
     boot::{Boot, port_range, reachable_at},
@@ -24,6 +25,8 @@ use crate::{
     daemons::{DaemonTree, address_of},
     fronts::STARTER,
     link::{self, ControllerLink, Opening},
+    log,
+    machines::ControllerMachine,
     missing::MissingReports,
     program::OwnFile,
     reactor::Reactor,
@@ -61,6 +64,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         allocation,
         daemons: plan,
     } = opening;
+    info!(target: log::CONTROLLER, nodes = allocation.nodes.len(), name, "started");
     let local = plan.as_ref().map_or(Some(LOCAL), |plan| plan.local);
     let daemon = match local {
         Some(node) => {
@@ -91,14 +95,15 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         Some(plan) => {
             let hosts = allocation.nodes.iter().map(|node| node.name.clone());
             let hosts = hosts.collect();
-            let tree = open_tree(now, plan, hosts, &name, &birth.build, &mut reactor)?;
+            let (build, log) = (&birth.build, birth.log.as_ref());
+            let tree = open_tree(now, plan, hosts, &name, build, log, &mut reactor)?;
             Some(tree)
         }
         None => None,
     };
     let mut controller = ControllerHost::open(
         now,
-        Controller::new(allocation, name),
+        ControllerMachine::new(allocation, name),
         ControllerLink::new(link, birth.output.clone(), birth.input.clone()),
         socket,
         ControllerSetup {
@@ -128,6 +133,7 @@ pub(crate) fn open_tree(
     hosts: Vec<String>,
     controller: &str,
     build: &str,
+    log: Option<&log::Elsewhere>,
     reactor: &mut Reactor,
 ) -> Result<(TreeHost, Starters), os::Error> {
     let (listener, port) = os::listen_anywhere(port_range(plan.ports))?;
@@ -183,8 +189,9 @@ pub(crate) fn open_tree(
         interfaces: plan.interfaces.clone(),
         controller: controller.to_owned(),
         hosting,
+        log: log.map(|log| log.filter.clone()),
     };
-    let starters = Starters::new(now, plan, hosts, boot, program)?;
+    let starters = Starters::new(now, plan, hosts, boot, program, log)?;
     Ok((tree, starters))
 }
 

@@ -18,7 +18,6 @@ use dvm::{
     spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers},
 };
 
-use dvm::Controller;
 use os::Loop;
 
 use super::*;
@@ -27,6 +26,7 @@ use crate::{
     controller::ControllerSetup,
     daemon::DaemonSetup,
     link::{ControllerLink, FrontLink, Received},
+    machines::ControllerMachine,
     missing::MissingReports,
 };
 
@@ -168,7 +168,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
     let name = format!("rally-test-{}", os::current_pid());
     let controller = ControllerHost::open(
         Clock::now(),
-        Controller::new(allocation, name.clone()),
+        ControllerMachine::new(allocation, name.clone()),
         ControllerLink::inline(),
         theirs,
         ControllerSetup {

@@ -62,7 +62,7 @@ pub(super) fn root(
     socket: OwnedFd,
 ) -> Result<(), os::Error> {
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
-    let (tree, starters) = open_tree(Clock::now(), plan, hosts, "", build, &mut reactor)?;
+    let (tree, starters) = open_tree(Clock::now(), plan, hosts, "", build, None, &mut reactor)?;
     let starters = starters.with_those_that_join();
     Process::new(reactor, tree, Some(starters), socket)?.run()
 }

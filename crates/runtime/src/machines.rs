@@ -1,0 +1,278 @@
+//! The state machines of controller and daemon, with a log of what enters and leaves them.
+//!
+//! Everything that happens to a job passes through these two places. The log shows names, numbers of ranks and pids, and
+//! never the contents of a message. What happens for every piece of input and output is logged at the level `trace`, the
+//! rest at `debug`.
+
+use std::fmt::{self, Display as _};
+
+use base::Time;
+use dvm::{
+    Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
+    alloc::Allocation,
+    proto::{FromFront, ToController, ToDaemon, ToFront},
+};
+use tracing::{Level, debug, enabled, trace};
+
+use crate::log::{self, Name};
+
+/// How often an event occurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rate {
+    /// A few times for each job or rank.
+    Rare,
+    /// For every piece of input or output, or from time to time.
+    Frequent,
+}
+
+/// Logs an input (`<-`) or an output (`->`) of a state machine.
+macro_rules! log {
+    ($part:expr, $arrow:literal, $event:expr) => {
+        if enabled!(target: $part, Level::DEBUG) {
+            match $event.rate() {
+                Rate::Rare => debug!(target: $part, "{} {}", $arrow, Shown($event)),
+                Rate::Frequent => trace!(target: $part, "{} {}", $arrow, Shown($event)),
+            }
+        }
+    };
+}
+
+/// An event that can be logged.
+trait Logged {
+    fn rate(&self) -> Rate;
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+struct Shown<'a, T>(&'a T);
+
+impl<T: Logged> fmt::Display for Shown<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.show(f)
+    }
+}
+
+/// A controller that logs.
+#[derive(Debug)]
+pub(crate) struct ControllerMachine {
+    controller: Controller,
+}
+
+impl ControllerMachine {
+    pub(crate) fn new(allocation: Allocation, name: String) -> Self {
+        Self {
+            controller: Controller::new(allocation, name),
+        }
+    }
+
+    pub(crate) fn handle(&mut self, now: Time, input: ControllerInput) {
+        log!(log::CONTROLLER, "<-", &input);
+        self.controller.handle(now, input);
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<ControllerOutput> {
+        let output = self.controller.poll()?;
+        log!(log::CONTROLLER, "->", &output);
+        Some(output)
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.controller.deadline()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.controller.is_idle()
+    }
+}
+
+/// A daemon that logs.
+#[derive(Debug)]
+pub(crate) struct DaemonMachine {
+    daemon: Daemon,
+}
+
+impl DaemonMachine {
+    pub(crate) fn new(config: DaemonConfig) -> Self {
+        Self {
+            daemon: Daemon::new(config),
+        }
+    }
+
+    pub(crate) fn handle(&mut self, now: Time, input: Input<'_>) {
+        log!(log::DAEMON, "<-", &input);
+        self.daemon.handle(now, input);
+    }
+
+    pub(crate) fn controller_lost(&mut self, now: Time) {
+        debug!(target: log::DAEMON, "<- the controller is lost");
+        self.daemon.controller_lost(now);
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Output> {
+        let output = self.daemon.poll()?;
+        log!(log::DAEMON, "->", &output);
+        Some(output)
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.daemon.deadline()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.daemon.is_idle()
+    }
+}
+
+impl Logged for ControllerInput {
+    fn rate(&self) -> Rate {
+        match self {
+            Self::Front(_, FromFront::Stdin(_) | FromFront::OutputCredit(_)) | Self::Tick => {
+                Rate::Frequent
+            }
+            Self::Daemon(_, message) => rate_of_report(message),
+            _ => Rate::Rare,
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FrontConnected { front, pid } => {
+                write!(f, "FrontConnected front={front} pid={pid}")
+            }
+            Self::Front(front, message) => write!(f, "{} front={front}", Name(message)),
+            Self::FrontLost(front) => write!(f, "FrontLost front={front}"),
+            Self::Daemon(node, message) => write!(f, "{} node={node}", Name(message)),
+            Self::DaemonLost(node, why) => write!(f, "DaemonLost node={node} why={why}"),
+            Self::NotJoined(_) | Self::Tick => Name(self).fmt(f),
+        }
+    }
+}
+
+impl Logged for ControllerOutput {
+    fn rate(&self) -> Rate {
+        match self {
+            Self::Front(_, ToFront::Output { .. } | ToFront::StdinCredit(_)) => Rate::Frequent,
+            Self::Daemon(_, message) => rate_of_order(message),
+            Self::Front(..) | Self::Finished(_) | Self::Log(_) => Rate::Rare,
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Front(front, message) => write!(f, "{} front={front}", Name(message)),
+            Self::Daemon(node, message) => write!(f, "{} node={node}", Name(message)),
+            Self::Finished(front) => write!(f, "Finished front={front}"),
+            Self::Log(_) => Name(self).fmt(f),
+        }
+    }
+}
+
+const fn rate_of_report(message: &ToController) -> Rate {
+    match message {
+        ToController::Output { .. } | ToController::StdinCredit { .. } => Rate::Frequent,
+        _ => Rate::Rare,
+    }
+}
+
+const fn rate_of_order(message: &ToDaemon) -> Rate {
+    match message {
+        ToDaemon::Stdin { .. } | ToDaemon::OutputCredit { .. } => Rate::Frequent,
+        _ => Rate::Rare,
+    }
+}
+
+impl Logged for Input<'_> {
+    fn rate(&self) -> Rate {
+        match self {
+            Self::Message(message) => rate_of_order(message),
+            Self::Output { .. }
+            | Self::StdinWritten { .. }
+            | Self::Pmi { .. }
+            | Self::ClientBytes { .. }
+            | Self::Tick => Rate::Frequent,
+            _ => Rate::Rare,
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Name(self);
+        match self {
+            Self::Message(message) => Name(message).fmt(f),
+            Self::Spawned { proc, pid, .. } | Self::NotPermitted { proc, pid } => {
+                write!(f, "{name} proc={proc} pid={pid}")
+            }
+            Self::SpawnFailed { proc, failure } => {
+                let (step, errno) = (failure.step, failure.errno);
+                write!(f, "{name} proc={proc} step={step:?} errno={errno}")
+            }
+            Self::Exited { proc, status } => write!(f, "{name} proc={proc}: {status}"),
+            Self::Output {
+                proc,
+                stream,
+                bytes,
+            } => {
+                let length = bytes.len();
+                write!(f, "{name} proc={proc} stream={stream:?} bytes={length}")
+            }
+            Self::OutputEnded { proc, stream } => write!(f, "{name} proc={proc} stream={stream:?}"),
+            Self::Pmi { proc, bytes } => write!(f, "{name} proc={proc} bytes={}", bytes.len()),
+            Self::Trapped { proc }
+            | Self::StdinWritten { proc }
+            | Self::StdinBroken { proc }
+            | Self::PmiClosed { proc } => write!(f, "{name} proc={proc}"),
+            Self::ClientAccepted { conn, .. } | Self::ClientClosed { conn } => {
+                write!(f, "{name} client={}", conn.0)
+            }
+            Self::ClientBytes { conn, bytes } => {
+                write!(f, "{name} client={} bytes={}", conn.0, bytes.len())
+            }
+            Self::Unstartable { job, .. } | Self::Untraced { job, .. } => {
+                write!(f, "{name} job={job}")
+            }
+            Self::Swept { job, left, .. } => write!(f, "{name} job={job} left={left:?}"),
+            Self::StrayExited | Self::Tick => name.fmt(f),
+        }
+    }
+}
+
+impl Logged for Output {
+    fn rate(&self) -> Rate {
+        match self {
+            Self::Send(message) => rate_of_report(message),
+            Self::Pause { .. }
+            | Self::Resume { .. }
+            | Self::WriteStdin { .. }
+            | Self::PmiSend { .. }
+            | Self::ClientSend { .. } => Rate::Frequent,
+            _ => Rate::Rare,
+        }
+    }
+
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Name(self);
+        match self {
+            Self::Send(message) => write!(f, "{name} {}", Name(message)),
+            Self::Spawn(order) => write!(f, "{name} proc={}", order.proc),
+            Self::Signal { proc, signal } => write!(f, "{name} proc={proc} signal={signal}"),
+            Self::Pause { proc, stream }
+            | Self::Resume { proc, stream }
+            | Self::CloseOutput { proc, stream } => {
+                write!(f, "{name} proc={proc} stream={stream:?}")
+            }
+            Self::WriteStdin { proc, bytes } => {
+                write!(f, "{name} proc={proc} bytes={}", bytes.len())
+            }
+            Self::PmiSend { proc, bytes } => write!(f, "{name} proc={proc} bytes={}", bytes.len()),
+            Self::Continue { proc }
+            | Self::CloseStdin { proc }
+            | Self::PmiClose { proc }
+            | Self::Resize { proc, .. } => write!(f, "{name} proc={proc}"),
+            Self::ClientSend { conn, bytes } => {
+                write!(f, "{name} client={} bytes={}", conn.0, bytes.len())
+            }
+            Self::ClientClose { conn } => write!(f, "{name} client={}", conn.0),
+            Self::Prepare { job, .. } | Self::Forget { job } => write!(f, "{name} job={job}"),
+            Self::Sweep { job, signal } => write!(f, "{name} job={job} signal={signal:?}"),
+            Self::MakeDirectory { .. } | Self::RemoveFiles { .. } | Self::Log(_) => name.fmt(f),
+        }
+    }
+}
