@@ -402,7 +402,7 @@ impl Bootstrap {
                 command.state = State::Joining { until };
                 self.outputs.push_back(Output::Send(id, Part::Frame));
             }
-            Answer::Need { system } if system != stage::own_system() => {
+            Answer::Need { system } if !stage::is_ours(&system) => {
                 self.outputs.push_back(Output::Kill(id));
                 self.fail(now, id, Reason::OtherSystem(system));
             }

@@ -4,6 +4,8 @@
 //! program if it finds none, and then becomes the daemon. Login shells print text of their own, before and between: an
 //! answer is a line that begins with `@rally`, and all other lines are kept as evidence.
 
+use base::Arch;
+
 /// The start of an answer.
 const MARK: &str = "@rally ";
 /// Number of versions that stay in the cache of a node, the new one included.
@@ -65,10 +67,26 @@ pub fn script(program: &Program) -> Vec<u8> {
     }
 }
 
+/// Returns the systems that execute programs for this architecture, as `uname -s -m` prints them. The first is what the
+/// message about another system names.
+///
+/// Rust's names of architectures (`std::env::consts::ARCH`) are not those of the kernel: they agree for some only. A new
+/// architecture needs a row here.
+const fn systems(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::X86_64 => &["Linux x86_64"],
+        Arch::Aarch64 => &["Linux aarch64"],
+    }
+}
+
+/// Returns whether a system executes this program.
+pub(super) fn is_ours(system: &str) -> bool {
+    systems(Arch::NATIVE).contains(&system)
+}
+
 /// Returns the system for which this program was built, as `uname -s -m` prints it.
-#[must_use]
-pub fn own_system() -> String {
-    format!("Linux {}", std::env::consts::ARCH)
+pub(crate) fn own_system() -> &'static str {
+    systems(Arch::NATIVE).first().copied().unwrap_or("Linux")
 }
 
 /// Parses a line. `None` if it is not an answer.
@@ -85,5 +103,38 @@ pub(super) fn answer(line: &str) -> Option<Answer> {
         "skip" => Some(Answer::Skip(rest.to_owned())),
         "none" => Some(Answer::None),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_architecture_has_its_systems_and_no_other_has_them() {
+        // What `uname -s -m` prints, and the architecture whose programs run there.
+        let cases = [
+            ("Linux x86_64", Some(Arch::X86_64)),
+            ("Linux aarch64", Some(Arch::Aarch64)),
+            ("Linux aarch64_be", None),
+            ("Linux armv7l", None),
+            ("Linux i686", None),
+            ("Linux ppc64le", None),
+            ("Linux riscv64", None),
+            ("Linux s390x", None),
+            ("Darwin x86_64", None),
+            ("FreeBSD amd64", None),
+            ("", None),
+        ];
+        for (system, wanted) in cases {
+            for arch in Arch::ALL {
+                let runs = systems(arch).contains(&system);
+                assert_eq!(runs, wanted == Some(arch), "{system:?} with {arch}");
+            }
+            assert_eq!(is_ours(system), wanted == Some(Arch::NATIVE), "{system:?}");
+        }
+        for arch in Arch::ALL {
+            assert_eq!(systems(arch).first(), Some(&&*format!("Linux {arch}")));
+        }
     }
 }

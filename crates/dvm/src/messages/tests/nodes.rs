@@ -135,7 +135,7 @@ fn each_failure_behind_ssh_says_what_to_do() {
     // The sentence names our own system.
     let all = all
         .join("\n")
-        .replace(&crate::bootstrap::stage::own_system(), "OURS");
+        .replace(crate::bootstrap::stage::own_system(), "OURS");
     insta::assert_snapshot!(all, @"
     bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` is not in PATH
       effect: the job was not started
