@@ -4,10 +4,11 @@
 //! consults the [`World`] (environment, files, terminal) and the settings, and returns the request. In between, [`compat`]
 //! translates the spellings of Open MPI, MPICH and Slurm into our own, which clap then parses.
 
+mod agents;
 mod app_file;
 mod batch;
 pub(crate) mod compat;
-pub(crate) mod daemons;
+mod daemons;
 mod define;
 mod environment;
 pub(crate) mod error;
@@ -36,13 +37,8 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use self::{
-    compat::{Asks, Canonical, Native, Segment, Translation, translate},
-    define::{AppArgs, Cli, CliCommand, JobArgs},
-    environment::EnvRules,
-    error::LooksLike,
-};
 pub(crate) use self::{
+    agents::AgentArgs,
     define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
     error::Error,
     personality::Personality,
@@ -53,6 +49,12 @@ pub(crate) use self::{
     },
     resolve::resolve,
     world::{SLURM_NODE, World},
+};
+use self::{
+    compat::{Asks, Canonical, Native, Segment, Translation, translate},
+    define::{AppArgs, Cli, CliCommand, JobArgs},
+    environment::EnvRules,
+    error::LooksLike,
 };
 use crate::help::topics::COMMANDS;
 use crate::help::topics::HelpTopic;

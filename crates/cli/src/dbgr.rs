@@ -19,7 +19,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -53,7 +53,7 @@ pub fn dbgr() -> ExitCode {
         return ExitCode::from(exit::ExitCode::Resources.code());
     }
     if env::args_os().nth(1).as_deref() == Some(OsStr::new(remote::AGENT_ARGUMENT)) {
-        return ExitCode::from(remote::serve());
+        return ExitCode::from(remote::serve(env::args_os().nth(2).map(PathBuf::from)));
     }
     let code = match CommandLine::try_parse_from(args::words(env::args_os())) {
         Ok(line) => match line.command {
@@ -157,10 +157,12 @@ fn find(args: &TargetArgs, local: &mut Local) -> Result<Target, u8> {
     let machine = Machine { ask: args.ask() };
     let here = || target::find(&machine, &args.wish());
     let found = match &args.hosts {
-        Some(hosts) => local.find(&args.wish(), hosts, here).map_err(|error| {
-            say(&crate::messages::system(&error));
-            exit::ExitCode::Resources.code()
-        })?,
+        Some(hosts) => local
+            .find(&args.wish(), (hosts, &args.agents), here)
+            .map_err(|error| {
+                say(&error.message());
+                error.code()
+            })?,
         None => here(),
     };
     found.map_err(|why| {
@@ -186,9 +188,9 @@ fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, E
         .map(messages::note)
         .for_each(|message| say(&message));
     if !args.local {
-        local.reach(&mut target).map_err(|error| {
-            say(&crate::messages::system(&error));
-            exit::ExitCode::Resources.code()
+        local.reach(&mut target, &args.agents).map_err(|error| {
+            say(&error.message());
+            error.code()
         })?;
     }
     local.follow(&target);

@@ -11,6 +11,15 @@ pub(crate) const FILE: &str = "{file}";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Words(pub(crate) Vec<String>);
 
+impl Words {
+    /// Returns a text that is parsed as these words.
+    pub(crate) fn quoted(&self) -> String {
+        let words = self.0.iter();
+        let quoted = words.map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+        quoted.collect::<Vec<_>>().join(" ")
+    }
+}
+
 /// Parses a command like ssh, with its options: it is called with the node's name and a command for the node's shell.
 ///
 /// # Errors
@@ -62,9 +71,12 @@ mod tests {
                 "ssh -o 'ProxyCommand=nc %h %p' \"a \\\"b\" c\\ d ''",
                 "ssh|-o|ProxyCommand=nc %h %p|a \"b|c d|",
             ),
+            ("my\\'ssh \"it's\"", "my'ssh|it's"),
         ];
         for (text, words) in cases {
-            assert_eq!(ssh(text).unwrap().0.join("|"), words, "{text}");
+            let parsed = ssh(text).unwrap();
+            assert_eq!(parsed.0.join("|"), words, "{text}");
+            assert_eq!(ssh(&parsed.quoted()), Ok(parsed), "{text}");
         }
         let open = [
             ("ssh 'a", Open::Quote('\'')),

@@ -534,6 +534,7 @@ impl Process {
                 controller.on_not_joined(now, failed);
                 true
             }
+            (Some(starters::News::Copying(_)), _) => true,
             (Some(starters::News::Failed(_)) | None, _) => false,
         }
     }

@@ -17,6 +17,7 @@ mod process;
 use std::{
     fmt::Write as _,
     os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -57,6 +58,8 @@ pub enum News {
     Joined(NodeId),
     /// At the root: the link to a node was lost, for the reason given.
     Lost(NodeId, String),
+    /// At the root: a node does not have the program, and gets it.
+    Copying(NodeId),
     /// At the root: the programs of some nodes could not be started.
     NotJoined(NotJoined),
     /// At another node: the session is over.
@@ -129,16 +132,32 @@ pub fn root(plan: DaemonPlan, hosts: Vec<String>, build: &str) -> Result<Side<Re
     fork(|socket| process::root(plan, hosts, build, socket))
 }
 
-/// Reads from standard input what the root has to say, and forks the relay of this node. Also returns the name under which
-/// the root knows this node.
+/// What the program of another node passes to its relay.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    pub host: String,
+    /// Name that the resource manager gives to this node, if it has one of its own.
+    pub alias: Option<String>,
+    /// Name and version of the program.
+    pub build: String,
+    /// The file that says what to do; `None`: standard input does.
+    pub file: Option<PathBuf>,
+}
+
+/// Reads what the root has to say, and forks the relay of this node. Also returns the name under which the root knows this
+/// node.
 ///
 /// # Errors
 ///
-/// There is nothing on standard input, or an error of the system.
-pub fn member(host: &str, build: &str) -> Result<Side<(Relay, String)>, JoinError> {
-    let boot = Boot::read()?.of_our_build(build)?;
+/// Nobody has said what to do, or an error of the system.
+pub fn member(birth: &Birth) -> Result<Side<(Relay, String)>, JoinError> {
+    let boot = match &birth.file {
+        Some(file) => Boot::read_file(file)?,
+        None => Boot::read()?,
+    };
+    let boot = boot.of_our_build(&birth.build)?;
     os::let_go_of_standard_stream(0)?;
-    let own = boot.own(host, None)?.clone();
+    let own = boot.own(&birth.host, birth.alias.as_deref())?.clone();
     let name = own.name.clone();
     Ok(match fork(|socket| process::member(&boot, &own, socket))? {
         Side::Program(relay) => Side::Program((relay, name)),

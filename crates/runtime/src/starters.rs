@@ -62,6 +62,8 @@ struct Unsent {
 #[derive(Debug)]
 pub(crate) enum News {
     GiveUp(NodeId),
+    /// These nodes do not have our program, and get it.
+    Copying(Vec<NodeId>),
     Failed(NotJoined),
 }
 
@@ -190,7 +192,13 @@ impl Starters {
                             .handle(now, Input::NotStarted { command, why });
                     }
                 }
-                Output::Send(command, part) => self.send(now, command, part, reactor),
+                Output::Send(command, part) => {
+                    self.send(now, command, part, reactor);
+                    let plan = self.bootstrap.plan().commands.get(command as usize);
+                    if let (Part::Program, Some(plan)) = (part, plan) {
+                        return Some(News::Copying(plan.nodes.clone()));
+                    }
+                }
                 Output::Kill(command) => {
                     if let Some(running) = self.running.get(&command) {
                         // An error means that it has ended meanwhile.

@@ -1,22 +1,19 @@
-//! How the daemons of other nodes are started: the plan for the controller.
+//! How processes are started on other nodes: the plan for the controller, and the commands, which the agents of `dbgr` share.
 
 mod lsf;
 mod slurm;
-pub(crate) mod ssh;
+mod ssh;
 
 use std::ffi::{OsStr, OsString};
 
 use base::{HostList, NodeId};
-use dvm::{
-    alloc::AllocatedNode,
-    bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand},
-};
+use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand};
 
 use super::{
     DAEMON_ARGUMENT, Error, JobLine, World, batch::Manager, define::Bootstrap, error::NotOffered,
     nodes::Nodes,
 };
-use crate::config::Settings;
+use crate::config::{Settings, Source};
 
 /// Returns how the daemons of an allocation are started. `None` if it is this node alone.
 ///
@@ -47,64 +44,23 @@ pub(super) fn plan(
         Some(_) if job.args.bootstrap.is_none() => None,
         _ => nodes.manager,
     };
-    let way = way(job, manager)?;
-    let of_each = |command: &dyn Fn(&str) -> ssh::Command| {
-        let command = |(id, node): &(NodeId, &AllocatedNode)| {
-            let ssh::Command {
-                argv,
-                delivery,
-                check,
-            } = command(&node.name);
-            StartCommand {
-                argv,
-                nodes: vec![*id],
-                delivery,
-                check,
-            }
-        };
-        remote.iter().map(command).collect::<Vec<_>>()
-    };
-    let direct = |argv| ssh::Command {
-        argv,
-        delivery: Delivery::Direct,
-        check: Vec::new(),
-    };
-    let commands = match way {
-        Way::Fork => of_each(&|_| {
-            let executable = world.executable.clone().into_os_string();
-            direct(vec![executable, DAEMON_ARGUMENT.into()])
-        }),
-        Way::Ssh => of_each(&|host| ssh::of_settings(host, settings, world)),
-        Way::Lsf => of_each(&|host| direct(lsf::command(host, world))),
-        Way::Slurm => {
-            let hosts: HostList = remote.iter().map(|(_, node)| node.name.as_str()).collect();
-            vec![StartCommand {
-                argv: slurm::command(&hosts, world),
-                nodes: remote.iter().map(|(id, _)| *id).collect(),
-                delivery: Delivery::Direct,
-                check: Vec::new(),
-            }]
-        }
-    };
-    let is_kept = |name: &OsStr| way != Way::Slurm || !slurm::is_an_option(name);
-    let kept = world.variables.iter().filter(|(name, _)| is_kept(name));
-    let mut environment: Vec<OsString> = kept
-        .map(|(name, value)| {
-            let mut entry = name.clone();
-            entry.push("=");
-            entry.push(value);
-            entry
-        })
+    // A parameter of Open MPI (`--mca plm slurm`) has our own option's name here.
+    let typed = Some(job.typed("bootstrap")).filter(|typed| !typed.ends_with("mca"));
+    let way = way(job.args.bootstrap, typed.as_deref(), manager)?;
+    let remote: Vec<(NodeId, &str)> = remote
+        .iter()
+        .map(|(id, node)| (*id, node.name.as_str()))
         .collect();
-    if way == Way::Slurm {
-        environment.extend(slurm::VARIABLES.map(OsString::from));
-    }
+    let program = Program {
+        argument: DAEMON_ARGUMENT,
+        world,
+    };
     Ok(Some(DaemonPlan {
         local,
-        commands,
+        commands: commands(way, &remote, &program, settings),
         program: world.executable.clone().into_os_string(),
         argument: DAEMON_ARGUMENT.to_owned(),
-        environment,
+        environment: environment(way, world),
         radix: job.args.radix.unwrap_or(dvm::bootstrap::RADIX),
         ports: job.args.port_range,
         interfaces: job.args.if_include.clone(),
@@ -118,24 +74,139 @@ pub(super) fn plan(
     }))
 }
 
-/// A way to start daemons.
+/// Returns the options with which `dbgr watch` starts its agents as this job starts its daemons. It reads settings itself.
+pub(super) fn of_watch(job: &JobLine, settings: &Settings) -> Vec<String> {
+    let typed = |setting: &Source| matches!(setting, Source::CommandLine(_));
+    let mut options: Vec<(&str, String)> = Vec::new();
+    let way = match job.args.bootstrap {
+        Some(Bootstrap::Ssh) => Some("ssh"),
+        Some(Bootstrap::Slurm) => Some("slurm"),
+        Some(Bootstrap::Lsf) => Some("lsf"),
+        // The nodes of `fork` are this one.
+        Some(Bootstrap::Auto | Bootstrap::Pbs | Bootstrap::Fork) | None => None,
+    };
+    options.extend(way.map(|way| ("--bootstrap", way.to_owned())));
+    if typed(&settings.ssh.source) {
+        options.push(("--ssh", settings.ssh.value.quoted()));
+    }
+    if let (Some(template), true) = (
+        &settings.bootstrap_command.value,
+        typed(&settings.bootstrap_command.source),
+    ) {
+        options.push(("--bootstrap-command", template.quoted()));
+    }
+    let networks = job.args.if_include.iter();
+    options.extend(networks.map(|network| ("--if-include", network.clone())));
+    let ports = job.args.port_range;
+    options.extend(ports.map(|(low, high)| ("--port-range", format!("{low}-{high}"))));
+    options
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+}
+
+/// What is started on the other nodes: our own program, with an argument.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program<'a> {
+    pub(super) argument: &'static str,
+    pub(super) world: &'a World,
+}
+
+impl Program<'_> {
+    fn words(&self) -> [OsString; 2] {
+        let executable = self.world.executable.clone().into_os_string();
+        [executable, self.argument.into()]
+    }
+}
+
+/// Returns the commands that start a program on these nodes.
+pub(super) fn commands(
+    way: Way,
+    nodes: &[(NodeId, &str)],
+    program: &Program<'_>,
+    settings: &Settings,
+) -> Vec<StartCommand> {
+    let own = program.words();
+    let of_each = |command: &dyn Fn(&str) -> ssh::Command| {
+        let command = |(id, name): &(NodeId, &str)| {
+            let ssh::Command {
+                argv,
+                delivery,
+                check,
+            } = command(name);
+            StartCommand {
+                argv,
+                nodes: vec![*id],
+                delivery,
+                check,
+            }
+        };
+        nodes.iter().map(command).collect()
+    };
+    let direct = |argv| ssh::Command {
+        argv,
+        delivery: Delivery::Direct,
+        check: Vec::new(),
+    };
+    match way {
+        Way::Fork => of_each(&|_| direct(own.to_vec())),
+        Way::Ssh => of_each(&|host| ssh::of_settings(host, settings, &own)),
+        Way::Lsf => of_each(&|host| direct(lsf::command(host, &own))),
+        Way::Slurm => {
+            let hosts: HostList = nodes.iter().map(|(_, name)| *name).collect();
+            vec![StartCommand {
+                argv: slurm::command(&hosts, &own),
+                nodes: nodes.iter().map(|(id, _)| *id).collect(),
+                delivery: Delivery::Direct,
+                check: Vec::new(),
+            }]
+        }
+    }
+}
+
+/// Returns the environment of the commands.
+pub(super) fn environment(way: Way, world: &World) -> Vec<OsString> {
+    let is_kept = |name: &OsStr| way != Way::Slurm || !slurm::is_an_option(name);
+    let kept = world.variables.iter().filter(|(name, _)| is_kept(name));
+    let mut environment: Vec<OsString> = kept
+        .map(|(name, value)| {
+            let mut entry = name.clone();
+            entry.push("=");
+            entry.push(value);
+            entry
+        })
+        .collect();
+    if way == Way::Slurm {
+        environment.extend(slurm::VARIABLES.map(OsString::from));
+    }
+    environment
+}
+
+/// A way to start processes on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Fork,
     Ssh,
     Slurm,
     Lsf,
 }
 
-/// Returns the way that the user has chosen, else that of the resource manager to whose allocation the nodes belong.
-fn way(job: &JobLine, manager: Option<Manager>) -> Result<Way, Error> {
+/// Returns the way that the user has asked for, else that of the resource manager to whose allocation the nodes belong.
+/// `typed` is the user's spelling of the option.
+///
+/// # Errors
+///
+/// A way that the nodes do not have.
+pub(super) fn way(
+    asked: Option<Bootstrap>,
+    typed: Option<&str>,
+    manager: Option<Manager>,
+) -> Result<Way, Error> {
     let refused = |name: &str, why| {
-        // A parameter of Open MPI (`--mca plm slurm`) has our own option's name here.
-        let typed = Some(job.typed("bootstrap")).filter(|typed| !typed.ends_with("mca"));
-        let option = format!("{} {name}", typed.as_deref().unwrap_or("--bootstrap"));
+        let option = format!("{} {name}", typed.unwrap_or("--bootstrap"));
         Err(Error::NotOffered { option, why })
     };
-    match (job.args.bootstrap, manager) {
+    match (asked, manager) {
         (Some(Bootstrap::Fork), _) => Ok(Way::Fork),
         (Some(Bootstrap::Ssh), _) => Ok(Way::Ssh),
         (Some(Bootstrap::Slurm) | Some(Bootstrap::Auto) | None, Some(Manager::Slurm)) => {

@@ -92,6 +92,8 @@ pub(crate) struct FrontOptions {
     pub(crate) timestamps: Timestamps,
     pub(crate) format: Format,
     pub(crate) on_hang: OnHang,
+    /// Options with which `dbgr watch` reaches the nodes of the job.
+    pub(crate) watch: Vec<String>,
     pub(crate) on_hangup: OnLoss,
     pub(crate) on_output_closed: OnLoss,
     pub(crate) verbosity: Verbosity,

@@ -195,6 +195,9 @@ fn withdraw(settings: &mut Settings, apps: &[AppLine], job: &JobLine) {
     if has_hosts && !is_typed(&settings.hostfile.source) {
         settings.hostfile.value = None;
     }
+    if is_typed(&settings.ssh.source) && !is_typed(&settings.bootstrap_command.source) {
+        settings.bootstrap_command.value = None;
+    }
     if job.args.bind_list.is_some() && !is_typed(&settings.bind_to.source) {
         settings.bind_to.value = None;
     }
@@ -483,6 +486,7 @@ fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions
         },
         format: if json { Format::JsonLines } else { Format::Raw },
         on_hang: settings.on_hang.value,
+        watch: daemons::of_watch(job, settings),
         on_hangup: settings.on_hangup.value,
         on_output_closed: settings.on_output_closed.value,
         verbosity: match (job.args.verbose, settings.quiet.value) {

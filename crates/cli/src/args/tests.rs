@@ -164,7 +164,8 @@ fn every_option_arrives() {
     let place = Place::new().file("in", "");
     let run = place.run(
         "mpirun --stop-on-exec --timeout 1.5 --grace 250ms --kill-on-bad-exit=no --on-hangup continue --on-hang=report:90s \
-         --on-debugger-loss kill --on-node-loss abort --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v a",
+         --on-debugger-loss kill --on-node-loss abort --on-output-closed=continue --stdin 2 -i in -o o.%r --merge-stderr -l --timestamps --json -v \
+         --bootstrap ssh --ssh rsh --if-include ib0,10.1.2.3 --port-range 20000-20100 a",
     );
     assert_eq!(run.spec.hold, HoldPlan::all(HoldAt::Exec));
     assert_eq!(run.spec.end.time_limit, Some(Duration::from_millis(1500)));
@@ -184,6 +185,10 @@ fn every_option_arrives() {
             timestamps: Timestamps::On,
             format: Format::JsonLines,
             on_hang: OnHang::Report(Duration::from_secs(90)),
+            watch: "--bootstrap ssh --ssh 'rsh' --if-include ib0 --if-include 10.1.2.3 --port-range 20000-20100"
+                .split(' ')
+                .map(str::to_owned)
+                .collect(),
             on_hangup: OnLoss::Continue,
             on_output_closed: OnLoss::Continue,
             verbosity: Verbosity::Verbose,

@@ -14,7 +14,10 @@ use debug::{
 };
 
 use super::machine::Ask;
-use crate::values::{idle, time};
+use crate::{
+    args::AgentArgs,
+    values::{idle, time},
+};
 
 /// The width of help texts in columns, whatever the terminal's width.
 const HELP_WIDTH: usize = 80;
@@ -260,7 +263,7 @@ pub(super) struct TargetArgs {
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
     /// Search these nodes, whatever has started the processes: names separated by commas, with ranges in brackets, such as
-    /// gpu[1-8]. `dbgr` starts an agent on each with ssh
+    /// gpu[1-8]. `dbgr` starts an agent on each
     #[arg(long, value_name = "HOSTS")]
     pub(super) hosts: Option<HostList>,
     /// Stay on this node: ranks on other nodes are listed as missing
@@ -270,6 +273,8 @@ pub(super) struct TargetArgs {
     /// then fail to exit after its job: without this option `dbgr` does not connect to launchers
     #[arg(long)]
     ask_launcher: bool,
+    #[command(flatten)]
+    pub(super) agents: AgentArgs,
 }
 
 impl TargetArgs {
@@ -421,7 +426,7 @@ mod tests {
 
           --hosts <HOSTS>
               Search these nodes, whatever has started the processes: names separated by commas, with
-              ranges in brackets, such as gpu[1-8]. `dbgr` starts an agent on each with ssh
+              ranges in brackets, such as gpu[1-8]. `dbgr` starts an agent on each
 
           --local
               Stay on this node: ranks on other nodes are listed as missing
@@ -430,6 +435,24 @@ mod tests {
               Ask a launcher that serves PMIx tools (Open MPI 5, PRRTE) for its ranks, including those
               on other nodes. PRRTE 5.0 may then fail to exit after its job: without this option `dbgr`
               does not connect to launchers
+
+          --bootstrap <HOW>
+              How agents get onto other nodes: ssh, slurm, lsf. By default by the starter of the
+              resource manager if all nodes belong to the allocation in which `dbgr` runs, otherwise by
+              ssh
+
+          --ssh <COMMAND>
+              ssh, or a command like it, with its options. It is called with the node's name and a
+              command
+
+          --bootstrap-command <TEMPLATE>
+              A command instead of ssh: kubectl exec -i {host} -- {daemon}
+
+          --if-include <NAME,...>
+              Networks for connections between nodes, by interface or address
+
+          --port-range <LOW-HIGH>
+              Ports for connections between nodes
 
           --explain
               Print how the job was found; take no sample

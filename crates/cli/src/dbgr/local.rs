@@ -18,8 +18,9 @@ use os::Clock;
 
 use super::{
     host::{self, AgentHost},
-    nodes::{Event, Nodes},
+    nodes::{Event, Nodes, NotReached},
 };
+use crate::args::AgentArgs;
 
 /// The node that `dbgr` runs on.
 pub(super) const HERE: NodeId = NodeId(0);
@@ -71,15 +72,19 @@ impl Local {
     /// answer stay where they are, and will be missing.
     ///
     /// # Errors
-    /// An error of the system.
-    pub(super) fn reach(&mut self, target: &mut Target) -> Result<(), os::Error> {
+    /// See [`NotReached`].
+    pub(super) fn reach(
+        &mut self,
+        target: &mut Target,
+        agents: &AgentArgs,
+    ) -> Result<(), NotReached> {
         let elsewhere = target.elsewhere();
         if elsewhere.is_empty() {
             return Ok(());
         }
         let hosts = elsewhere.keys().cloned().collect();
         let search = |host: &str| Search::Ranks(elsewhere.get(host).cloned().unwrap_or_default());
-        for (host, found) in self.search(hosts, search)? {
+        for (host, found) in self.search(hosts, agents, search)? {
             target.place(&host, &found);
         }
         Ok(())
@@ -88,13 +93,13 @@ impl Local {
     /// Searches other nodes, and this one if it is among them, for what the user asked for.
     ///
     /// # Errors
-    /// An error of the system; or no process was found.
+    /// See [`NotReached`]; or no process was found.
     pub(super) fn find(
         &mut self,
         wish: &Wish,
-        hosts: &HostList,
+        (hosts, agents): (&HostList, &AgentArgs),
         here: impl FnOnce() -> Result<Target, NotFound>,
-    ) -> Result<Result<Target, NotFound>, os::Error> {
+    ) -> Result<Result<Target, NotFound>, NotReached> {
         if let Wish::Process(pid) = *wish {
             return Ok(Err(NotFound::PidOnNodes { pid }));
         }
@@ -112,7 +117,7 @@ impl Local {
         let mut found = if others.is_empty() {
             BTreeMap::new()
         } else {
-            self.search(others.clone(), |_| Search::Wish(wish.clone()))?
+            self.search(others.clone(), agents, |_| Search::Wish(wish.clone()))?
         };
         let local = local.first().map(|host| {
             let part = here().map_or_else(|_| OnNode::default(), |target| OnNode::of(&target));
@@ -149,11 +154,12 @@ impl Local {
     fn search(
         &mut self,
         hosts: Vec<String>,
+        agents: &AgentArgs,
         search: impl Fn(&str) -> Search,
-    ) -> Result<BTreeMap<String, OnNode>, os::Error> {
+    ) -> Result<BTreeMap<String, OnNode>, NotReached> {
         let nodes = match &mut self.nodes {
             Some(nodes) => nodes,
-            None => self.nodes.insert(Nodes::start(hosts, self.detail)?),
+            None => self.nodes.insert(Nodes::start(hosts, agents, self.detail)?),
         };
         let mut found = nodes.find(search);
         let up: Vec<(NodeId, String)> = nodes

@@ -43,9 +43,9 @@ character; quote them for the shell.",
 const NOT_ON_NODES: Kind = Kind {
     id: "target/not-on-nodes",
     severity: Severity::Error,
-    explanation: "With `--hosts`, `dbgr` starts an agent on each of these nodes with ssh and has it search its own node. None of them has \
-found a process, or none could be started. A process number cannot be searched, because it means another process on each node. The ssh must work without a question (keys, known hosts), and `dbgr` must be installed there \
-under the same path.",
+    explanation: "With `--hosts`, `dbgr` starts an agent on each of these nodes and has it search its own node. None of them has found a \
+process, or none could be started. A process number cannot be searched, because it means another process on each node. Agents get onto nodes \
+as the daemons of `rally` do: ssh must work without a question (keys, known hosts), and `--ssh` or `--bootstrap-command` replaces it.",
 };
 const NOT_PERMITTED: Kind = Kind {
     id: "target/not-permitted",
@@ -447,7 +447,7 @@ mod tests {
     warning: ranks 3-4 should be processes that do not exist (7 is the first)
     warning: the launcher has process numbers for ranks 3-4 (7 is the first), but nothing shows which processes on this node they are: the ranks are skipped
     note: the launcher, process 7, uses the process numbers of its container; the numbers here are those of this node
-    note: 4 ranks are on other nodes, where `dbgr` starts an agent with ssh
+    note: 4 ranks are on other nodes, where `dbgr` starts an agent
     error: cannot write `no/hang.html`: entity not found
     error: cannot write `no/hang.html`: it is a symbolic link, and links are not followed
       help: other users may write to that directory: name a file in a directory of your own

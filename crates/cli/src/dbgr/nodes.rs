@@ -1,6 +1,6 @@
 //! The other nodes of a session: starts an agent on each, and passes messages.
 
-use std::{collections::BTreeMap, env, ffi::OsString, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use base::{NodeId, Time};
 use bytes::Bytes;
@@ -11,20 +11,51 @@ use debug::{
     target::OnNode,
     wire,
 };
-use dvm::bootstrap::{self, DaemonPlan, Hosting, StartCommand};
+use message::Message;
 use os::Clock;
 use runtime::relay::{self, News, Received, Relay, Side};
 
 use super::remote::{AGENT_ARGUMENT, BUILD};
-use crate::{args::daemons::ssh, remote::Words};
+use crate::{
+    args::{self, AgentArgs, World},
+    exit::ExitCode,
+};
 
 /// Time from the start in which an agent has to connect and to find the processes of its node. The report is made without
 /// the nodes that take longer.
 const START_MAX: Duration = Duration::from_secs(10);
+/// Time for a node that has to get the program first.
+const COPY_MAX: Duration = Duration::from_secs(60);
 /// Time for a later search.
 const FIND_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of characters of the reason why an agent did not start.
 const REASON_MAX: usize = 200;
+
+/// Why there is no way to other nodes.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotReached {
+    #[error(transparent)]
+    Os(#[from] os::Error),
+    #[error(transparent)]
+    Args(#[from] args::Error),
+}
+
+impl NotReached {
+    pub(super) fn message(&self) -> Message {
+        match self {
+            Self::Os(error) => crate::messages::system(error),
+            Self::Args(error) => error.message(),
+        }
+    }
+
+    /// Returns the exit code.
+    pub(super) const fn code(&self) -> u8 {
+        match self {
+            Self::Os(_) => ExitCode::Resources.code(),
+            Self::Args(error) => error.exit().code(),
+        }
+    }
+}
 
 /// News about another node, for the session.
 #[derive(Debug)]
@@ -51,7 +82,10 @@ pub(super) struct Nodes {
     /// The answers to the current search.
     found: BTreeMap<NodeId, OnNode>,
     searches: BTreeMap<NodeId, Search>,
+    /// When all agents have to be there that need no copy of the program.
     until: Time,
+    /// When each node has to connect, or to answer the current search.
+    due: BTreeMap<NodeId, Time>,
     detail: Detail,
 }
 
@@ -59,56 +93,28 @@ impl Nodes {
     /// Starts the agents of these nodes, whose numbers begin with 1.
     ///
     /// # Errors
-    /// An error of the system.
-    pub(super) fn start(hosts: Vec<String>, detail: Detail) -> Result<Self, os::Error> {
-        let executable = env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
-        let numbered = (1..).map(NodeId).zip(&hosts);
-        let words = Words(vec![ssh::SSH.to_owned()]);
-        let commands = numbered.map(|(node, host)| {
-            let ssh::Command {
-                argv,
-                delivery,
-                check,
-            } = ssh::command(host, &words);
-            StartCommand {
-                argv,
-                nodes: vec![node],
-                delivery,
-                check,
-            }
-        });
-        let variable = |(name, value): (OsString, OsString)| {
-            let mut entry = name;
-            entry.push("=");
-            entry.push(value);
-            entry
-        };
-        let plan = DaemonPlan {
-            local: Some(NodeId(0)),
-            commands: commands.collect(),
-            program: executable.into_os_string(),
-            argument: AGENT_ARGUMENT.to_owned(),
-            environment: env::vars_os().map(variable).collect(),
-            radix: bootstrap::RADIX,
-            ports: None,
-            interfaces: Vec::new(),
-            hosting: Hosting::Alone,
-            lease: bootstrap::LEASE,
-            window: bootstrap::WINDOW,
-        };
+    /// An error of the system, or an option or a setting that is of no use.
+    pub(super) fn start(
+        hosts: Vec<String>,
+        agents: &AgentArgs,
+        detail: Detail,
+    ) -> Result<Self, NotReached> {
+        let plan = agents.plan(&hosts, AGENT_ARGUMENT, &World::capture())?;
         let all = [os::host_name()].into_iter().chain(hosts.iter().cloned());
         let relay = match relay::root(plan, all.collect(), BUILD)? {
             Side::Program(relay) => relay,
             Side::Relay(code) => os::exit_at_once(code),
         };
         let hosts: BTreeMap<NodeId, String> = (1..).map(NodeId).zip(hosts).collect();
+        let until = Clock::now() + START_MAX;
         Ok(Self {
             relay: Some(relay),
             states: hosts.keys().map(|node| (*node, State::Starting)).collect(),
+            due: hosts.keys().map(|node| (*node, until)).collect(),
             hosts,
             found: BTreeMap::new(),
             searches: BTreeMap::new(),
-            until: Clock::now() + START_MAX,
+            until,
             detail,
         })
     }
@@ -124,12 +130,11 @@ impl Nodes {
                 self.ask(*node);
             }
         }
-        let answers_until = self.until.max(Clock::now() + FIND_MAX);
         loop {
             let now = Clock::now();
             let open = nodes.iter().filter_map(|node| match self.states.get(node) {
-                Some(State::Starting) => Some(self.until),
-                Some(State::Up) if !self.found.contains_key(node) => Some(answers_until),
+                Some(State::Starting) => self.due.get(node).copied(),
+                Some(State::Up) if !self.found.contains_key(node) => self.due.get(node).copied(),
                 _ => None,
             });
             let Some(until) = open.filter(|until| *until > now).max() else {
@@ -142,7 +147,7 @@ impl Nodes {
             let why = match self.states.get(&node) {
                 Some(State::Starting) => Missing::NotStarted {
                     host: host(),
-                    why: format!("it did not connect within {} s", START_MAX.as_secs()),
+                    why: format!("it did not connect within {} s", self.patience(node)),
                 },
                 Some(State::Up) if !self.found.contains_key(&node) => Missing::AgentSilent(host()),
                 _ => continue,
@@ -187,9 +192,18 @@ impl Nodes {
         }
     }
 
+    /// Returns the number of seconds in which a node had to connect.
+    fn patience(&self, node: NodeId) -> u64 {
+        let has_more = self.due.get(&node).is_some_and(|due| *due > self.until);
+        let time = if has_more { COPY_MAX } else { START_MAX };
+        time.as_secs()
+    }
+
     fn ask(&mut self, node: NodeId) {
         if let Some(search) = self.searches.get(&node) {
             let find = ToNode::Find(search.clone());
+            let due = self.until.max(Clock::now() + FIND_MAX);
+            self.due.insert(node, due);
             self.push(node, &find);
         }
     }
@@ -259,6 +273,10 @@ impl Nodes {
                     self.push(node, &ToNode::Begin { node, detail });
                     self.ask(node);
                 }
+                (node, None)
+            }
+            News::Copying(node) => {
+                self.due.insert(node, Clock::now() + COPY_MAX);
                 (node, None)
             }
             News::Lost(node, _) => (node, self.lose(node)),

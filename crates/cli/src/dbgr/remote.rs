@@ -1,6 +1,10 @@
-//! `dbgr __agent`: the agent of another node. `dbgr` starts it and says on its standard input what to do.
+//! `dbgr __agent`: the agent of another node. `dbgr` starts it and says on its standard input, or in a file, what to do.
 
-use std::io::{self, Write as _};
+use std::{
+    env,
+    io::{self, Write as _},
+    path::PathBuf,
+};
 
 use base::Time;
 use bytes::Bytes;
@@ -8,13 +12,13 @@ use debug::{
     proto::{FromAgent, FromNode, Refusal, Search, ToNode},
     target, wire,
 };
-use runtime::relay::{self, JoinError, LinkError, News, Received, Relay, Side};
+use runtime::relay::{self, Birth, JoinError, LinkError, News, Received, Relay, Side};
 
 use super::{
     host::{AgentHost, Step},
     machine::{Ask, Machine},
 };
-use crate::exit;
+use crate::{args::SLURM_NODE, exit};
 
 /// The argument that makes a process the agent of a node.
 pub(super) const AGENT_ARGUMENT: &str = "__agent";
@@ -34,17 +38,24 @@ enum Ended {
     Failed(String),
 }
 
-/// Runs the agent until the session is over, and returns the exit code.
-pub(super) fn serve() -> u8 {
-    run().unwrap_or_else(|why| {
+/// Runs the agent until the session is over, and returns the exit code. `file` says what to do; without it standard input
+/// does.
+pub(super) fn serve(file: Option<PathBuf>) -> u8 {
+    run(file).unwrap_or_else(|why| {
         // `dbgr` shows the last line if this agent does not connect.
         let _ = writeln!(io::stderr(), "dbgr: {why}");
         exit::INTERNAL
     })
 }
 
-fn run() -> Result<u8, Ended> {
-    let mut relay = match relay::member(&os::host_name(), BUILD)? {
+fn run(file: Option<PathBuf>) -> Result<u8, Ended> {
+    let birth = Birth {
+        host: os::host_name(),
+        alias: env::var(SLURM_NODE).ok(),
+        build: BUILD.to_owned(),
+        file,
+    };
+    let mut relay = match relay::member(&birth)? {
         Side::Program((relay, _)) => relay,
         Side::Relay(code) => return Ok(code),
     };

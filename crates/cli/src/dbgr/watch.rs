@@ -23,7 +23,9 @@ use super::{
     args::{self, Destination, MessageForm, numbered},
     local::Local,
     machine::{self, Ask, Machine},
-    messages, output,
+    messages,
+    nodes::NotReached,
+    output,
 };
 use crate::{args::MessageFormat, exit};
 
@@ -40,10 +42,12 @@ pub(super) fn watch(args: &args::Watch) -> u8 {
         super::say_as(&error, format(args));
         return exit::ExitCode::BadFile.code();
     }
-    let ended = Watcher::new(args).and_then(|mut watcher| watcher.run());
+    let ended = Watcher::new(args)
+        .map_err(NotReached::Os)
+        .and_then(|mut watcher| watcher.run());
     ended.unwrap_or_else(|error| {
-        super::say_as(&crate::messages::system(&error), format(args));
-        exit::ExitCode::Resources.code()
+        super::say_as(&error.message(), format(args));
+        error.code()
     })
 }
 
@@ -96,7 +100,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// Follows the job, and returns the exit code.
-    fn run(&mut self) -> Result<u8, os::Error> {
+    fn run(&mut self) -> Result<u8, NotReached> {
         loop {
             while let Some(output) = self.watch.poll() {
                 match output {
@@ -153,7 +157,7 @@ impl<'a> Watcher<'a> {
     ///
     /// Ranks on other nodes do not count as living: a launcher on this node outlives them, and with `--hosts` every search
     /// asks the nodes.
-    fn find(&mut self, search: Search) -> Result<Input, os::Error> {
+    fn find(&mut self, search: Search) -> Result<Input, NotReached> {
         // A launcher is asked only once: some launchers crash or hang when asked twice.
         let ask = match &self.target {
             None => self.args.target.ask(),
@@ -162,14 +166,17 @@ impl<'a> Watcher<'a> {
         let wanted = &self.args.target;
         let here = || target::find(&Machine { ask }, &wanted.wish());
         let found = match (search, &wanted.hosts) {
-            (Search::Job, Some(hosts)) => Some(self.local.find(&wanted.wish(), hosts, here)?),
+            (Search::Job, Some(hosts)) => {
+                let nodes = (hosts, &wanted.agents);
+                Some(self.local.find(&wanted.wish(), nodes, here)?)
+            }
             (Search::Job, None) => Some(here()),
             (Search::Ranks, _) => None,
         };
         let job = match found {
             Some(Ok(mut target)) => {
                 if !wanted.local {
-                    self.local.reach(&mut target)?;
+                    self.local.reach(&mut target, &wanted.agents)?;
                 }
                 self.target = Some(target);
                 Job::Found

@@ -36,6 +36,8 @@ const LINE_MAX: usize = 64 << 10;
 pub(super) struct Watchdog {
     machine: watchdog::Watchdog,
     format: MessageFormat,
+    /// Options with which it reaches the nodes of the job.
+    nodes: Vec<String>,
     /// The read end of the pipe that carries stdout and stderr of `dbgr watch`. `None` before its start and after EOF.
     pipe: Option<Token>,
     /// The start of a line that is still incomplete.
@@ -52,6 +54,7 @@ impl Watchdog {
         Self {
             machine: watchdog::Watchdog::new(Clock::now(), idle, time_limit),
             format: options.message_format,
+            nodes: options.watch.clone(),
             pipe: None,
             line: Vec::new(),
         }
@@ -109,7 +112,8 @@ impl Watchdog {
         left: Option<Duration>,
         events: &mut Loop,
     ) -> Result<Pid, NotWatched> {
-        let words = words(idle, left, self.format);
+        let mut words = words(idle, left, self.format);
+        words.extend(self.nodes.iter().cloned());
         let program = program().ok_or(NotWatched::NoProgram)?;
         let (ours, theirs) = os::pipe()?;
         os::set_nonblocking(ours.as_fd())?;

@@ -3,7 +3,9 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
 
-use crate::harness::{Finished, Sandbox};
+use nix::sys::signal::Signal;
+
+use crate::harness::{DEADLINE, Finished, Running, Sandbox, dbgr, eventually};
 
 const SSH: &str = r#"#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
@@ -166,6 +168,53 @@ fn nodes_that_fail_are_named_with_the_words_of_ssh() {
             "ssh: connect to host HOST port 22: No route to host",
             "check that the node is up",
         ]);
+}
+
+/// A job on this machine, which an agent of `dbgr` for another node finds by the name of its program.
+fn job(sandbox: &Sandbox) -> (Running, String) {
+    let name = format!("sleep-{}", sandbox.marker().replace('/', "-"));
+    let copy = sandbox.path(&name);
+    fs::copy("/bin/sleep", &copy).unwrap();
+    let copy = copy.to_str().unwrap().to_owned();
+    let running = sandbox.start(&mut sandbox.rally(&["run", "-n", "2", &copy, "1000"]));
+    eventually(DEADLINE, || (sandbox.find(&copy).len() == 2).then_some(())).expect("the ranks run");
+    (running, copy)
+}
+
+fn stacks(sandbox: &Sandbox, name: &str, options: &[&str]) -> Finished {
+    let mut command = sandbox.command(dbgr());
+    command.args(["stacks", "--hosts", "n1", "--name", name]);
+    sandbox.run(command.args(options)).expect_code(0)
+}
+
+#[test]
+fn a_node_without_the_debugger_gets_it() {
+    let sandbox = nodes();
+    let (job, name) = job(&sandbox);
+    let ssh = sandbox.path("ssh").display().to_string();
+    let shown = stacks(&sandbox, &name, &["--ssh", &ssh]);
+    assert!(shown.out().contains("2 [0-1]"), "{shown:?}");
+    let is_ours = |path: &PathBuf| path.ends_with("dbgr");
+    let cached = files(&sandbox, "n1");
+    assert_eq!(cached.iter().filter(|path| is_ours(path)).count(), 1);
+    job.signal(Signal::SIGTERM);
+    job.end();
+    sandbox.expect_clean();
+}
+
+#[test]
+fn an_agent_may_read_a_file() {
+    let sandbox = nodes();
+    let (job, name) = job(&sandbox);
+    let script = "#!/bin/sh\nshift\nexec \"$@\" </dev/null\n";
+    let bare = program(&sandbox, "bare", script);
+    let template = format!("{bare} {{host}} {{daemon}} {{file}}");
+    let shown = stacks(&sandbox, &name, &["--bootstrap-command", &template]);
+    assert!(shown.out().contains("2 [0-1]"), "{shown:?}");
+    assert_eq!(files(&sandbox, ".cache"), Vec::<PathBuf>::new());
+    job.signal(Signal::SIGTERM);
+    job.end();
+    sandbox.expect_clean();
 }
 
 #[test]

@@ -400,7 +400,7 @@ impl fmt::Display for Note {
             ),
             Self::Elsewhere { ranks } => write!(
                 f,
-                "{} on other nodes, where `dbgr` starts an agent with ssh",
+                "{} on other nodes, where `dbgr` starts an agent",
                 count(*ranks, "rank is", "ranks are")
             ),
         }

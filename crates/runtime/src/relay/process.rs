@@ -155,6 +155,12 @@ impl Process {
                     self.tree.give_up(now, address_of(node));
                     return true;
                 }
+                Some(starters::News::Copying(nodes)) => {
+                    for node in nodes {
+                        self.tell(&News::Copying(node));
+                    }
+                    return true;
+                }
                 Some(starters::News::Failed(failed)) => {
                     self.tell(&News::NotJoined(failed));
                     return true;
@@ -279,11 +285,17 @@ impl Process {
                 Some(Source::Program) => self.read_program(now, token),
                 _ => {}
             },
-            Event::Writable(token) => {
-                if let Some(Source::Tree(TreeChannel::Peer(conn))) = self.reactor.source(token) {
+            Event::Writable(token) => match self.reactor.source(token) {
+                Some(Source::Tree(TreeChannel::Peer(conn))) => {
                     self.tree.on_writable(now, conn, &mut self.reactor);
                 }
-            }
+                Some(Source::CommandInput(command)) => {
+                    if let Some(starters) = &mut self.starters {
+                        starters.on_writable(now, command, &mut self.reactor);
+                    }
+                }
+                _ => {}
+            },
         }
     }
 

@@ -4,8 +4,6 @@ use std::ffi::{OsStr, OsString};
 
 use base::HostList;
 
-use crate::args::{DAEMON_ARGUMENT, World};
-
 /// Variables that srun needs to find its job and its cluster. All other variables of Slurm are options of our own job, or of
 /// a step in which we run, and would change what the command does.
 const KEPT: [&str; 6] = [
@@ -29,11 +27,11 @@ pub(super) fn is_an_option(name: &OsStr) -> bool {
     is_of_slurm && !KEPT.contains(&name.as_ref())
 }
 
-/// Returns the command that starts the daemons of these nodes. Each gets our standard input.
+/// Returns the command that starts our program on these nodes. Each gets our standard input.
 ///
 /// Without `--overlap`, the step would wait for the resources of a step that is running. The directory exists on every node;
 /// ranks get their own. A node whose daemon ends, or which fails, does not end the other daemons: that is our decision.
-pub(super) fn command(hosts: &HostList, world: &World) -> Vec<OsString> {
+pub(super) fn command(hosts: &HostList, own: &[OsString]) -> Vec<OsString> {
     let count = hosts.len();
     let mut argv: Vec<OsString> = [
         "srun".to_owned(),
@@ -52,7 +50,6 @@ pub(super) fn command(hosts: &HostList, world: &World) -> Vec<OsString> {
     ]
     .map(OsString::from)
     .into();
-    argv.push(world.executable.clone().into_os_string());
-    argv.push(DAEMON_ARGUMENT.into());
+    argv.extend_from_slice(own);
     argv
 }

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use dvm::bootstrap::Delivery;
 
 use crate::{
-    args::{DAEMON_ARGUMENT, World},
     config::Settings,
     remote::{DAEMON, FILE, HOST, Words},
 };
@@ -20,8 +19,8 @@ const SSH_OPTIONS: [&str; 6] = [
     "-oControlMaster=no",
     "-oConnectTimeout=15",
 ];
-/// The program that has these options, and the one that is used if no other is set.
-pub(crate) const SSH: &str = "ssh";
+/// The program that has these options.
+const SSH: &str = "ssh";
 /// A program that does nothing.
 const CHECK: &str = "true";
 /// The shell that reads our script, whatever the login shell is. All login shells understand `exec`.
@@ -29,22 +28,21 @@ const SHELL: &str = "/bin/sh";
 
 /// A command for a node.
 #[derive(Debug)]
-pub(crate) struct Command {
-    pub(crate) argv: Vec<OsString>,
-    pub(crate) delivery: Delivery,
+pub(super) struct Command {
+    pub(super) argv: Vec<OsString>,
+    pub(super) delivery: Delivery,
     /// A command that checks whether the node is reachable.
-    pub(crate) check: Vec<OsString>,
+    pub(super) check: Vec<OsString>,
 }
 
-/// Returns the command for a node that the settings ask for.
-pub(super) fn of_settings(host: &str, settings: &Settings, world: &World) -> Command {
+/// Returns the command for a node that the settings ask for. `own` starts our program where it has our path.
+pub(super) fn of_settings(host: &str, settings: &Settings, own: &[OsString]) -> Command {
     let Some(template) = &settings.bootstrap_command.value else {
         return command(host, &settings.ssh.value);
     };
     let words = template.0.as_slice();
     let (daemon, delivery) = if words.iter().any(|word| word.contains(FILE)) {
-        let program = world.executable.clone().into_os_string();
-        (vec![program, DAEMON_ARGUMENT.into()], Delivery::File)
+        (own.to_vec(), Delivery::File)
     } else {
         (vec![SHELL.into()], Delivery::Staged)
     };
@@ -62,7 +60,7 @@ pub(super) fn of_settings(host: &str, settings: &Settings, world: &World) -> Com
 }
 
 /// Returns the command that gives us a shell on a node, by ssh or a command like it.
-pub(crate) fn command(host: &str, ssh: &Words) -> Command {
+fn command(host: &str, ssh: &Words) -> Command {
     let words = ssh.0.as_slice();
     let mut argv: Vec<OsString> = words.iter().map(OsString::from).collect();
     let program = words.first().and_then(|word| word.rsplit('/').next());

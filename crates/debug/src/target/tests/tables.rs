@@ -27,7 +27,7 @@ fn a_table_in_a_library_of_the_launcher_behind_a_shell() {
       3: process 103, `/home/u/solver`
     unsure: rank 3 should be process 103, but there is no such process
     note: the launcher is process 11, `orterun`
-    note: 1 rank is on other nodes, where `dbgr` starts an agent with ssh
+    note: 1 rank is on other nodes, where `dbgr` starts an agent
 ");
     // A rank and the launcher itself lead to the same job.
     for pid in [11, 100, 101] {
@@ -249,7 +249,7 @@ fn an_answer_of_the_launcher() {
       0: process 100, `/home/u/solver`
       1: process 700 on `n2`, `/home/u/solver`
     note: there is another job, `prterun-n1-10@2`, with 1 rank: `dbgr stacks prterun-n1-10@2`
-    note: 1 rank is on other nodes, where `dbgr` starts an agent with ssh
+    note: 1 rank is on other nodes, where `dbgr` starts an agent
 ");
     // The named process is a rank of the second job.
     assert_eq!(world.pids(101), [(0, 101)]);
