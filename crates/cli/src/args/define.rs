@@ -57,7 +57,8 @@ fn template(text: &str) -> Result<Words, ValueError> {
     args_override_self = true,
     after_help = "Called mpiexec, mpirun or srun, it is `rally run` with the habits of that name.\n\n\
                   Topics of `rally help`: placement, output, input, signals, exit-codes,\n\
-                  environment, personalities, mpmd, debugging, errors; or the id of an error."
+                  environment, personalities, mpmd, nodes, debugging, errors; or the id of an\n\
+                  error."
 )]
 pub(super) struct Cli {
     #[command(subcommand)]

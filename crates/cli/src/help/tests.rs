@@ -28,7 +28,8 @@ fn short_help_of_rally() {
     Called mpiexec, mpirun or srun, it is `rally run` with the habits of that name.
 
     Topics of `rally help`: placement, output, input, signals, exit-codes,
-    environment, personalities, mpmd, debugging, errors; or the id of an error.
+    environment, personalities, mpmd, nodes, debugging, errors; or the id of an
+    error.
     "#);
 }
 
@@ -450,12 +451,12 @@ fn unknown_subjects_are_refused() {
     };
     insta::assert_snapshot!([text("placment"), text("zzz"), text("cli/no-progam")].concat(), @r#"
     error: there is no help on `placment`
-      topics: placement, output, input, signals, exit-codes, environment, personalities, mpmd, debugging, errors
+      topics: placement, output, input, signals, exit-codes, environment, personalities, mpmd, nodes, debugging, errors
       help:   did you mean `placement`?
     error: there is no help on `zzz`
-      topics: placement, output, input, signals, exit-codes, environment, personalities, mpmd, debugging, errors
+      topics: placement, output, input, signals, exit-codes, environment, personalities, mpmd, nodes, debugging, errors
     error: there is no help on `cli/no-progam`
-      topics: placement, output, input, signals, exit-codes, environment, personalities, mpmd, debugging, errors
+      topics: placement, output, input, signals, exit-codes, environment, personalities, mpmd, nodes, debugging, errors
       help:   did you mean `cli/no-program`?
     "#);
 }

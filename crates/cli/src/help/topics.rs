@@ -45,6 +45,7 @@ topics!(
     "environment",
     "personalities",
     "mpmd",
+    "nodes",
     "debugging",
     "errors",
 );
