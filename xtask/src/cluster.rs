@@ -1,9 +1,10 @@
 //! `cargo xtask cluster`: a cluster of namespaces on one machine, for tests and benchmarks of several nodes.
 //!
-//! Each node has its own network, host name, mounts (an empty home, `/run`, `/tmp` and `/dev/shm`), System V IPC and sshd. The
-//! *head* is one more such node, without sshd, on which `rally` is started. It shares the home with the machine, except for
-//! `~/.ssh`. A bridge in the head's network connects the nodes and the head. All nodes share a copy of `/etc`. So the network of
-//! the machine, and its files except the home, are neither changed nor visible in the cluster, and clusters do not see each other.
+//! Each node has its own network, host name, mounts (an empty home, `/run`, `/tmp`, `/var/tmp` and `/dev/shm`), System V IPC and
+//! sshd. The *head* is one more such node, without sshd, on which `rally` is started. It shares the home with the machine, except
+//! for `~/.ssh`. A bridge in the head's network connects the nodes and the head. All nodes share a copy of `/etc`. So the network
+//! of the machine, and its files except the home, are neither changed nor visible in the cluster, and clusters do not see each
+//! other.
 //!
 //! A cluster has one pid namespace, which the nodes share. A check for leftover processes on the head therefore sees the processes of
 //! all nodes, and no others; the machine sees them too, with other pids. The first process of the namespace is `init`: with its

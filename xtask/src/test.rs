@@ -192,7 +192,7 @@ pub(crate) const OF_VERDICTS: &str = "hangs::";
 const OF_A_CLUSTER: &str = "bed::";
 
 /// Number of nodes for these tests.
-const CLUSTER_NODES: u32 = 4;
+const CLUSTER_NODES: u32 = 16;
 
 /// Number of verdict tests that run in parallel. The tests mostly wait, but the number is limited because their ranks poll.
 pub(crate) const VERDICTS_AT_ONCE: &str = "4";

@@ -173,7 +173,7 @@ pub(super) fn home() -> Result<PathBuf> {
     Ok(root.context("there is no user root")?.dir)
 }
 
-/// Gives the head its own `/etc`, `/run`, `/tmp` and `/dev/shm`. The home directory is the machine's, so that the tools of the
+/// Gives the head its own `/etc`, `/run`, `/tmp`, `/var/tmp` and `/dev/shm`. The home directory is the machine's, so that the tools of the
 /// developer work there; only its keys are hidden.
 fn cover_head(plan: &Plan, directory: &Path) -> Result<()> {
     mounts::fresh("proc", Path::new("/proc"), "")?;
@@ -207,6 +207,7 @@ pub(super) fn cover_volatile(own: &Path, kept: &Kept) -> Result<()> {
     for (target, name, mode) in [
         ("/run", "run", 0o755),
         ("/tmp", "tmp", 0o1777),
+        ("/var/tmp", "var-tmp", 0o1777),
         ("/dev/shm", "shm", 0o1777),
     ] {
         mounts::directory(&own.join(name), mode)?;

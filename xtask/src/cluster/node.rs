@@ -65,7 +65,7 @@ fn make(plan: &Plan, node: Node, directory: &Path) -> Result<String> {
     Ok(fs::read_to_string(format!("{HOST_KEY}.pub"))?)
 }
 
-/// Gives the node its own `/run`, `/tmp`, `/dev/shm`, and an empty home directory. `/etc` is that of the cluster.
+/// Gives the node its own `/run`, `/tmp`, `/var/tmp`, `/dev/shm`, and an empty home directory. `/etc` is that of the cluster.
 fn cover(own: &Path) -> Result<()> {
     let kept = Kept::new(programs());
     let cluster = own.join("run");

@@ -204,12 +204,14 @@ pub(super) const MUNGE_SOCKET: &str = "/run/cluster/munge/socket";
 /// Slurm's default path, so that a command needs no environment variable to find it.
 pub(super) const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
 
-/// Returns the configuration of all sshds. Without PAM and DNS a login takes only the time of the key exchange.
+/// Returns the configuration of all sshds. Without PAM and DNS a login takes only the time of the key exchange. A test may remove the
+/// home of a node, so the key is permitted elsewhere too.
 pub(super) fn sshd_config() -> String {
     format!(
         "HostKey {HOST_KEY}\n\
          PidFile {SSHD_PID}\n\
          AuthenticationMethods publickey\n\
+         AuthorizedKeysFile .ssh/authorized_keys {KEY}.pub\n\
          PermitRootLogin prohibit-password\n\
          UsePAM no\n\
          UseDNS no\n\
@@ -314,6 +316,7 @@ mod tests {
         HostKey /run/sshd/host_key
         PidFile /run/sshd/pid
         AuthenticationMethods publickey
+        AuthorizedKeysFile .ssh/authorized_keys /run/cluster/ssh/key.pub
         PermitRootLogin prohibit-password
         UsePAM no
         UseDNS no

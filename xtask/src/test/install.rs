@@ -13,7 +13,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that contain them.
-const NEEDED: [(&str, &str); 22] = [
+const NEEDED: [(&str, &str); 24] = [
     (super::pages::BROWSER, super::pages::BROWSER),
     ("gdb", "gdb"),
     ("gfortran", "gfortran"),
@@ -36,6 +36,8 @@ const NEEDED: [(&str, &str); 22] = [
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("unshare", "util-linux"),
+    ("tcsh", "tcsh"),
+    ("fish", "fish"),
 ];
 
 /// Installs everything. An installation that fails is a failed step, or a skipped one if the user may not install packages.

@@ -1,18 +1,16 @@
-//! Jobs over the nodes of a test bed: ssh, Slurm, real networks. `cargo xtask cluster with 4 --slurm -- ...` runs these tests on
+//! Jobs over the nodes of a test bed: ssh, Slurm, real networks. `cargo xtask cluster with 16 --slurm -- ...` runs these tests on
 //! the head of a cluster of namespaces; elsewhere they are not run.
+
+mod bad_host;
+mod host;
 
 use std::{process::Command, time::Duration};
 
+use self::host::over;
 use crate::harness::{CLEAN_WITHIN, Finished, Sandbox, Stream, eventually};
 
 /// Silence that counts as a lost node in the tests that cut a network.
 const LEASE: &str = "1s";
-
-fn over(sandbox: &Sandbox, hosts: &str, args: &[&str]) -> Command {
-    let mut command = sandbox.rally(&["run", "--host", hosts, "--wdir", "/"]);
-    command.args(["--map-by", "node"]).args(args);
-    command
-}
 
 fn run(sandbox: &Sandbox, hosts: &str, args: &[&str]) -> Finished {
     sandbox.run(&mut over(sandbox, hosts, args))

@@ -95,6 +95,10 @@ fn printed(class: &NotJoinedClass) -> Vec<&str> {
 /// What ssh says, and what helps.
 const SSH_SAYS: &[(&str, &str)] = &[
     (
+        "HOST IDENTIFICATION HAS CHANGED",
+        "the host has another key than the one that ssh knows. If the host was installed again, remove the old key (`ssh-keygen -R`) and accept the new one by hand; otherwise another computer answers under its name: ",
+    ),
+    (
         "Host key verification failed",
         "accept the key of the host once, by hand: ",
     ),

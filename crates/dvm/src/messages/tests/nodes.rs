@@ -46,6 +46,7 @@ fn each_failure_of_ssh_says_what_to_do() {
         "ssh: connect to host n1 port 22: Connection refused",
         "me@n1: Permission denied (publickey,password).",
         "Host key verification failed.",
+        "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @",
         "kex_exchange_identification: Connection closed by remote host",
     ];
     let all = lines.map(|line| text(vec![ssh("n1", line)], 0));
@@ -79,6 +80,11 @@ fn each_failure_of_ssh_says_what_to_do() {
       ssh: Host key verification failed
       effect: the job was not started
       help: accept the key of the host once, by hand: `ssh n1 true`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
+      ssh: @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+      effect: the job was not started
+      help: the host has another key than the one that ssh knows. If the host was installed again, remove the old key (`ssh-keygen -R`) and accept the new one by hand; otherwise another computer answers under its name: `ssh n1 true`
 
     bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
       ssh: kex_exchange_identification: Connection closed by remote host

@@ -1,0 +1,145 @@
+//! A node of the bed in which a test changes files or the network. The end of the value undoes all changes.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use crate::harness::{Sandbox, rally};
+
+/// Directories in which a node stores the program, in the order in which they are tried.
+pub(super) const PLACES: [&str; 4] = ["/root/.cache", "/dev/shm", "/tmp", "/var/tmp"];
+
+#[derive(Debug)]
+pub(super) struct Host {
+    number: u32,
+    /// Scripts that undo the changes on the node. The last one is the first to run.
+    undo: Vec<String>,
+    /// Scripts that undo changes on the head.
+    undo_on_head: Vec<String>,
+}
+
+impl Host {
+    pub(super) fn new(number: u32) -> Self {
+        let host = Self {
+            number,
+            undo: Vec::new(),
+            undo_on_head: Vec::new(),
+        };
+        host.forget_program();
+        host
+    }
+
+    pub(super) fn name(&self) -> String {
+        format!("n{}", self.number)
+    }
+
+    /// Returns a command that runs a script in the namespaces of the node.
+    pub(super) fn command(&self, script: &str) -> Command {
+        let holder = self.path("holder");
+        let holder = fs::read_to_string(&holder).unwrap_or_else(|error| {
+            panic!("{holder}: {error}; the tests need `cargo xtask cluster with 16 --slurm`")
+        });
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &holder, "--net", "--uts", "--mount", "--ipc"]);
+        command.args(["--", "sh", "-c", script]).current_dir("/");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a script on the node, and returns what it prints.
+    pub(super) fn run(&self, script: &str) -> String {
+        printed(&mut self.command(script))
+    }
+
+    /// Mounts an empty file system on the node.
+    pub(super) fn mount(&mut self, at: &str, options: &str) {
+        self.run(&format!(
+            "mkdir -p {at} && mount -t tmpfs -o {options} none {at}"
+        ));
+        // Lazily, because a process that ends later may still use it.
+        self.undo.push(format!("umount -l {at}"));
+    }
+
+    /// Replaces the text of a file that all nodes share, on this node only.
+    fn replace(&mut self, file: &str, text: &str) {
+        let own = self.path(&file.replace('/', "-"));
+        fs::write(&own, text).unwrap();
+        self.run(&format!("mount --bind {own} {file}"));
+        self.undo.push(format!("umount -l {file}"));
+    }
+
+    /// Writes a file on the node. Its directory must exist.
+    pub(super) fn write(&mut self, file: &str, text: &str) {
+        let own = self.path("text");
+        fs::write(&own, text).unwrap();
+        self.run(&format!("cp {own} {file} && chmod 755 {file}"));
+        self.undo.push(format!("rm -f {file}"));
+    }
+
+    /// Sets the home directory and the login shell of root.
+    pub(super) fn set_login(&mut self, home: &str, shell: &str) {
+        let line = |line: &str| match line.starts_with("root:") {
+            true => format!("root:x:0:0:root:{home}:{shell}\n"),
+            false => format!("{line}\n"),
+        };
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        self.replace("/etc/passwd", &users.lines().map(line).collect::<String>());
+    }
+
+    /// Makes a script the login shell of root. It gets the options of a shell.
+    pub(super) fn set_login_script(&mut self, script: &str) {
+        self.write("/run/login", &format!("#!/bin/sh\n{script}\n"));
+        self.set_login("/root", "/run/login");
+    }
+
+    /// Hides the program at the path that it has on the head, so that the node needs a copy.
+    pub(super) fn hide_program(&mut self) {
+        let program = rally();
+        self.mount(&program.parent().unwrap().display().to_string(), "size=4k");
+    }
+
+    /// Removes the copies of the program.
+    pub(super) fn forget_program(&self) {
+        self.run("rm -rf /root/.cache /dev/shm/rally-* /tmp/rally-* /var/tmp/rally-*");
+    }
+
+    /// Runs a script on the head, and `undo` at the end.
+    pub(super) fn on_head(&mut self, script: &str, undo: &str) {
+        self.undo_on_head.push(undo.to_owned());
+        printed(Command::new("sh").args(["-c", script]));
+    }
+
+    /// Returns the path of a file of the node, as the head and the node see it.
+    fn path(&self, name: &str) -> String {
+        format!("/run/cluster/{}/{name}", self.name())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for script in self.undo_on_head.iter().rev() {
+            let _ = Command::new("sh").args(["-c", script]).status();
+        }
+        for script in self.undo.iter().rev() {
+            let _ = self.command(script).status();
+        }
+        if !std::thread::panicking() {
+            self.forget_program();
+        }
+    }
+}
+
+fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Returns the command that runs `rally` on hosts, one rank on each in turn.
+pub(super) fn over(sandbox: &Sandbox, hosts: &str, args: &[&str]) -> Command {
+    let mut command = sandbox.rally(&["run", "--host", hosts, "--wdir", "/"]);
+    command.args(["--map-by", "node"]).args(args);
+    command
+}
