@@ -3,6 +3,7 @@
 
 mod bad_host;
 mod host;
+mod staging;
 
 use std::{process::Command, time::Duration};
 

@@ -104,6 +104,15 @@ impl Host {
         self.run("rm -rf /root/.cache /dev/shm/rally-* /tmp/rally-* /var/tmp/rally-*");
     }
 
+    /// Returns the paths of the copies of the program.
+    pub(super) fn copies(&self) -> Vec<String> {
+        let found = self.run(&format!(
+            "find $(ls -d {} 2>/dev/null) -path '*rally*' -type f",
+            PLACES.join(" ")
+        ));
+        found.lines().map(str::to_owned).collect()
+    }
+
     /// Runs a script on the head, and `undo` at the end.
     pub(super) fn on_head(&mut self, script: &str, undo: &str) {
         self.undo_on_head.push(undo.to_owned());
