@@ -178,7 +178,9 @@ mod tests {
     fn agents_are_started_like_daemons() {
         let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[1-3]")];
         let lsf = [("LSB_JOBID", "7"), ("LSB_HOSTS", "n1 n2")];
-        let cases: &[(&str, &[(&str, &str)], &str)] = &[
+        // The command line, the variables, the hosts.
+        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+        let cases: &[Case<'_>] = &[
             ("", &[], "n1,n2"),
             ("", &[("RALLY_SSH", "rsh -v")], "n1"),
             ("--ssh 'ssh -p 22'", &[("RALLY_SSH", "rsh")], "n1"),
