@@ -58,32 +58,35 @@ pub fn listen_anywhere(ports: Option<RangeInclusive<u16>>) -> Result<(OwnedFd, u
 }
 
 fn listen_on(family: AddressFamily, ports: RangeInclusive<u16>) -> Result<(OwnedFd, u16), Errno> {
-    let listener = socket(family, SockType::Stream, FLAGS, None)?;
-    let take = |port| match family {
-        AddressFamily::Inet6 => {
-            let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
-            bind(listener.as_raw_fd(), &SockaddrIn6::from(address))
-        }
-        _ => {
-            let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-            bind(listener.as_raw_fd(), &SockaddrIn::from(address))
-        }
-    };
-    if family == AddressFamily::Inet6 {
-        setsockopt(&listener, sockopt::Ipv6V6Only, &false)?;
-    }
     let mut taken = Err(Errno::EADDRINUSE);
     for port in ports {
-        taken = take(port);
-        if taken != Err(Errno::EADDRINUSE) {
+        taken = listen_at(family, port);
+        if !matches!(taken, Err(Errno::EADDRINUSE)) {
             break;
         }
     }
-    taken?;
-    listen(&listener, Backlog::MAXCONN)?;
+    let listener = taken?;
     let address: SockaddrStorage = getsockname(listener.as_raw_fd())?;
     let port = from_kernel(address).map_or(0, |address| address.port());
     Ok((listener, port))
+}
+
+fn listen_at(family: AddressFamily, port: u16) -> Result<OwnedFd, Errno> {
+    let listener = socket(family, SockType::Stream, FLAGS, None)?;
+    // Connections of an earlier session keep its port in the state TIME_WAIT for a minute. Without this option, a narrow range of
+    // ports would have no free port for so long.
+    setsockopt(&listener, sockopt::ReuseAddr, &true)?;
+    if family == AddressFamily::Inet6 {
+        setsockopt(&listener, sockopt::Ipv6V6Only, &false)?;
+        let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
+        bind(listener.as_raw_fd(), &SockaddrIn6::from(address))?;
+    } else {
+        let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+        bind(listener.as_raw_fd(), &SockaddrIn::from(address))?;
+    }
+    // Two sockets with this option can be bound to a port, but only one can listen: the error comes here.
+    listen(&listener, Backlog::MAXCONN)?;
+    Ok(listener)
 }
 
 /// Accepts the next connection of a non-blocking listener. Connections that were reset while they were pending are skipped.
@@ -202,7 +205,17 @@ mod tests {
         let (first, port) = listen_anywhere(None).unwrap();
         let taken = listen_anywhere(Some(port..=port)).unwrap_err();
         assert!(taken.to_string().contains("in use"), "{taken}");
-        drop(first);
+        // The end that closes first keeps the port for a minute.
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let ours = connect_remote(to).unwrap();
+        let theirs = loop {
+            match accept_remote(first.as_fd()).unwrap() {
+                RemoteOutcome::Connection(theirs, _) => break theirs,
+                RemoteOutcome::WouldBlock => {}
+                RemoteOutcome::Exhausted(error) => panic!("{error}"),
+            }
+        };
+        drop((theirs, first, ours));
         let (_again, again) = listen_anywhere(Some(port..=port)).unwrap();
         assert_eq!(again, port);
     }
