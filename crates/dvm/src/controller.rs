@@ -30,7 +30,10 @@ mod subscribers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    net::{IpAddr, SocketAddr},
+};
 
 use base::{JobId, NodeId, RankSet, Time, Topology};
 use pmix::{message::Answer, value::Status};
@@ -71,6 +74,11 @@ pub enum ControllerInput {
     DaemonLost(NodeId, String),
     /// Some nodes cannot be used: their daemons did not start or did not join.
     NotJoined(NotJoined),
+    /// A connection to the port for other nodes was refused.
+    Stranger {
+        from: SocketAddr,
+        why: String,
+    },
     /// The time that [`Controller::deadline`] returned has passed.
     Tick,
 }
@@ -96,6 +104,8 @@ struct Node {
 
 /// Maximum number of jobs that may exist simultaneously.
 const MAX_JOBS: usize = 4096;
+/// Maximum number of hosts whose refused connections are reported.
+const STRANGERS_MAX: usize = 64;
 
 /// The router between fronts, jobs and nodes.
 #[derive(Debug)]
@@ -122,6 +132,8 @@ pub struct Controller {
     servers: Servers,
     subscribers: Subscribers,
     fences: Fences,
+    /// Hosts whose connections were refused and reported.
+    strangers: BTreeSet<IpAddr>,
     outputs: VecDeque<ControllerOutput>,
 }
 
@@ -144,6 +156,7 @@ impl Controller {
             servers: Servers::default(),
             subscribers: Subscribers::default(),
             fences: Fences::default(),
+            strangers: BTreeSet::new(),
             outputs: VecDeque::new(),
         }
     }
@@ -162,6 +175,7 @@ impl Controller {
                     self.launch_if_ready(id);
                 }
             }
+            ControllerInput::Stranger { from, why } => self.on_stranger(None, from, why),
             ControllerInput::Tick => {
                 for id in self.living() {
                     self.with(id, |job| job.on_tick(now));
@@ -357,6 +371,7 @@ impl Controller {
                     self.tell(front, ToFront::Note(Note::Missing { node, what, why }));
                 }
             }
+            ToController::Stranger { from, why } => self.on_stranger(Some(node), from, why),
             ToController::Bug(what) => self.log(format!("on node {node}: {what}")),
         }
     }
@@ -425,6 +440,17 @@ impl Controller {
             }
             self.with(id, |job| job.on_node_lost(now, node));
             self.launch_if_ready(id);
+        }
+    }
+
+    /// Tells the front once for each host that a connection was refused, by whatever node.
+    fn on_stranger(&mut self, node: Option<NodeId>, from: SocketAddr, why: String) {
+        if self.strangers.len() < STRANGERS_MAX
+            && self.strangers.insert(from.ip())
+            && let Some(front) = self.fronts.keys().next().copied()
+        {
+            let note = Note::Stranger { node, from, why };
+            self.tell(front, ToFront::Note(note));
         }
     }
 

@@ -278,7 +278,8 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
         Note::Unfinished { ranks, rest } => trouble::unfinished(ranks, *rest, scene),
         Note::Refused(refused) => trouble::refused(refused, scene),
         Note::NodeLost { node, why } => nodes::lost(*node, why, scene),
-        Note::Stranger(what) => nodes::stranger(what),
+        Note::Stranger { node, from, why } => nodes::stranger(*node, from, why, scene),
+        Note::Port(what) => nodes::port(what),
         Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
     }
 }

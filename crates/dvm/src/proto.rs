@@ -10,7 +10,7 @@ mod outcome;
 mod output;
 mod servers;
 
-use std::{ffi::OsString, sync::Arc};
+use std::{ffi::OsString, net::SocketAddr, sync::Arc};
 
 use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ use crate::spec::WindowSize;
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {
@@ -280,6 +280,11 @@ pub enum ToController {
     /// Resource that the system has denied to the daemon, and the reason.
     Missing {
         what: Missing,
+        why: String,
+    },
+    /// The daemon has refused a connection to its port for other nodes.
+    Stranger {
+        from: SocketAddr,
         why: String,
     },
     /// A violation of the protocol that the daemon has noticed: a bug of ours.

@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// The version of the frames and their contents. Both ends of a link must have the same one. Increment it with every change
 /// to a message or its encoding.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Maximum length of a frame in bytes. A job description with a thousand environments fits; a longer frame means that the
 /// peer is broken.
 pub const FRAME_MAX: usize = 64 * 1024 * 1024;
@@ -221,13 +221,13 @@ mod tests {
         };
         let said = [
             refused(b"GET / HTTP/1.1"),
-            refused(b"RLLY\x05\x00"),
-            refused(b"RLLY\x04\x00\x00\x00\x00\x00"),
-            refused(b"RLLY\x04\x00\xff\xff\xff\xff"),
+            refused(b"RLLY\x06\x00"),
+            refused(b"RLLY\x05\x00\x00\x00\x00\x00"),
+            refused(b"RLLY\x05\x00\xff\xff\xff\xff"),
         ];
         insta::assert_snapshot!(said.join("\n"), @"
         the peer speaks another protocol
-        the peer speaks version 5 of the protocol, and we speak 4
+        the peer speaks version 6 of the protocol, and we speak 5
         a frame of 0 bytes is longer than 67108864, or has no kind
         a frame of 4294967295 bytes is longer than 67108864, or has no kind
         ");

@@ -2,7 +2,7 @@
 //!
 //! The caller sends the controller's messages to the daemons ([`Step::Send`]); this module does not know how.
 
-use std::{collections::BTreeSet, os::fd::OwnedFd, path::PathBuf};
+use std::{collections::BTreeSet, net::SocketAddr, os::fd::OwnedFd, path::PathBuf};
 
 use base::{NodeId, Time};
 use dvm::{
@@ -124,9 +124,15 @@ impl ControllerHost {
         }
     }
 
-    /// Reports a connection that was refused.
-    pub(crate) fn report_stranger(&mut self, what: &str) {
-        self.tell(ToFront::Note(Note::Stranger(what.to_owned())));
+    /// Handles a connection to the port for other nodes that was refused.
+    pub(crate) fn on_stranger(&mut self, now: Time, from: SocketAddr, why: String) {
+        let refused = ControllerInput::Stranger { from, why };
+        self.controller.handle(now, refused);
+    }
+
+    /// Reports trouble at the port for other nodes.
+    pub(crate) fn report(&mut self, what: &str) {
+        self.tell(ToFront::Note(Note::Port(what.to_owned())));
     }
 
     /// Handles that some daemons did not start.

@@ -1,6 +1,6 @@
 //! The tree that joins the daemons: it encodes the messages between them and the controller.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use base::{NodeId, Time};
 use bytes::Bytes;
@@ -37,7 +37,12 @@ pub(crate) enum News {
     Abandoned(Loss),
     /// The controller has ended the session.
     Ended,
-    /// A violation of the protocol, or a stranger at the port: for the log.
+    /// A connection to the port of this process was refused.
+    Refused {
+        from: SocketAddr,
+        why: String,
+    },
+    /// A violation of the protocol: for the log.
     Report(String),
 }
 
@@ -264,6 +269,7 @@ fn news(news: tree::News) -> News {
         tree::News::Unreachable(why) => News::Unreachable(why),
         tree::News::Abandoned(loss) => News::Abandoned(loss),
         tree::News::Ended => News::Ended,
+        tree::News::Refused { from, why } => News::Refused { from, why },
         tree::News::Report(what) => News::Report(what),
     }
 }

@@ -475,8 +475,19 @@ impl Process {
                     controller.on_daemon_lost(now, node, &loss);
                 }
             }
+            (daemons::News::Refused { from, why }, Head::Controller(controller)) => {
+                controller.on_stranger(now, from, why);
+            }
             (daemons::News::Report(what), Head::Controller(controller)) => {
-                controller.report_stranger(&what);
+                controller.report(&what);
+            }
+            (daemons::News::Refused { from, why }, Head::Member(member)) => {
+                let refused = ToController::Stranger { from, why };
+                if let Some(tree) = &mut self.tree
+                    && let Err(error) = tree.send(&refused)
+                {
+                    (member.report)(&error.to_string());
+                }
             }
             (daemons::News::ToDaemon(message), Head::Member(_)) => {
                 for local in self.daemons.values_mut() {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     os::fd::AsFd,
 };
 
@@ -42,7 +43,12 @@ pub(crate) enum News {
     Abandoned(Loss),
     /// The root has ended the session.
     Ended,
-    /// A violation of the protocol, or a stranger at the port: for the log.
+    /// A connection to the port was refused. This is reported once for each host.
+    Refused {
+        from: SocketAddr,
+        why: String,
+    },
+    /// A violation of the protocol: for the log.
     Report(String),
 }
 
@@ -250,8 +256,8 @@ impl TreeHost {
                 Output::Abandoned(loss) => return Some(News::Abandoned(loss)),
                 Output::Ended => return Some(News::Ended),
                 Output::Refused { from, why } => {
-                    let what = format!("refused a connection from {from}: {why}");
-                    return Some(News::Report(what));
+                    let why = why.to_string();
+                    return Some(News::Refused { from, why });
                 }
             }
         }

@@ -218,8 +218,10 @@ impl Verdicts {
     pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
         match input {
             ControllerInput::Front(front, message) => self.on_front(*front, message),
-            // All daemons of the simulated cluster start.
-            ControllerInput::FrontConnected { .. } | ControllerInput::NotJoined(_) => {}
+            // All daemons of the simulated cluster start, and nobody else connects to them.
+            ControllerInput::FrontConnected { .. }
+            | ControllerInput::NotJoined(_)
+            | ControllerInput::Stranger { .. } => {}
             ControllerInput::FrontLost(front) => {
                 let state = self.fronts.entry(*front).or_default();
                 state.is_lost = true;

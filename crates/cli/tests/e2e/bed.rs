@@ -4,6 +4,7 @@
 mod bad_host;
 mod host;
 mod staging;
+mod strangers;
 
 use std::{process::Command, time::Duration};
 

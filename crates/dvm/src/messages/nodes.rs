@@ -1,5 +1,7 @@
 //! Messages about the daemons of other nodes.
 
+use std::net::SocketAddr;
+
 use base::{NodeId, RankSet};
 use message::Message;
 
@@ -188,10 +190,27 @@ pub(super) fn job_lost(node: NodeId, why: &str, outcome: &Outcome, scene: &Scene
 }
 
 /// Says that a connection was refused.
-pub(super) fn stranger(what: &str) -> Message {
-    Message::new(&k::STRANGER, what.to_owned())
-        .fact("effect", "none: the job goes on")
-        .with_help("other messages of the same host are not shown")
+pub(super) fn stranger(
+    node: Option<NodeId>,
+    from: &SocketAddr,
+    why: &str,
+    scene: &Scene<'_>,
+) -> Message {
+    let at = match node {
+        Some(node) => format!(" to the daemon on {}", scene.node(node)),
+        None => String::new(),
+    };
+    Message::new(
+        &k::STRANGER,
+        format!("refused a connection from {from}{at}: {why}"),
+    )
+    .fact("effect", "none: the job goes on")
+    .with_help("further connections from the same host are refused without a message")
+}
+
+/// Says that there is trouble at the port for other nodes.
+pub(super) fn port(what: &str) -> Message {
+    Message::new(&k::STRANGER, what.to_owned()).fact("effect", "none: the job goes on")
 }
 
 /// Returns the name of a fact with the words of a start command.

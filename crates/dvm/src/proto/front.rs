@@ -1,6 +1,6 @@
 //! Messages between a front and the controller.
 
-use std::{ffi::OsString, fmt};
+use std::{ffi::OsString, fmt, net::SocketAddr};
 
 use base::{JobId, NodeId, Rank, RankSet, Signal};
 use bytes::Bytes;
@@ -249,8 +249,15 @@ pub enum Note {
         node: NodeId,
         why: String,
     },
-    /// A connection to the port for other nodes was refused: from where, and why.
-    Stranger(String),
+    /// A connection to the port for other nodes was refused. `node` is the node of the port; `None` if the port is the
+    /// controller's.
+    Stranger {
+        node: Option<NodeId>,
+        from: SocketAddr,
+        why: String,
+    },
+    /// Trouble at the controller's port for other nodes.
+    Port(String),
 }
 
 /// Outcome of the job's other ranks.

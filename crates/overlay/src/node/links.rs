@@ -137,7 +137,13 @@ impl Node {
                 self.close(conn);
                 self.on_dial_failed(now, conn, DialError::Unanswered);
             }
-            Phase::Accepted(_) | Phase::Waiting { .. } | Phase::Closing => self.close(conn),
+            Phase::Accepted(from) => {
+                if self.is_stranger(from.ip()) {
+                    self.report_refused(from, DialError::Closed);
+                }
+                self.close(conn);
+            }
+            Phase::Waiting { .. } | Phase::Closing => self.close(conn),
             Phase::Linked(peer) => {
                 self.close(conn);
                 self.on_link_down(now, peer, loss);

@@ -229,6 +229,18 @@ impl Node {
         }
     }
 
+    /// Returns true at the root if all processes have joined, and none of them is at this address. A process dials several
+    /// addresses of the root, and closes all connections but one, so a closed connection alone is no sign of a stranger.
+    pub(super) fn is_stranger(&self, ip: std::net::IpAddr) -> bool {
+        let mut standings = self.expected.values().map(|expected| &expected.state);
+        self.config.me == Address::ROOT
+            && standings.all(|standing| match standing {
+                // Its addresses are unknown.
+                Standing::Absent | Standing::Lost => false,
+                Standing::Joined { at } => at.iter().all(|at| at.ip() != ip),
+            })
+    }
+
     /// Returns true at the root if a process is `top`, or was given a place below it.
     pub(super) fn is_below(&self, member: Address, top: Address) -> bool {
         let parent = |one: &Address| self.expected.get(one).map(|expected| expected.parent);

@@ -334,6 +334,7 @@ fn strangers_are_refused_once_and_disturb_nobody() {
         })
         .collect();
     insta::assert_snapshot!(refused.join("\n"), @"
+    10.9.9.1:40000: the connection was closed during the handshake
     10.9.9.3:40000: the peer speaks another protocol
     10.9.9.4:40000: the peer does not know the secret of this session
     10.9.9.5:40000: the peer is `rally old`, and we are `rally test`

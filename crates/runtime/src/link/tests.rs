@@ -218,7 +218,7 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 4
+    version 5
     0001000161010001780100014100013100012f00042f62696e0000000000000000000000000000000000000005000000000100000000
     02
     03020301808020

@@ -200,6 +200,11 @@ impl Process {
                 self.tell(&News::Ended);
                 self.end(now);
             }
+            tree::News::Refused { from, why } => {
+                self.tell(&News::Report(format!(
+                    "refused a connection from {from}: {why}"
+                )));
+            }
             tree::News::Report(what) => self.tell(&News::Report(what)),
         }
     }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use super::{
     expect_no_daemon,
-    host::{Host, PLACES, over},
+    host::{HOME, Host, PLACES, over},
 };
 use crate::harness::{Finished, Sandbox, compiled, testdata};
 
@@ -69,7 +69,7 @@ impl Trial {
 
     fn set_shell(&mut self, shell: &str) {
         self.host.hide_program();
-        self.host.set_login("/root", shell);
+        self.host.set_login(HOME, shell);
     }
 
     fn set_login_script(&mut self, script: &str) {
@@ -109,7 +109,10 @@ fn a_host_that_cannot_be_used_is_one_message() {
         spoil(&mut trial);
         let ended = trial.run().expect_code(123);
         let work = trial.sandbox.work().display().to_string();
-        text += &format!("--- {name}\n{}", ended.err().replace(&work, "WORK"));
+        text += &format!(
+            "--- {name}\n{}",
+            ended.err().replace(&work, "WORK").replace(HOME, "HOME")
+        );
     }
     insta::assert_snapshot!(text, @r#"
     --- no name
@@ -147,7 +150,7 @@ fn a_host_that_cannot_be_used_is_one_message() {
       help:   the host has another key than the one that ssh knows. If the host was installed again, remove the old key (`ssh-keygen -R`) and accept the new one by hand; otherwise another computer answers under its name: `ssh -o GlobalKnownHostsFile=WORK/known n7 true`
     --- no space
     error: cannot start the daemon on `n7`: the program cannot be stored there
-      tried:  /root/.cache/rally: no space: 8 KiB are free
+      tried:  HOME/.cache/rally: no space: 8 KiB are free
               /dev/shm/rally-0: no space: 8 KiB are free
               /tmp/rally-0: no space: 8 KiB are free
               /var/tmp/rally-0: no space: 8 KiB are free
@@ -156,7 +159,7 @@ fn a_host_that_cannot_be_used_is_one_message() {
       help:   make room, or set XDG_CACHE_HOME in the login scripts of the node to a directory in which programs can be executed
     --- noexec
     error: cannot start the daemon on `n7`: the program cannot be stored there
-      tried:  /root/.cache/rally: programs cannot be executed there (mounted noexec?)
+      tried:  HOME/.cache/rally: programs cannot be executed there (mounted noexec?)
               /dev/shm/rally-0: programs cannot be executed there (mounted noexec?)
               /tmp/rally-0: programs cannot be executed there (mounted noexec?)
               /var/tmp/rally-0: programs cannot be executed there (mounted noexec?)
@@ -205,16 +208,16 @@ fn a_host_that_is_only_odd_is_used() {
         ("csh", |trial| trial.set_shell("/bin/csh")),
         ("a chatty .bashrc", |trial| {
             trial.set_shell("/bin/bash");
-            trial.host.write("/root/.bashrc", CHATTY);
+            trial.host.write("$HOME/.bashrc", CHATTY);
         }),
         ("a chatty .cshrc", |trial| {
             trial.set_shell("/bin/tcsh");
-            trial.host.write("/root/.cshrc", CHATTY);
+            trial.host.write("$HOME/.cshrc", CHATTY);
         }),
         ("a chatty config.fish", |trial| {
             trial.set_shell("/usr/bin/fish");
-            trial.host.run("mkdir -p /root/.config/fish");
-            trial.host.write("/root/.config/fish/config.fish", CHATTY);
+            trial.host.run("mkdir -p $HOME/.config/fish");
+            trial.host.write("$HOME/.config/fish/config.fish", CHATTY);
         }),
     ];
     for (name, spoil) in cases {

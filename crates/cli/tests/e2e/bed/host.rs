@@ -7,8 +7,10 @@ use std::{
 
 use crate::harness::{Sandbox, rally};
 
+/// Home directory of the user of all nodes; scripts on nodes call it `$HOME`.
+pub(super) const HOME: &str = "/root";
 /// Directories in which a node stores the program, in the order in which they are tried.
-pub(super) const PLACES: [&str; 4] = ["/root/.cache", "/dev/shm", "/tmp", "/var/tmp"];
+pub(super) const PLACES: [&str; 4] = ["$HOME/.cache", "/dev/shm", "/tmp", "/var/tmp"];
 
 #[derive(Debug)]
 pub(super) struct Host {
@@ -34,22 +36,9 @@ impl Host {
         format!("n{}", self.number)
     }
 
-    /// Returns a command that runs a script in the namespaces of the node.
-    pub(super) fn command(&self, script: &str) -> Command {
-        let holder = self.path("holder");
-        let holder = fs::read_to_string(&holder).unwrap_or_else(|error| {
-            panic!("{holder}: {error}; the tests need `cargo xtask cluster with 16 --slurm`")
-        });
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &holder, "--net", "--uts", "--mount", "--ipc"]);
-        command.args(["--", "sh", "-c", script]).current_dir("/");
-        command.stdin(Stdio::null());
-        command
-    }
-
     /// Runs a script on the node, and returns what it prints.
     pub(super) fn run(&self, script: &str) -> String {
-        printed(&mut self.command(script))
+        printed(&mut command_on(self.number, script))
     }
 
     /// Mounts an empty file system on the node.
@@ -90,7 +79,7 @@ impl Host {
     /// Makes a script the login shell of root. It gets the options of a shell.
     pub(super) fn set_login_script(&mut self, script: &str) {
         self.write("/run/login", &format!("#!/bin/sh\n{script}\n"));
-        self.set_login("/root", "/run/login");
+        self.set_login(HOME, "/run/login");
     }
 
     /// Hides the program at the path that it has on the head, so that the node needs a copy.
@@ -101,7 +90,7 @@ impl Host {
 
     /// Removes the copies of the program.
     pub(super) fn forget_program(&self) {
-        self.run("rm -rf /root/.cache /dev/shm/rally-* /tmp/rally-* /var/tmp/rally-*");
+        self.run("rm -rf $HOME/.cache /dev/shm/rally-* /tmp/rally-* /var/tmp/rally-*");
     }
 
     /// Returns the paths of the copies of the program.
@@ -121,7 +110,7 @@ impl Host {
 
     /// Returns the path of a file of the node, as the head and the node see it.
     fn path(&self, name: &str) -> String {
-        format!("/run/cluster/{}/{name}", self.name())
+        path_of(self.number, name)
     }
 }
 
@@ -131,12 +120,30 @@ impl Drop for Host {
             let _ = Command::new("sh").args(["-c", script]).status();
         }
         for script in self.undo.iter().rev() {
-            let _ = self.command(script).status();
+            let _ = command_on(self.number, script).status();
         }
         if !std::thread::panicking() {
             self.forget_program();
         }
     }
+}
+
+/// Returns the path of a file of a node, as the head and the node see it.
+fn path_of(node: u32, name: &str) -> String {
+    format!("/run/cluster/n{node}/{name}")
+}
+
+/// Returns a command that runs a script in the namespaces of a node.
+pub(super) fn command_on(node: u32, script: &str) -> Command {
+    let holder = path_of(node, "holder");
+    let holder = fs::read_to_string(&holder).unwrap_or_else(|error| {
+        panic!("{holder}: {error}; the tests need `cargo xtask cluster with 16 --slurm`")
+    });
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &holder, "--net", "--uts", "--mount", "--ipc"]);
+    command.args(["--", "sh", "-c", script]).current_dir("/");
+    command.env("HOME", HOME).stdin(Stdio::null());
+    command
 }
 
 fn printed(command: &mut Command) -> String {

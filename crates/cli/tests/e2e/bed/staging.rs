@@ -2,7 +2,7 @@
 
 use super::{
     expect_no_daemon,
-    host::{Host, over},
+    host::{HOME, Host, over},
 };
 use crate::harness::{Finished, Sandbox};
 
@@ -24,26 +24,26 @@ const READ_ONLY: &str = "ro";
 #[test]
 fn the_program_is_stored_in_the_first_directory_that_takes_it() {
     let cases: &[(&str, &[Mount], &str)] = &[
-        ("absent", &[], "/root/.cache/rally/bin/"),
+        ("absent", &[], "$HOME/.cache/rally/bin/"),
         (
             "noexec",
-            &[("/root/.cache", NOEXEC)],
+            &[("$HOME/.cache", NOEXEC)],
             "/dev/shm/rally-0/bin/",
         ),
         (
             "no space",
-            &[("/root/.cache", SMALL)],
+            &[("$HOME/.cache", SMALL)],
             "/dev/shm/rally-0/bin/",
         ),
         (
             "no home",
-            &[("/root", READ_ONLY), ("/dev/shm", NOEXEC)],
+            &[("$HOME", READ_ONLY), ("/dev/shm", NOEXEC)],
             "/tmp/rally-0/bin/",
         ),
         (
             "only /var/tmp",
             &[
-                ("/root/.cache", SMALL),
+                ("$HOME/.cache", SMALL),
                 ("/dev/shm", NOEXEC),
                 ("/tmp", READ_ONLY),
             ],
@@ -69,6 +69,7 @@ fn the_program_is_stored_in_the_first_directory_that_takes_it() {
         let [copy] = &copies[..] else {
             panic!("{name}: {copies:?}");
         };
+        let copy = copy.replace(HOME, "$HOME");
         assert!(
             copy.starts_with(expected) && copy.ends_with("/rally"),
             "{name}: {copy}"

@@ -281,3 +281,22 @@ fn a_front_has_one_job() {
     assert_eq!(words(world.hears(OTHER, second())), [""; 0]);
     assert_eq!(words(world.hears(OTHER, FromFront::Holds)), [""; 0]);
 }
+
+#[test]
+fn each_stranger_is_reported_once_by_whatever_node() {
+    let mut world = world();
+    let from = |host: u8| std::net::SocketAddr::from(([10, 9, 9, host], 40_000));
+    let mut notes = |host: u8, node: Option<u32>| {
+        let (from, why) = (from(host), "why".to_owned());
+        let said = match node {
+            Some(node) => world.says(node, ToController::Stranger { from, why }),
+            None => world.handle(ControllerInput::Stranger { from, why }),
+        };
+        said.len()
+    };
+    let first = [notes(1, Some(2)), notes(2, None)];
+    let again = [notes(1, None), notes(1, Some(0)), notes(2, Some(2))];
+    assert_eq!((first, again), ([1, 1], [0, 0, 0]));
+    let many: usize = (3..=255).map(|host| notes(host, Some(1))).sum();
+    assert_eq!(many, crate::controller::STRANGERS_MAX - 2);
+}
