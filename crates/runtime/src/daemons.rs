@@ -61,6 +61,9 @@ impl News {
             Self::Unreachable(why) => error!(target: log::TREE, "cannot connect: {why}"),
             Self::Abandoned(loss) => error!(target: log::TREE, "the launcher is gone: {loss}"),
             Self::Ended => info!(target: log::TREE, "the session is over"),
+            Self::Refused { from, why } => {
+                warn!(target: log::TREE, %from, "refused a connection: {why}");
+            }
             Self::Report(what) => warn!(target: log::TREE, "{what}"),
         }
     }

@@ -142,6 +142,7 @@ impl Logged for ControllerInput {
             Self::FrontLost(front) => write!(f, "FrontLost front={front}"),
             Self::Daemon(node, message) => write!(f, "{} node={node}", Name(message)),
             Self::DaemonLost(node, why) => write!(f, "DaemonLost node={node} why={why}"),
+            Self::Stranger { from, why } => write!(f, "Stranger from={from} why={why}"),
             Self::NotJoined(_) | Self::Tick => Name(self).fmt(f),
         }
     }
