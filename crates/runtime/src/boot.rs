@@ -78,6 +78,10 @@ pub(crate) enum BootError {
         "this program is `{ours}`, and the launcher is `{theirs}`: all nodes need the same file"
     )]
     OtherBuild { ours: String, theirs: String },
+    #[error(
+        "this copy of the program was changed after it was stored: remove its directory, and it is copied again"
+    )]
+    Damaged,
 }
 
 impl Boot {
@@ -144,10 +148,14 @@ impl Boot {
         Ok(wire::decode(body)?)
     }
 
-    /// Checks that this program and the launcher are the same file.
+    /// Checks that this program and the launcher are the same build, and that a copy is whole.
     pub(crate) fn of_our_build(self, version: &str) -> Result<Self, BootError> {
         if self.hosting == Hosting::Alone {
-            let ours = OwnFile::open()?.build(version);
+            let program = OwnFile::open()?;
+            if program.is_damaged_copy() {
+                return Err(BootError::Damaged);
+            }
+            let ours = program.build(version);
             if ours != self.build {
                 let theirs = self.build;
                 return Err(BootError::OtherBuild { ours, theirs });

@@ -65,6 +65,9 @@ prune() {
   done
   find "$1/bin" -name '.new.*' -mtime +0 -exec rm -f {} \;
 } 2>/dev/null
+if [ -x "$own" ] && same "$own" && runs "$own"; then
+  start "$own"
+fi
 user=$(id -u)
 set --
 case ${XDG_CACHE_HOME:-} in
@@ -85,7 +88,7 @@ for dir do
     start "$file"
   fi
 done
-if [ -x "$own" ] && { same "$own" || [ "$(sum "$own")" = "$hash" ]; } && runs "$own"; then
+if [ -x "$own" ] && [ "$(sum "$own")" = "$hash" ] && runs "$own"; then
   start "$own"
 fi
 for dir do
