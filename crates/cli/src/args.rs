@@ -19,6 +19,7 @@ mod multi_prog;
 mod nodes;
 mod personality;
 mod placement;
+mod preload;
 mod request;
 mod resolve;
 mod slurm_files;

@@ -3,7 +3,7 @@
 use base::Signal;
 use dvm::{
     messages::{StartProblem, classify},
-    proto::{Cause, EndReason, Outcome, Refusal, StartFailure},
+    proto::{Cause, EndReason, Outcome, PreloadFailure, Refusal, StartFailure},
 };
 
 /// The exit codes for ends that no rank caused.
@@ -99,6 +99,14 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
         Refusal::OtherVersion { .. } | Refusal::NodeLost { .. } => ExitCode::Internal.code(),
         Refusal::TooManyJobs { .. } | Refusal::NotJoined(_) => ExitCode::Resources.code(),
+        Refusal::NotPreloaded(failed) => match failed.failure {
+            PreloadFailure::Unreadable { .. } | PreloadFailure::Changed { .. } => {
+                ExitCode::BadFile.code()
+            }
+            PreloadFailure::NoRoom { .. }
+            | PreloadFailure::NoPlace(_)
+            | PreloadFailure::Unwritable { .. } => ExitCode::Resources.code(),
+        },
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::Path,
 };
 
@@ -19,6 +20,8 @@ pub(crate) enum ReadProblem {
     NotText,
     #[error("it is a directory")]
     Directory,
+    #[error("it is not a regular file")]
+    NotRegular,
     #[error("reading failed")]
     Failed,
 }
@@ -67,4 +70,17 @@ pub(crate) fn read_probe(path: &Path) -> Result<(), ReadProblem> {
         File::open(path)?;
     }
     Ok(())
+}
+
+/// Returns the permission bits of a regular file that we can read.
+pub(crate) fn regular_mode(path: &Path) -> Result<u32, ReadProblem> {
+    let metadata = fs::metadata(path)?;
+    if metadata.is_dir() {
+        return Err(ReadProblem::Directory);
+    }
+    if !metadata.is_file() {
+        return Err(ReadProblem::NotRegular);
+    }
+    File::open(path)?;
+    Ok(metadata.mode() & 0o777)
 }

@@ -277,6 +277,7 @@ fn log_message(message: &ToFront) {
             trace!(target: log::FRONT, %node, %rank, bytes, "gets output");
         }
         ToFront::StdinCredit(bytes) => trace!(target: log::FRONT, bytes, "may send input"),
+        ToFront::Preloading(_) => trace!(target: log::FRONT, "files are being copied"),
         ToFront::StdinClosed => debug!(target: log::FRONT, "no rank reads input any more"),
         ToFront::AllHeld { held, .. } => info!(target: log::FRONT, %held, "the ranks are held"),
         ToFront::Released { job, ranks, .. } => {
@@ -519,7 +520,18 @@ impl Front {
 
     fn on_message(&mut self, message: ToFront) {
         log_message(&message);
+        if !matches!(message, ToFront::Preloading(_)) {
+            self.printers.end_progress(&mut self.events);
+        }
         match message {
+            ToFront::Preloading(progress) => {
+                let is_shown = self.options.verbosity != Verbosity::Quiet
+                    && self.options.message_format == MessageFormat::Text;
+                if is_shown {
+                    let line = messages::copying(&progress);
+                    self.printers.show_progress(&mut self.events, &line);
+                }
+            }
             ToFront::Accepted(job) => {
                 self.job = Some(job);
                 self.printers.set_job(job);

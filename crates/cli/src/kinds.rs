@@ -61,6 +61,11 @@ of the job once, before the first program."
 "A file that the command line or a setting names could not be opened or read on the node where the launcher runs. \
 Relative names start at the current directory, not at that of `--wdir`."
 
+    SAME_NAME: Error "cli/same-name"
+"`--preload-binary` and `--preload-files` copy files into one directory of the job on each node. A relative name keeps its place there, \
+without a leading `..`; an absolute one keeps its whole path, without the slash at its start; a program that was found in `PATH` has its last component. \
+Two different files would get the same name in this way."
+
     UNWRITABLE: Error "cli/unwritable-file"
 "`--report-pid FILE` writes the process number of the launcher to a file before the job starts, and that file cannot be \
 written."

@@ -2,7 +2,8 @@
 
 use base::RankSet;
 use dvm::{
-    proto::{Outcome, Stream, TableRow},
+    messages::size,
+    proto::{Outcome, PreloadProgress, Stream, TableRow},
     spec::HoldAt,
 };
 
@@ -118,6 +119,17 @@ pub(crate) fn held(held: &RankSet, at: HoldAt, front: i32) -> Message {
         .with_help(format!(
             "attach a debugger to the ranks you want, then `rally release {front}` lets the others run"
         ))
+}
+
+/// Returns the line about files that are being copied to the nodes.
+pub(crate) fn copying(progress: &PreloadProgress) -> String {
+    let PreloadProgress { done, total, nodes } = *progress;
+    let percent = done.saturating_mul(100) / total.max(1);
+    let nodes = match nodes {
+        1 => "1 node".to_owned(),
+        many => format!("{many} nodes"),
+    };
+    format!("copying {} to {nodes}: {percent} %", size(total))
 }
 
 pub(crate) fn started(table: &[TableRow]) -> Message {
@@ -287,6 +299,16 @@ mod tests {
             executable: program.into(),
             pid,
         }
+    }
+
+    #[test]
+    fn progress_is_one_line() {
+        let copying = |done, total, nodes| copying(&PreloadProgress { done, total, nodes });
+        assert_eq!(
+            copying(120 << 20, 512 << 20, 16),
+            "copying 512 MiB to 16 nodes: 23 %"
+        );
+        assert_eq!(copying(0, 0, 1), "copying 0 bytes to 1 node: 0 %");
     }
 
     #[test]

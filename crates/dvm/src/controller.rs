@@ -24,6 +24,7 @@ mod fronts;
 mod held;
 mod job;
 mod launch;
+mod preloads;
 mod servers;
 mod spawned;
 mod subscribers;
@@ -32,10 +33,12 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ffi::OsString,
     net::{IpAddr, SocketAddr},
 };
 
 use base::{JobId, NodeId, RankSet, Time, Topology};
+use bytes::Bytes;
 use pmix::{message::Answer, value::Status};
 
 pub use self::job::HOLD_PATIENCE;
@@ -51,6 +54,7 @@ use crate::{
     alloc::Allocation,
     bootstrap::NotJoined,
     planted::{self, Bug},
+    preload::Source,
     proto::{
         Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, ToController,
         ToDaemon, ToFront,
@@ -79,6 +83,11 @@ pub enum ControllerInput {
         from: SocketAddr,
         why: String,
     },
+    /// Answers [`ControllerOutput::ReadFile`]: the bytes, fewer only at the end of the file, or why they cannot be read.
+    FileRead {
+        job: JobId,
+        result: Result<Bytes, String>,
+    },
     /// The time that [`Controller::deadline`] returned has passed.
     Tick,
 }
@@ -91,6 +100,13 @@ pub enum ControllerOutput {
     /// Close the connection to this front once all messages to it are written. No [`ControllerOutput::Front`] for this
     /// front follows.
     Finished(FrontId),
+    /// Read bytes of a file on the controller's node, and answer with [`ControllerInput::FileRead`].
+    ReadFile {
+        job: JobId,
+        path: OsString,
+        offset: u64,
+        length: usize,
+    },
     /// Log that a daemon or a front has violated the protocol. The cause is a bug in our own code.
     Log(String),
 }
@@ -128,6 +144,8 @@ pub struct Controller {
     offset: u32,
     /// Prefix of the PMIx nspaces of all jobs, see [`Controller::new`].
     name: String,
+    /// Files of jobs that are not launched yet.
+    preloads: BTreeMap<JobId, Source>,
     published: Published,
     servers: Servers,
     subscribers: Subscribers,
@@ -152,6 +170,7 @@ impl Controller {
             next_job: 1,
             offset: 0,
             name,
+            preloads: BTreeMap::new(),
             published: Published::default(),
             servers: Servers::default(),
             subscribers: Subscribers::default(),
@@ -176,6 +195,7 @@ impl Controller {
                 }
             }
             ControllerInput::Stranger { from, why } => self.on_stranger(None, from, why),
+            ControllerInput::FileRead { job, result } => self.on_file_read(job, result),
             ControllerInput::Tick => {
                 for id in self.living() {
                     self.with(id, |job| job.on_tick(now));
@@ -220,6 +240,7 @@ impl Controller {
             offset,
         };
         self.jobs.insert(id, Job::new(now, job));
+        self.read_files(id);
         self.launch_if_ready(id);
     }
 
@@ -278,6 +299,7 @@ impl Controller {
                     job.on_launched(now, node, &host, started, failures);
                 });
             }
+            ToController::Preload { job, news } => self.on_preload_news(now, node, job, news),
             ToController::Held { job, ranks } => self.with(job, |job| job.on_held(&ranks)),
             ToController::Released { job, ranks } => self.with(job, |job| {
                 job.release(Some(&ranks));
@@ -494,6 +516,7 @@ impl Controller {
             return;
         };
         self.offset = self.offset.max(job.offset.saturating_add(job.size));
+        self.drop_files(id);
         self.forget_uncredited(id);
         self.subscribers.forget_job(id);
         self.announce_end(id, &outcome);

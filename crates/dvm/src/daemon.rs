@@ -24,6 +24,7 @@
 
 mod job;
 mod merger;
+mod preloads;
 mod service;
 mod sweep;
 #[cfg(test)]
@@ -50,9 +51,10 @@ use crate::{
     life::Unexpected,
     place::Placed,
     planted::{self, Bug},
+    preload::{FileAct, Store},
     proto::{
-        AskId, FenceNews, Launch, NodeLoad, PushResult, StartFailure, Stream, ToController,
-        ToDaemon, VERSION,
+        AskId, FenceNews, Launch, NodeLoad, PreloadFailure, PushResult, StartFailure, Stream,
+        ToController, ToDaemon, VERSION,
     },
     spec::{App, HoldAt, LineTerminal, WindowSize},
 };
@@ -163,6 +165,11 @@ pub enum Input<'a> {
     },
     /// A process that a proc had left behind has exited.
     StrayExited,
+    /// Answers [`Output::Files`]: the path of the directory, if it was made.
+    FilesActed {
+        job: JobId,
+        result: Result<Option<OsString>, PreloadFailure>,
+    },
     /// The time that [`Daemon::deadline`] returned has passed.
     Tick,
 }
@@ -228,6 +235,11 @@ pub enum Output {
     /// Create a directory whose path is passed to procs, and its missing parents.
     MakeDirectory {
         path: OsString,
+    },
+    /// Act on the directory of a job's preloaded files, and answer with [`Input::FilesActed`].
+    Files {
+        job: JobId,
+        act: FileAct,
     },
     /// Remove these paths, which procs asked us to remove; a directory with everything in it.
     RemoveFiles {
@@ -295,6 +307,8 @@ pub enum StreamPlan {
 pub struct Daemon {
     config: DaemonConfig,
     jobs: BTreeMap<JobId, LocalJob>,
+    /// Preloaded files of jobs, from before the launch until the job is over.
+    stores: BTreeMap<JobId, Store>,
     service: Option<Service>,
     outputs: VecDeque<Output>,
     merger: MessageMerger,
@@ -317,6 +331,7 @@ impl Daemon {
                 .map(|service| Service::new(config.node, service)),
             config,
             jobs: BTreeMap::new(),
+            stores: BTreeMap::new(),
             outputs: VecDeque::from([Output::Send(hello)]),
             merger: MessageMerger::default(),
         }
@@ -432,6 +447,7 @@ impl Daemon {
                     job.on_stray_exited(&mut self.outputs);
                 }
             }
+            Input::FilesActed { job, result } => self.on_files_acted(job, result),
             Input::Tick => {
                 for job in self.jobs.values_mut() {
                     job.on_tick(now, &mut self.outputs);
@@ -478,6 +494,7 @@ impl Daemon {
 
     /// Ends every job with [`LOSS_GRACE`], because the controller is gone.
     pub fn controller_lost(&mut self, now: Time) {
+        self.drop_unlaunched();
         for job in self.jobs.values_mut() {
             job.controller_lost(now, LOSS_GRACE, &mut self.outputs);
         }
@@ -507,14 +524,16 @@ impl Daemon {
                     )));
                     return;
                 };
+                let launch = self.with_preloaded(Arc::unwrap_or_clone(launch));
                 let environment = self.service.as_mut().map(|service| {
                     service.register(now, &self.config, &own, &launch);
                     service.environment(id)
                 });
-                let launch = Arc::unwrap_or_clone(launch);
+                let out = &mut self.outputs;
                 let job = LocalJob::launch(now, &self.config, own, launch, environment, out);
                 self.jobs.insert(id, job);
             }
+            ToDaemon::Preload { job, what } => self.on_preload(job, what),
             ToDaemon::Server(message) => {
                 self.serve(now, |service, now| service.on_server(now, *message));
             }
@@ -678,6 +697,7 @@ impl Daemon {
                 let note = ToController::Note { job: id, note };
                 self.outputs.push_back(Output::Send(note));
             }
+            self.remove_files(id);
             let clean = ToController::Clean { job: id };
             self.outputs.push_back(Output::Send(clean));
             self.outputs.push_back(Output::Forget { job: id });

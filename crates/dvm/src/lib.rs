@@ -16,6 +16,7 @@ pub mod life;
 pub mod messages;
 pub mod place;
 pub mod planted;
+pub mod preload;
 pub mod proto;
 pub mod spec;
 pub mod stdio;

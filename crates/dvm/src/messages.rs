@@ -9,6 +9,7 @@
 
 mod kind;
 mod nodes;
+mod preload;
 mod start;
 mod trouble;
 mod words;
@@ -25,6 +26,7 @@ use self::{
 };
 pub use self::{
     kind::{KINDS, explain},
+    preload::size,
     start::{StartProblem, classify},
 };
 use crate::{
@@ -153,6 +155,7 @@ pub fn refused(refusal: &Refusal) -> Message {
         .fact("effect", NOT_STARTED)
         .with_help("start the job again, without this node if it is down"),
         Refusal::NotJoined(failed) => nodes::not_joined(failed),
+        Refusal::NotPreloaded(failed) => preload::not_preloaded(failed),
         Refusal::TooManyJobs { most } => Message::new(
             &k::TOO_MANY_JOBS,
             format!("this launcher already runs {most} jobs, and cannot run more"),

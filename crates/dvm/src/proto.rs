@@ -8,6 +8,7 @@ mod front;
 mod launch;
 mod outcome;
 mod output;
+mod preload;
 mod servers;
 
 use std::{ffi::OsString, net::SocketAddr, sync::Arc};
@@ -26,6 +27,10 @@ pub use self::{
     launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe},
     outcome::{Cause, EndReason, Outcome, StartFailure, StartStep},
     output::{Chunk, ChunkEnd, Stream},
+    preload::{
+        Content, Manifest, NotPreloaded, PreloadFailure, PreloadNews, PreloadProgress, StoredFile,
+        ToPreload,
+    },
     servers::{FromServer, ToServer},
 };
 use crate::spec::WindowSize;
@@ -98,6 +103,11 @@ pub enum ToDaemon {
         ticket: AskId,
         answer: Bytes,
     },
+    /// About the files that a job needs before its launch.
+    Preload {
+        job: JobId,
+        what: ToPreload,
+    },
     /// Message for the PMIx server of the node.
     Server(Box<ToServer>),
     /// Answer to [`FenceNews::Share`].
@@ -155,6 +165,11 @@ pub enum ToController {
         job: JobId,
         started: Vec<Started>,
         failures: Vec<(StartFailure, RankSet)>,
+    },
+    /// Answer to [`ToDaemon::Preload`].
+    Preload {
+        job: JobId,
+        news: PreloadNews,
     },
     /// These ranks are stopped at their holding point.
     Held {

@@ -1,6 +1,10 @@
 //! Job specification: the user's request after all lookups, for instance of files, of the environment and of GPUs.
 
-use std::{collections::BTreeSet, ffi::OsString, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    time::Duration,
+};
 
 use base::{Rank, RankSet, Signal};
 use serde::{Deserialize, Serialize};
@@ -22,7 +26,41 @@ pub struct JobSpec {
     pub hold: HoldPlan,
     pub variables: BTreeSet<Family>,
     pub gpus: Option<GpuPlan>,
+    /// Files that are copied to the nodes of the job before it starts; `None` if the job needs no directory for them.
+    pub preload: Option<Preload>,
 }
+
+/// Files that are copied to the nodes of a job before it starts, into a directory of the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preload {
+    /// Absolute path of the directory on each node in which the job's directory is made; `None` lets the daemon choose.
+    pub place: Option<OsString>,
+    pub files: Vec<PreloadFile>,
+    pub use_of: Preloaded,
+}
+
+/// File on the controller's node that is copied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreloadFile {
+    /// Absolute path.
+    pub path: OsString,
+    /// Path of the copy in the job's directory. It has no `.` and `..`, and no other file has the same.
+    pub name: OsString,
+    /// Permission bits of the copy.
+    pub mode: u32,
+}
+
+/// What the apps of a job use of its preloaded files, by the index of the app.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preloaded {
+    /// Apps whose program is one of the files, with its name.
+    pub programs: BTreeMap<u32, OsString>,
+    /// Apps whose working directory is the job's directory.
+    pub inside: BTreeSet<u32>,
+}
+
+/// The variable in which the procs of a job find the directory of its preloaded files.
+pub const PRELOAD_VARIABLE: &str = "RALLY_PRELOAD_DIR";
 
 /// Universe size: the maximum number of procs of a job together with the jobs that it spawns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -221,7 +221,7 @@ pub(crate) fn read_kernel_file(file: &mut impl Read) -> io::Result<Vec<u8>> {
 }
 
 /// Opens a file for reading without waiting, even if it is a FIFO, and returns its metadata.
-fn open_at_once(path: &Path) -> io::Result<(File, fs::Metadata)> {
+pub(crate) fn open_at_once(path: &Path) -> io::Result<(File, fs::Metadata)> {
     let mut options = File::options();
     options
         .read(true)

@@ -9,6 +9,7 @@ mod arch;
 mod cgroup;
 mod clock;
 mod conversation;
+mod copies;
 mod error;
 mod event;
 mod files;
@@ -37,6 +38,7 @@ pub use affinity::allowed_cpus;
 pub use cgroup::cpu_quota;
 pub use clock::{Clock, sleep, wall_clock};
 pub use conversation::Conversation;
+pub use copies::{Copies, Room, SourceFile, room};
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{

@@ -21,6 +21,7 @@ use crate::{
     link::{ControllerLink, LinkError},
     machines::ControllerMachine,
     missing::MissingReports,
+    preload::FileReader,
     reactor::Reactor,
 };
 
@@ -31,6 +32,8 @@ pub(crate) enum Step {
     Idle,
     Done,
     Send(NodeId, ToDaemon),
+    /// Bytes of a file were read. The caller limits these per turn.
+    Read,
 }
 
 /// Result of writing to the fronts and serving them.
@@ -59,6 +62,7 @@ pub(crate) struct ControllerHost {
     controller: ControllerMachine,
     fronts: Fronts,
     control: Control,
+    files: FileReader,
     setup: ControllerSetup,
 }
 
@@ -83,6 +87,7 @@ impl ControllerHost {
             controller,
             fronts,
             control: Control::default(),
+            files: FileReader::default(),
             setup,
         })
     }
@@ -231,6 +236,17 @@ impl ControllerHost {
             ControllerOutput::Daemon(node, message) => {
                 self.open_control(&message, reactor);
                 return Step::Send(node, message);
+            }
+            ControllerOutput::ReadFile {
+                job,
+                path,
+                offset,
+                length,
+            } => {
+                let result = self.files.read(path, offset, length);
+                let read = ControllerInput::FileRead { job, result };
+                self.controller.handle(now, read);
+                return Step::Read;
             }
             ControllerOutput::Finished(front) => self.fronts.finish(now, front),
             ControllerOutput::Log(what) => self.report_bug(&what),

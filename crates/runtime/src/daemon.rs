@@ -18,6 +18,8 @@ use crate::{
     clients::{self, Clients},
     machines::DaemonMachine,
     missing::MissingReports,
+    place::Surroundings,
+    preload::Directories,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
 };
@@ -58,6 +60,7 @@ pub(crate) struct DaemonSetup {
     /// Memory shared with the front, into which output is read.
     pub(crate) region: Option<os::SlotWriter>,
     pub(crate) hosting: Hosting,
+    pub(crate) surroundings: Surroundings,
 }
 
 /// A daemon's state machine and its kernel objects.
@@ -66,6 +69,7 @@ pub(crate) struct DaemonHost {
     traced: Traced,
     ranks: Ranks,
     clients: Clients,
+    files: Directories,
     region: Option<os::SlotWriter>,
     missing_reports: MissingReports,
 }
@@ -87,6 +91,7 @@ impl DaemonHost {
             setup.descriptors,
         )?;
         let clients = Clients::open(setup.node, reactor)?;
+        let files = Directories::new(setup.session.clone(), &setup.surroundings);
         let daemon = DaemonMachine::new(DaemonConfig {
             node: setup.node,
             host: setup.host,
@@ -106,6 +111,7 @@ impl DaemonHost {
             traced: Traced::default(),
             ranks,
             clients,
+            files,
             region: setup.region,
             missing_reports,
         })
@@ -289,6 +295,12 @@ impl DaemonHost {
             Output::MakeDirectory { path } => {
                 if let Err(error) = os::make_private_dirs(Path::new(&path)) {
                     self.missing_reports.add(Missing::Directory, &error);
+                }
+            }
+            Output::Files { job, act } => {
+                if let Some(result) = self.files.act(job, act) {
+                    let acted = Input::FilesActed { job, result };
+                    self.daemon.handle(now, acted);
                 }
             }
             Output::RemoveFiles { paths } => os::remove_files(&paths),

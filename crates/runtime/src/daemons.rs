@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use base::{NodeId, Time};
 use bytes::Bytes;
-use dvm::proto::{ToController, ToDaemon};
+use dvm::proto::{ToController, ToDaemon, ToPreload};
 use overlay::{Address, BODY_MAX, Loss, lanes::Lane, node::Conn, wire};
 use pmix::server::MAX_CARRIED;
 use serde::Serialize;
@@ -199,8 +199,7 @@ impl DaemonTree {
         if let Some(Cast { to, message }) = self.cast.take() {
             let body = encode(&message)
                 .map_err(|error| (to.iter().copied().map(node_of).collect(), error))?;
-            // One lane keeps the order: no message may overtake the launch of its job.
-            self.host.cast(now, &to, Lane::Control, &body);
+            self.host.cast(now, &to, lane_to_daemon(&message), &body);
         }
         Ok(())
     }
@@ -242,8 +241,21 @@ const fn lane_of(message: &ToController) -> Lane {
         | ToController::Push { .. }
         | ToController::Pushed { .. }
         | ToController::SignalRanks { .. }
+        // The credit for chunks.
+        | ToController::Preload { .. }
         | ToController::Ask { .. } => Lane::Control,
         _ => Lane::Bulk,
+    }
+}
+
+/// Returns the lane of a message to a daemon.
+///
+/// One lane keeps the order: no message may overtake the launch of its job. Preloaded files come before the launch, which
+/// waits until all nodes have them; they must not hold up the messages of other jobs.
+const fn lane_to_daemon(message: &ToDaemon) -> Lane {
+    match message {
+        ToDaemon::Preload { .. } => Lane::Bulk,
+        _ => Lane::Control,
     }
 }
 
@@ -255,6 +267,17 @@ fn is_same(one: &ToDaemon, other: &ToDaemon) -> bool {
             Arc::ptr_eq(one, other)
         }
         (ToDaemon::Launch(_) | ToDaemon::LaunchedElsewhere(_), _) => false,
+        // Chunks with the same number have the same bytes.
+        (
+            ToDaemon::Preload {
+                job: one,
+                what: ToPreload::Chunk { number: first, .. },
+            },
+            ToDaemon::Preload {
+                job: other,
+                what: ToPreload::Chunk { number: second, .. },
+            },
+        ) => one == other && first == second,
         _ => one == other,
     }
 }

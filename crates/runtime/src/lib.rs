@@ -23,6 +23,7 @@ pub mod log;
 mod machines;
 mod missing;
 mod place;
+mod preload;
 mod process;
 mod program;
 mod ranks;

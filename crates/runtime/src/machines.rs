@@ -125,9 +125,9 @@ impl DaemonMachine {
 impl Logged for ControllerInput {
     fn rate(&self) -> Rate {
         match self {
-            Self::Front(_, FromFront::Stdin(_) | FromFront::OutputCredit(_)) | Self::Tick => {
-                Rate::Frequent
-            }
+            Self::Front(_, FromFront::Stdin(_) | FromFront::OutputCredit(_))
+            | Self::FileRead { .. }
+            | Self::Tick => Rate::Frequent,
             Self::Daemon(_, message) => rate_of_report(message),
             _ => Rate::Rare,
         }
@@ -143,6 +143,10 @@ impl Logged for ControllerInput {
             Self::Daemon(node, message) => write!(f, "{} node={node}", Name(message)),
             Self::DaemonLost(node, why) => write!(f, "DaemonLost node={node} why={why}"),
             Self::Stranger { from, why } => write!(f, "Stranger from={from} why={why}"),
+            Self::FileRead { job, result } => match result {
+                Ok(bytes) => write!(f, "FileRead job={job} bytes={}", bytes.len()),
+                Err(why) => write!(f, "FileRead job={job} why={why}"),
+            },
             Self::NotJoined(_) | Self::Tick => Name(self).fmt(f),
         }
     }
@@ -151,7 +155,8 @@ impl Logged for ControllerInput {
 impl Logged for ControllerOutput {
     fn rate(&self) -> Rate {
         match self {
-            Self::Front(_, ToFront::Output { .. } | ToFront::StdinCredit(_)) => Rate::Frequent,
+            Self::Front(_, ToFront::Output { .. } | ToFront::StdinCredit(_))
+            | Self::ReadFile { .. } => Rate::Frequent,
             Self::Daemon(_, message) => rate_of_order(message),
             Self::Front(..) | Self::Finished(_) | Self::Log(_) => Rate::Rare,
         }
@@ -162,6 +167,7 @@ impl Logged for ControllerOutput {
             Self::Front(front, message) => write!(f, "{} front={front}", Name(message)),
             Self::Daemon(node, message) => write!(f, "{} node={node}", Name(message)),
             Self::Finished(front) => write!(f, "Finished front={front}"),
+            Self::ReadFile { job, offset, .. } => write!(f, "ReadFile job={job} offset={offset}"),
             Self::Log(_) => Name(self).fmt(f),
         }
     }
@@ -169,14 +175,18 @@ impl Logged for ControllerOutput {
 
 const fn rate_of_report(message: &ToController) -> Rate {
     match message {
-        ToController::Output { .. } | ToController::StdinCredit { .. } => Rate::Frequent,
+        ToController::Output { .. }
+        | ToController::StdinCredit { .. }
+        | ToController::Preload { .. } => Rate::Frequent,
         _ => Rate::Rare,
     }
 }
 
 const fn rate_of_order(message: &ToDaemon) -> Rate {
     match message {
-        ToDaemon::Stdin { .. } | ToDaemon::OutputCredit { .. } => Rate::Frequent,
+        ToDaemon::Stdin { .. } | ToDaemon::OutputCredit { .. } | ToDaemon::Preload { .. } => {
+            Rate::Frequent
+        }
         _ => Rate::Rare,
     }
 }
@@ -230,6 +240,7 @@ impl Logged for Input<'_> {
                 write!(f, "{name} job={job}")
             }
             Self::Swept { job, left, .. } => write!(f, "{name} job={job} left={left:?}"),
+            Self::FilesActed { job, .. } => write!(f, "{name} job={job}"),
             Self::StrayExited | Self::Tick => name.fmt(f),
         }
     }
@@ -271,7 +282,9 @@ impl Logged for Output {
                 write!(f, "{name} client={} bytes={}", conn.0, bytes.len())
             }
             Self::ClientClose { conn } => write!(f, "{name} client={}", conn.0),
-            Self::Prepare { job, .. } | Self::Forget { job } => write!(f, "{name} job={job}"),
+            Self::Prepare { job, .. } | Self::Forget { job } | Self::Files { job, .. } => {
+                write!(f, "{name} job={job}")
+            }
             Self::Sweep { job, signal } => write!(f, "{name} job={job} signal={signal:?}"),
             Self::MakeDirectory { .. } | Self::RemoveFiles { .. } | Self::Log(_) => name.fmt(f),
         }

@@ -33,6 +33,8 @@ use crate::{
 /// Ranks started in one turn of the loop. Between two turns, events are handled: exits of ranks, messages of fronts,
 /// signals.
 const SPAWNS_PER_TURN: u32 = 256;
+/// A read of a file that is copied to other nodes counts as so many starts of ranks.
+const READ_COST: u32 = 32;
 /// Time in which the daemons of other nodes have to disconnect when the session is over, and a daemon has to be rid of its
 /// jobs when it has lost the controller.
 const ENDING_MAX: Duration = Duration::from_secs(3);
@@ -391,7 +393,7 @@ impl Process {
         }
     }
 
-    /// Carries out what the state machines ask for, until none has output or `SPAWNS_PER_TURN` ranks were started.
+    /// Carries out what the state machines ask for, until none has output or `SPAWNS_PER_TURN` ranks were started or files read instead.
     fn pump(&mut self) -> Progress {
         let mut started = 0;
         while started < SPAWNS_PER_TURN {
@@ -415,6 +417,7 @@ impl Process {
             match self.step_controller(now) {
                 controller::Step::Idle => return Progress::Done,
                 controller::Step::Done | controller::Step::Send(..) => {}
+                controller::Step::Read => started += READ_COST,
             }
         }
         Progress::More

@@ -18,6 +18,7 @@ use os::{Abandoned, Clock};
 use super::{
     control::NAME,
     place::{Places, Surroundings, Unusable},
+    preload,
 };
 
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
@@ -113,7 +114,7 @@ impl Drop for Record {
         // All ranks are gone by now. The lock is held until the file is removed.
         if let Some((path, file)) = &self.file {
             let remaining = retry_until(Clock::now() + ENDING_MAX, || remove_leftovers(file));
-            os::remove_files(&[session(path)]);
+            remove_session(path);
             if remaining == Remaining::Nothing {
                 remove(path);
             }
@@ -151,6 +152,13 @@ fn session(record: &Path) -> PathBuf {
     record.with_added_extension("d")
 }
 
+/// Removes the directory beside a record, and the files elsewhere to which it leads.
+fn remove_session(record: &Path) {
+    let session = session(record);
+    preload::remove_linked(&session);
+    os::remove_files(&[session]);
+}
+
 fn remove(path: &Path) {
     let _ = fs::remove_file(path);
     // This fails unless the directory is empty.
@@ -182,7 +190,7 @@ pub fn sweep_stale(surroundings: &Surroundings) {
                 Remaining::Something => Remaining::Something,
             });
             if remaining == Remaining::Nothing {
-                os::remove_files(&[session(&path)]);
+                remove_session(&path);
                 remove(&path);
             }
         }

@@ -414,6 +414,9 @@ impl Cluster {
                 }
                 self.world.send_down(node, Carried::Message(message));
             }
+            ControllerOutput::ReadFile { .. } => {
+                self.world.fault("files in the simulator".to_owned());
+            }
             ControllerOutput::Finished(front) => {
                 let side = self.fronts.get_mut(&front);
                 let again = side.is_none_or(|side| std::mem::replace(&mut side.is_finished, true));

@@ -187,6 +187,7 @@ impl Front {
             }
             // The contents of these messages are not checked.
             ToFront::Note(_)
+            | ToFront::Preloading(_)
             | ToFront::Released { .. }
             | ToFront::NotReleased(_)
             | ToFront::Holding(_) => {}

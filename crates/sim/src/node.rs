@@ -240,6 +240,8 @@ impl Node {
             return;
         }
         match &message {
+            // No job of the simulator has files.
+            ToDaemon::Preload { .. } => {}
             ToDaemon::Launch(launch) => self.on_launch(launch),
             ToDaemon::Stdin { job, bytes } => {
                 let share = self.shares.entry(*job).or_default();

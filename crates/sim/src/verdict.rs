@@ -218,10 +218,11 @@ impl Verdicts {
     pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
         match input {
             ControllerInput::Front(front, message) => self.on_front(*front, message),
-            // All daemons of the simulated cluster start, and nobody else connects to them.
+            // All daemons of the simulated cluster start, nobody else connects to them, and no job has files.
             ControllerInput::FrontConnected { .. }
             | ControllerInput::NotJoined(_)
-            | ControllerInput::Stranger { .. } => {}
+            | ControllerInput::Stranger { .. }
+            | ControllerInput::FileRead { .. } => {}
             ControllerInput::FrontLost(front) => {
                 let state = self.fronts.entry(*front).or_default();
                 state.is_lost = true;

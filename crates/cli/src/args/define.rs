@@ -3,11 +3,14 @@
 //! Help, man pages and completions are generated from it, and [`super::compat`] reads from it which options take a value.
 //! Other launchers' spellings are translated into these flags before clap runs.
 
+mod preload;
+
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use dvm::spec::{UniverseSize, Warning};
 
+use self::preload::{AppPreloadArgs, JobPreloadArgs};
 use crate::{
     choices::{
         DebuggerLoss, LabelChoice, LineBuffered, NodeLoss, OnHang, OnLoss, Oversubscribe, Switch,
@@ -215,6 +218,9 @@ pub(crate) struct AppArgs {
     )]
     pub(crate) inherit_env: Option<OsString>,
 
+    #[command(flatten)]
+    pub(crate) preload: AppPreloadArgs,
+
     /// File mode creation mask of the procs, in octal
     #[arg(long, value_name = "MASK", value_parser = values::mask, hide_short_help = true, help_heading = "App")]
     pub(crate) umask: Option<u32>,
@@ -378,6 +384,9 @@ pub(crate) struct JobArgs {
     /// Silence after which a node counts as lost [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = values::lease, hide_short_help = true, help_heading = "Nodes")]
     pub(crate) lease: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) preload: JobPreloadArgs,
 
     /// Start each line of output with its rank
     ///

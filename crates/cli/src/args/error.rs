@@ -133,6 +133,12 @@ pub(crate) enum Error {
     NoDirectory { problem: ReadProblem },
     #[error("`{option} {count}` cannot be granted: no GPU was found on this node")]
     NoGpus { option: String, count: u32 },
+    #[error("two files to copy would both be `{name}`", name = .name.display())]
+    SameName {
+        name: PathBuf,
+        first: PathBuf,
+        second: PathBuf,
+    },
     #[error("no port is free for `--torch`: {problem}")]
     NoPort { problem: ReadProblem },
 }
@@ -163,7 +169,6 @@ pub(crate) enum NotOffered {
     NoInput,
     Machine,
     LauncherAddress,
-    SessionDirectory,
     RankMap,
     Distance,
     MemoryBinding,
@@ -184,7 +189,6 @@ pub(crate) enum NotOffered {
     MpiType,
     GpuChoice,
     ProcessSets,
-    FileCopies,
     ProgramCopies,
 }
 
@@ -212,15 +216,11 @@ impl NotOffered {
             Self::MpiType => "leave it out; `srun --mpi=list` lists the known ones",
             Self::GpuChoice => "use `--gpus-per-proc N`, or set CUDA_VISIBLE_DEVICES in a script",
             Self::ProgramCopies => {
-                "leave it out: procs find the program on this node; or copy it, and name the copy"
+                "name a directory, with a slash at its end: `--bcast=/tmp/`; or leave the path out"
             }
             Self::ProcessSets => {
                 "leave it out; programs can create groups of their own (PMIx_Group_construct)"
             }
-            Self::FileCopies => {
-                "copy the file to the procs' working directory, or use its path in the program"
-            }
-            Self::SessionDirectory => "name a directory with `--wdir`",
             Self::RankMap => {
                 "write a rankfile and use `--map-by rankfile:FILE=NAME` (`rally help placement`)"
             }
@@ -258,12 +258,10 @@ impl fmt::Display for NotOffered {
             Self::Restarts => "procs that have failed are not started again",
             Self::MpiType => "ranks can use PMI-1, PMI-2 and PMIx only",
             Self::GpuChoice => "GPUs are assigned by number only",
-            Self::ProgramCopies => "programs run from where they are, and nothing is copied",
-            Self::ProcessSets => "PMIx process sets cannot be named",
-            Self::FileCopies => {
-                "files are not copied, and procs find those in their working directory"
+            Self::ProgramCopies => {
+                "a program is copied into a directory of the job, not to a name of yours"
             }
-            Self::SessionDirectory => "ranks have no session directory",
+            Self::ProcessSets => "PMIx process sets cannot be named",
             Self::RankMap => "the rank maps of Hydra are not read",
             Self::PrependPattern => "labels have fixed forms",
             Self::Xml => "output is text or JSON lines",
@@ -296,6 +294,8 @@ pub(crate) enum FileKind {
     TuneFile,
     ExcludeFile,
     Input,
+    Preload,
+    PreloadProgram,
 }
 
 impl fmt::Display for FileKind {
@@ -310,6 +310,8 @@ impl fmt::Display for FileKind {
             Self::TuneFile => "the file of parameters",
             Self::ExcludeFile => "the file of hosts not to use",
             Self::Input => "the input file",
+            Self::Preload => "the file to copy",
+            Self::PreloadProgram => "the program to copy",
         })
     }
 }
@@ -341,8 +343,13 @@ pub(crate) enum AppFileProblem {
 
 impl Error {
     /// Returns the exit code of a run with this error.
-    pub(crate) const fn exit(&self) -> ExitCode {
+    pub(crate) fn exit(&self) -> ExitCode {
         match self {
+            Self::Unreadable {
+                what: FileKind::PreloadProgram,
+                problem,
+                ..
+            } if problem.is_absence() => ExitCode::NotFound,
             Self::Unreadable { .. }
             | Self::Unwritable { .. }
             | Self::BadAppFile { .. }
@@ -479,9 +486,22 @@ impl Error {
                     .fact("topics", topic_names().join(", "));
                 did_you_mean(message, nearest.as_deref())
             }
-            Self::Unreadable { .. } => self
-                .of(&k::UNREADABLE)
-                .fact("effect", "the job was not started"),
+            Self::Unreadable { what, problem, .. } => {
+                let message = self
+                    .of(&k::UNREADABLE)
+                    .fact("effect", "the job was not started");
+                match (what, problem) {
+                    (FileKind::Preload, ReadProblem::Directory) => message
+                        .with_help("name the files in it, or copy an archive and unpack it there"),
+                    _ => message,
+                }
+            }
+            Self::SameName { first, second, .. } => self
+                .of(&k::SAME_NAME)
+                .fact("first", format!("`{}`", first.display()))
+                .fact("second", format!("`{}`", second.display()))
+                .fact("effect", "the job was not started")
+                .with_help("give one of them another name, or leave one out"),
             Self::Unwritable { .. } => self
                 .of(&k::UNWRITABLE)
                 .fact("effect", "the job was not started"),

@@ -20,7 +20,7 @@ use super::{
     error::{FileKind, NotOffered},
     gpus, inputs, multi_prog, nodes, parse,
     placement::{self, Placement},
-    slurm_job,
+    preload, slurm_job,
     stdio::{stdin, stdio},
     tune,
 };
@@ -268,6 +268,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
             program.tracers = Tracers::SameUser;
         }
     }
+    let preload = preload::resolve(apps, job, &programs, world)?;
     let spec = JobSpec {
         apps: programs,
         placement,
@@ -278,6 +279,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         hold: hold(job),
         universe: job.args.universe,
         gpus: gpus::resolve(job, world)?,
+        preload,
     };
     if let Some(jobid) = &job.args.jobid
         && world.variable("SLURM_JOB_ID") != Some(jobid.as_str())

@@ -49,7 +49,7 @@ impl NotReached {
     }
 
     /// Returns the exit code.
-    pub(super) const fn code(&self) -> u8 {
+    pub(super) fn code(&self) -> u8 {
         match self {
             Self::Os(_) => ExitCode::Resources.code(),
             Self::Args(error) => error.exit().code(),

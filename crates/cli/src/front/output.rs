@@ -103,7 +103,18 @@ pub(super) struct Printers {
     raw_for: Option<Rank>,
     /// The job that we have submitted. `None` until the controller has accepted it.
     job: Option<JobId>,
+    progress: Progress,
 }
+
+/// Whether the last line of the terminal shows progress. Whatever is printed next has to erase it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Shown,
+    None,
+}
+
+/// Returns the cursor to column 1 and erases the line.
+const ERASE: &str = "\r\x1b[K";
 
 impl Printers {
     pub(super) fn new(
@@ -130,6 +141,7 @@ impl Printers {
             renderer: Renderer::new(options, streams),
             raw_for: None,
             job: None,
+            progress: Progress::None,
         })
     }
 
@@ -189,7 +201,26 @@ impl Printers {
         self.push_own(events, text);
     }
 
+    /// Shows a line of progress, if stderr is a terminal that has printed everything else.
+    pub(super) fn show_progress(&mut self, events: &mut Loop, line: &str) {
+        let printer = self.printer(Stream::Stderr);
+        if printer.terminal && printer.idle() {
+            let text = Bytes::from(format!("{ERASE}{line}"));
+            printer.push(events, None, text, 0);
+            self.progress = Progress::Shown;
+        }
+    }
+
+    /// Erases the line of progress.
+    pub(super) fn end_progress(&mut self, events: &mut Loop) {
+        if std::mem::replace(&mut self.progress, Progress::None) == Progress::Shown {
+            let text = Bytes::from_static(ERASE.as_bytes());
+            self.printer(Stream::Stderr).push(events, None, text, 0);
+        }
+    }
+
     fn push_own(&mut self, events: &mut Loop, text: Vec<u8>) {
+        self.end_progress(events);
         let raw = self.raw_for.is_some();
         let printer = self.printer(Stream::Stderr);
         let bytes = if raw && printer.terminal {

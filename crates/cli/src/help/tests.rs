@@ -131,6 +131,23 @@ fn full_help_of_run() {
               other environment options are applied after this one, in the order
               given.
 
+          --preload-binary
+              Copy the program to each node, and run the copy
+
+              The copies are in a directory of the job, and are removed when it
+              ends.
+
+          --preload-files <FILES>
+              Copy these files to each node: a,b/c
+
+              The directory of the copies is in RALLY_PRELOAD_DIR. A relative name
+              keeps its place in it. The copies are removed when the job ends.
+
+          --preload-wdir
+              Run in the directory of the copies
+
+              What procs write there is removed when the job ends.
+
           --umask <MASK>
               File mode creation mask of the procs, in octal
 
@@ -227,6 +244,12 @@ fn full_help_of_run() {
 
           --lease <TIME>
               Silence after which a node counts as lost [default: 10s]
+
+          --preload-dir <DIR>
+              Directory on the nodes for the copies
+
+              The directory of the job is made in it. [default: the first of
+              $TMPDIR, /tmp, /var/tmp, /dev/shm with enough room]
 
     Output and input:
       -l, --label[=<rank|full>]

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base::{JobId, NodeId, RankSet, Topology};
 
-use super::{Controller, ControllerOutput, Node, Origin, Phase};
+use super::{Controller, ControllerOutput, Job, Node, Origin, Phase, preloads::Copied};
 use crate::{
     alloc::{Allocation, Slots},
     place::{self, JobMap, Topologies},
@@ -52,35 +52,46 @@ impl Controller {
         }
     }
 
-    /// Places and launches a job once all daemons have connected, or refuses it.
+    /// Places a job once all daemons have connected, or refuses it. Launches it when its files are on its nodes.
     pub(super) fn launch_if_ready(&mut self, id: JobId) {
-        let parent = self.parent(id);
         let Some(job) = self.jobs.get(&id).filter(|job| job.phase == Phase::Waiting) else {
             return;
         };
+        match self.place(job) {
+            Ok(None) => {}
+            Ok(Some(map)) => {
+                if self.copy_files(id, map.nodes()) == Copied::Yes {
+                    self.launch(id, map);
+                }
+            }
+            Err(refusal) => self.refuse(id, refusal),
+        }
+    }
+
+    /// Returns the map of a job, once all daemons have connected.
+    fn place(&self, job: &Job) -> Result<Option<JobMap>, Refusal> {
         if let Some(refusal) = self.other_version.as_ref().or(self.lost.as_ref()) {
-            return self.refuse(id, refusal.clone());
+            return Err(refusal.clone());
         }
         if self.nodes.len() < self.allocation.nodes.len() {
-            return;
+            return Ok(None);
         }
         let mut topologies = Topologies::default();
         for (id, node) in &self.nodes {
             topologies.push(*id, &node.topology);
         }
-        let map = match place::place(&job.spec.placement, &self.allocation, &topologies) {
-            Ok(map) => map,
-            Err(error) => return self.refuse(id, Refusal::Placement(error)),
+        let map = place::place(&job.spec.placement, &self.allocation, &topologies)
+            .map_err(Refusal::Placement)?;
+        check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
+        let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
+        refusal.map_or(Ok(Some(map)), Err)
+    }
+
+    fn launch(&mut self, id: JobId, map: JobMap) {
+        let parent = self.parent(id);
+        let Some(job) = self.jobs.get(&id) else {
+            return;
         };
-        if let Err(error) = check_patterns(&job.spec, map.ranks()) {
-            return self.refuse(id, Refusal::Pattern(error));
-        }
-        if let Some(refusal) = check_ranks(&job.spec, map.ranks()) {
-            return self.refuse(id, refusal);
-        }
-        if let Some(refusal) = check_gpus(&job.spec, &map) {
-            return self.refuse(id, refusal);
-        }
         let nodes = self.launch_nodes(&map);
         let universe = Universe {
             slots: slots(&self.allocation, &self.nodes),
@@ -106,6 +117,7 @@ impl Controller {
             front_pid: self.fronts.get(&job.front).map_or(0, |front| front.pid),
             variables: job.spec.variables.clone(),
             gpus: job.spec.gpus.clone(),
+            preloaded: job.spec.preload.as_ref().map(|one| one.use_of.clone()),
         });
         self.subscribe_spawner(id);
         self.with(id, |job| job.launch(&launch));
@@ -157,7 +169,8 @@ impl Controller {
         taken
     }
 
-    fn refuse(&mut self, id: JobId, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, id: JobId, refusal: Refusal) {
+        self.drop_files(id);
         let Some(job) = self.jobs.remove(&id) else {
             return;
         };

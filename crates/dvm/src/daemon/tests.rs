@@ -100,6 +100,7 @@ pub(super) fn launch_bound(
         tracers: crate::spec::Tracers::Ancestors,
     };
     Launch {
+        preloaded: None,
         job: JobId(number),
         nspace: format!("rally-node-77@{number}"),
         universe: Universe {

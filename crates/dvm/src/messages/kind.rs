@@ -189,6 +189,29 @@ once."
     NODE_LOST: Error "job/node-lost"
 "The daemon on a node of the allocation ended before the job was launched, so the job was not started. The exit code is 125."
 
+    PRELOAD_UNREADABLE: Error "preload/unreadable"
+"`--preload-binary` and `--preload-files` copy files from the launcher's node to the nodes of the job before it starts. \
+This file could be read when the job was submitted, and cannot be read any more, so the job was not started. The exit code is 121."
+
+    PRELOAD_CHANGED: Error "preload/changed"
+"`--preload-binary` and `--preload-files` copy files to the nodes of the job before it starts. `rally` reads each file twice: for its \
+checksum, and to send it. Another process has written to this file between the two. All nodes must get the same file, so the job was \
+not started. The exit code is 121."
+
+    PRELOAD_NO_ROOM: Error "preload/no-room"
+"`--preload-binary` and `--preload-files` copy files into a directory of the job on each of its nodes. The daemon of a node takes the \
+first place with enough room: `$TMPDIR`, `/tmp`, `/var/tmp`, `/dev/shm`, or only the directory of `--preload-dir`. No place on this node \
+has enough, and the message names the one with most. The copies of other nodes were removed. The exit code is 123."
+
+    PRELOAD_NO_PLACE: Error "preload/no-place"
+"`--preload-binary` and `--preload-files` copy files into a directory of the job on each of its nodes. The daemon of a node makes it in \
+`$TMPDIR`, `/tmp`, `/var/tmp` or `/dev/shm`, or only in the directory of `--preload-dir`. No such directory can be used on this node: it \
+does not exist, belongs to others, or no program may be executed in it (`noexec`). The exit code is 123."
+
+    PRELOAD_UNWRITABLE: Error "preload/unwritable"
+"A file of `--preload-binary` or `--preload-files` could not be written on a node: its file system is full, for instance. The copies of \
+other nodes were removed, and the job was not started. The exit code is 123."
+
     OTHER_VERSION: Error "job/other-version"
 "A daemon speaks another version of the protocol between the parts of `rally` than the controller: there are two versions of \
 `rally` on the nodes of the job. Different versions do not work together, because they could misunderstand each other's messages. Install \

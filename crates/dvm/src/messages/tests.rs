@@ -106,7 +106,7 @@ fn left(outcome: Outcome, ranks: &str) -> Outcome {
 }
 
 /// Returns the message without alignment, which is added when it is printed. Also checks the rules for wording.
-fn shown(message: &Message) -> String {
+pub(super) fn shown(message: &Message) -> String {
     let kind = KINDS.iter().find(|kind| kind.id == message.id);
     assert_eq!(
         kind.map(|kind| kind.severity),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     outcome::{Cause, EndReason, Outcome},
     output::{Chunk, Stream},
+    preload::{NotPreloaded, PreloadProgress},
 };
 use crate::bootstrap::NotJoined;
 use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
@@ -117,6 +118,8 @@ pub enum ToFront {
     Failed(String),
     /// Text that reports a broken invariant of our own code. The job continues.
     Internal(String),
+    /// The files that the job needs on its nodes are being copied.
+    Preloading(PreloadProgress),
 }
 
 /// Reason why no rank was released.
@@ -180,6 +183,8 @@ pub enum Refusal {
     },
     /// The daemons of some nodes did not start, or did not join the tree.
     NotJoined(NotJoined),
+    /// The files that the job needs on its nodes could not be copied.
+    NotPreloaded(NotPreloaded),
 }
 
 /// Purpose for which the user named a rank.

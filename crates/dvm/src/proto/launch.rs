@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Stream;
 use crate::{
     place::JobMap,
-    spec::{App, EndPolicy, Family, GpuPlan, HoldPlan, StdinTarget, StdioPlan},
+    spec::{App, EndPolicy, Family, GpuPlan, HoldPlan, Preloaded, StdinTarget, StdioPlan},
 };
 
 /// Description of a job, as every one of its daemons gets it.
@@ -38,6 +38,8 @@ pub struct Launch {
     pub front_pid: u32,
     pub variables: BTreeSet<Family>,
     pub gpus: Option<GpuPlan>,
+    /// What the apps use of the files that were copied to the nodes; `None` if none were.
+    pub preloaded: Option<Preloaded>,
 }
 
 impl Launch {
@@ -264,6 +266,7 @@ mod tests {
         let map = place(&request, &allocation, &topologies).unwrap();
         let nodes = map.nodes().map(|id| node(&host(id.0), 0)).collect();
         Launch {
+            preloaded: None,
             job: JobId(1),
             nspace: "test@1".to_owned(),
             universe: Universe {

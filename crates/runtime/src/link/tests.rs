@@ -6,8 +6,8 @@ use base::{NodeId, RankSet, Signal};
 use dvm::{
     place,
     proto::{
-        Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit, RankChoice,
-        Refusal, TableRow,
+        Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
+        PreloadProgress, RankChoice, Refusal, TableRow,
     },
     spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers, WindowSize},
 };
@@ -72,6 +72,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn job() -> JobSpec {
     JobSpec {
+        preload: None,
         apps: vec![App {
             program: "a".into(),
             args: vec!["x".into()],
@@ -182,6 +183,11 @@ fn to_front() -> Vec<ToFront> {
         }),
         ToFront::Failed("why".to_owned()),
         ToFront::Internal("what".to_owned()),
+        ToFront::Preloading(PreloadProgress {
+            done: 1,
+            total: 300,
+            nodes: 2,
+        }),
     ];
     for message in &all {
         match message {
@@ -199,7 +205,8 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Note(_)
             | ToFront::Ended(_)
             | ToFront::Failed(_)
-            | ToFront::Internal(_) => {}
+            | ToFront::Internal(_)
+            | ToFront::Preloading(_) => {}
         }
     }
     all
@@ -219,7 +226,7 @@ fn every_message_of_this_version() {
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
     version 5
-    0001000161010001780100014100013100012f00042f62696e0000000000000000000000000000000000000005000000000100000000
+    0001000161010001780100014100013100012f00042f62696e000000000000000000000000000000000000000500000000010000000000
     02
     03020301808020
     0404
@@ -243,6 +250,7 @@ fn every_message_of_this_version() {
     0c000301000001000201000000
     0d03776879
     0e0477686174
+    0f01ac0202
     ");
 }
 

@@ -115,6 +115,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
         session: record.session(),
         region: None,
         hosting: boot.hosting,
+        surroundings: birth.surroundings.clone(),
     };
     let daemon = DaemonHost::open(setup, &mut reactor)?;
     let entropy = Entropy::new(random_bytes()?);

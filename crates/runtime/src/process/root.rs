@@ -81,6 +81,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
                 session: record.session(),
                 region: Some(birth.output.clone()),
                 hosting: plan.as_ref().map_or(Hosting::Alone, |plan| plan.hosting),
+                surroundings: birth.surroundings.clone(),
             };
             Some((node, DaemonHost::open(setup, &mut reactor)?))
         }

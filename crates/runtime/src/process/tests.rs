@@ -28,6 +28,7 @@ use crate::{
     link::{ControllerLink, FrontLink, Received},
     machines::ControllerMachine,
     missing::MissingReports,
+    place::Surroundings,
 };
 
 /// How long a job may take before the test fails.
@@ -73,6 +74,7 @@ impl Heard {
 /// Returns a job of four ranks that run a shell script, two on each of two nodes.
 fn job(script: &str) -> JobSpec {
     JobSpec {
+        preload: None,
         apps: vec![App {
             program: "/bin/sh".into(),
             args: ["-c", script].map(OsString::from).into(),
@@ -194,6 +196,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
                 session: None,
                 region: None,
                 hosting: dvm::bootstrap::Hosting::Alone,
+                surroundings: Surroundings::default(),
             };
             (node, DaemonHost::open(setup, &mut reactor).unwrap())
         })

@@ -92,6 +92,7 @@ impl Node {
             Output::ClientClose { conn } => self.close_client(world, conn),
             // The simulator has no files.
             Output::MakeDirectory { .. } | Output::RemoveFiles { .. } => {}
+            Output::Files { .. } => world.fault("files in the simulator".to_owned()),
             Output::Sweep { job, signal } => {
                 let left = self.kernel.strays(job);
                 let ending = self.ending(job);

@@ -211,6 +211,7 @@ impl Maker<'_> {
             fronts: vec![FrontPlan {
                 submits_at: Duration::ZERO,
                 spec: JobSpec {
+                    preload: None,
                     apps,
                     placement,
                     universe,

@@ -258,7 +258,7 @@ fn mistakes() {
             "-s all a",
             "error: `-s` means different things to different launchers",
         ),
-        (M, "-s a", "a"),
+        (M, "-s a", "--preload-binary a"),
         (E, "-s all a", "--stdin=all a"),
         (E, "-s 1 a", "--stdin=1 a"),
         (

@@ -35,7 +35,7 @@ fn spellings_with_two_meanings() {
 
     $ rally run -s all a
     error: `-s` means different things to different launchers
-      mpirun of Open MPI:   copy the program to the nodes: here not needed
+      mpirun of Open MPI:   copy the program to the nodes: here `--preload-binary`
       mpiexec of Intel MPI: the ranks that read stdin: here `--stdin RANK`
       help:                 use a spelling named above
     [120 cli/two-meanings]
@@ -64,7 +64,6 @@ fn options_that_are_not_offered() {
         "mpirun --xml a",
         "mpirun --xterm 0 a",
         "mpirun --dvm x a",
-        "mpirun --set-cwd-to-session-dir a",
         "mpirun --report-uri - a",
         "mpirun --map-by dist:span a",
         "mpirun --index-argv-by-rank a",
@@ -115,11 +114,6 @@ fn options_that_are_not_offered() {
     $ mpirun --dvm x a
     error: `--dvm` is not supported: there is no persistent launcher (DVM) yet
       help: every `rally run` starts what it needs; name hosts with `--host`
-    [120 cli/not-offered]
-
-    $ mpirun --set-cwd-to-session-dir a
-    error: `--set-cwd-to-session-dir` is not supported: ranks have no session directory
-      help: name a directory with `--wdir`
     [120 cli/not-offered]
 
     $ mpirun --report-uri - a
@@ -219,17 +213,17 @@ fn what_is_not_done_on_one_node_is_refused() {
     [120 cli/not-offered]
 
     $ mpirun --preload-files /data/a,b a
-    error: `--preload-files /data/a,b` is not supported: files are not copied, and procs find those in their working directory
-      help: copy the file to the procs' working directory, or use its path in the program
-    [120 cli/not-offered]
+    error: cannot read the file to copy `/data/a`: No such file or directory (os error 2)
+      effect: the job was not started
+    [121 cli/unreadable-file]
 
     $ srun --hint=fast a
     error: `--hint` cannot be `fast`: known values are `compute_bound`, `memory_bound`, `multithread`, `nomultithread`
     [120 cli/bad-value]
 
     $ srun --bcast=/tmp/a a
-    error: `--bcast /tmp/a` is not supported: programs run from where they are, and nothing is copied
-      help: leave it out: procs find the program on this node; or copy it, and name the copy
+    error: `--bcast /tmp/a` is not supported: a program is copied into a directory of the job, not to a name of yours
+      help: name a directory, with a slash at its end: `--bcast=/tmp/`; or leave the path out
     [120 cli/not-offered]
     ");
 }

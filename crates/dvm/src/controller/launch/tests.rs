@@ -59,7 +59,7 @@ fn a_job_waits_for_all_daemons() {
 #[test]
 fn a_daemon_of_another_version_is_refused_with_the_job() {
     let mut world = World::waiting();
-    insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 4, theirs: 5 }"#);
+    insta::assert_snapshot!(words(world.says(0, of_version(0, VERSION + 1))).join("\n"), @r#"OtherVersion { host: "n0", ours: 5, theirs: 6 }"#);
 }
 
 /// A node is lost while the job waits for daemons, or before it is submitted.

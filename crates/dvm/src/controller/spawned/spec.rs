@@ -73,6 +73,7 @@ pub(super) fn spec(
         programs.push(program(base, infos, app)?);
     }
     Ok(JobSpec {
+        preload: None,
         apps: programs,
         placement: request,
         universe: spawner.universe,

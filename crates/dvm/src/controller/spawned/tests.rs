@@ -86,6 +86,7 @@ fn app(program: &str) -> App {
 
 pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
+        preload: None,
         apps: vec![app("./a.out")],
         placement: place::Request {
             apps: vec![AppRequest {

@@ -80,31 +80,23 @@ pub(in super::super) fn generic_resources(given: &Given<'_>, emit: &mut Emit<'_>
     Ok(())
 }
 
-/// Translates `srun --bcast[=PATH]`. On one node no copy is needed, but a named copy could be expected at its path.
-pub(in super::super) fn broadcast(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
-    if given.values.is_empty() {
-        Ok(())
-    } else {
-        Err(refused(given, NotOffered::ProgramCopies))
+/// Translates `srun --bcast[=PATH]`. A path with a slash at its end is a directory. Any other would be the name of the copy.
+pub(in super::super) fn broadcast(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
+    if let Some(path) = given.values.first() {
+        if !path.as_encoded_bytes().ends_with(b"/") {
+            return Err(refused(given, NotOffered::ProgramCopies));
+        }
+        emit.here("preload-dir", path);
     }
+    emit.plain("preload-binary");
+    Ok(())
 }
 
-/// Translates Open MPI's `--preload-files LIST`. On one node procs find files relative to the current directory without a
-/// copy.
-pub(in super::super) fn preload_files(given: &Given<'_>, _emit: &mut Emit<'_>) -> Done {
-    let is_elsewhere =
-        |name: &str| name.starts_with('/') || name.split('/').any(|part| part == "..");
-    if text(given)?.split(',').any(is_elsewhere) {
-        Err(refused(given, NotOffered::FileCopies))
-    } else {
-        Ok(())
-    }
-}
-
-/// Translates Intel MPI's `-s WHO`. Open MPI's `-s` has no value, and requests a copy of the program, which one node does
-/// not need.
+/// Translates Intel MPI's `-s WHO`. Open MPI's `-s` has no value, and requests a copy of the program on each node.
 pub(in super::super) fn readers(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
-    if !given.values.is_empty() {
+    if given.values.is_empty() {
+        emit.plain("preload-binary");
+    } else {
         emit.here("stdin", value(given, 0));
     }
     Ok(())

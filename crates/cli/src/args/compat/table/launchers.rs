@@ -76,7 +76,7 @@ pub(super) static ROWS: &[Spelling] = &[
         NOT_SRUN,
         &["set-cwd-to-session-dir"],
         Nothing,
-        Means::Refused(NotOffered::SessionDirectory),
+        Means::Plain("preload-wdir"),
     ),
     // Environment.
     row(MPI, &["x"], One, Means::Each(rewrite::export)),
@@ -248,8 +248,7 @@ pub(super) static ROWS: &[Spelling] = &[
     ),
     row(NOT_SRUN, &["error"], One, Means::Same("error-file")),
     row(NOT_SRUN, &["i"], One, Means::Each(rewrite::readers_or_file)),
-    // Open MPI's `-s` copies the program to the nodes, which one node does not need. Intel MPI's `-s` has a value: the
-    // readers of stdin.
+    // Open MPI's `-s` copies the program to the nodes. Intel MPI's `-s` has a value: the readers of stdin.
     row(MPI, &["s"], Readers, Means::Each(rewrite::readers)),
     row(
         PLAIN,
@@ -259,7 +258,7 @@ pub(super) static ROWS: &[Spelling] = &[
             meaning(
                 "mpirun of Open MPI",
                 "copy the program to the nodes",
-                "not needed",
+                "`--preload-binary`",
             ),
             meaning(
                 "mpiexec of Intel MPI",
@@ -401,12 +400,6 @@ pub(super) static ROWS: &[Spelling] = &[
     ),
     row(
         NOT_SRUN,
-        &["preload-files"],
-        One,
-        Means::Each(rewrite::preload_files),
-    ),
-    row(
-        NOT_SRUN,
         &["with-ft"],
         One,
         Means::Each(rewrite::fault_tolerance),
@@ -468,8 +461,6 @@ pub(super) static ROWS: &[Spelling] = &[
         NOT_SRUN,
         &[
             "novm",
-            // On one node no copy is needed.
-            "preload-binary",
             "do-not-resolve",
             "use-regexp",
             "enable-instant-on-support",

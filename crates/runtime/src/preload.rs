@@ -1,0 +1,381 @@
+//! Preloaded files: reading them at the controller, and the directories that hold them on a node.
+//!
+//! A job has one directory on a node, `rally-preload.RANDOM`. It may be on a disk, far from the record file of this process,
+//! which is in memory. A symbolic link beside the record leads to it, and exists before it. So whoever removes the
+//! files of a process that was killed finds the directory ([`remove_linked`]).
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _, symlink},
+    },
+    path::{Path, PathBuf},
+};
+
+use base::JobId;
+use bytes::Bytes;
+use dvm::{preload::FileAct, proto::PreloadFailure};
+
+use crate::place::Surroundings;
+
+/// Start of the name of a job's directory.
+const DIRECTORY: &str = "rally-preload.";
+/// Start of the name of a link to such a directory.
+const LINK: &str = "preload.";
+/// ENOENT of Linux.
+const ENOENT: i32 = 2;
+
+/// Reads the files that are copied.
+#[derive(Debug, Default)]
+pub(crate) struct FileReader {
+    open: Option<(OsString, os::SourceFile)>,
+}
+
+impl FileReader {
+    pub(crate) fn read(
+        &mut self,
+        path: OsString,
+        offset: u64,
+        length: usize,
+    ) -> Result<Bytes, String> {
+        let read = match self.open.take().filter(|(open, _)| *open == path) {
+            Some((_, file)) => Ok(file),
+            None => os::SourceFile::open(Path::new(&path)),
+        };
+        let read = read.and_then(|mut file| {
+            let bytes = file.read_at(offset, length)?;
+            // A file that was read to its end is closed.
+            if bytes.len() == length {
+                self.open = Some((path, file));
+            }
+            Ok(Bytes::from(bytes))
+        });
+        read.map_err(|error| reason(&error))
+    }
+}
+
+fn reason(error: &os::Error) -> String {
+    os::describe_errno(error.errno()).to_owned()
+}
+
+/// The directories of jobs on this node. Those that are left are removed on drop.
+#[derive(Debug)]
+pub(crate) struct Directories {
+    /// Directory beside the record of this process.
+    session: Option<PathBuf>,
+    /// Where directories are made, if the user names no place.
+    places: Vec<PathBuf>,
+    jobs: BTreeMap<JobId, JobFiles>,
+}
+
+#[derive(Debug)]
+struct JobFiles {
+    directory: PathBuf,
+    link: Option<PathBuf>,
+    copies: Option<os::Copies>,
+}
+
+impl Directories {
+    pub(crate) fn new(session: Option<PathBuf>, surroundings: &Surroundings) -> Self {
+        let usual = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
+        let mut places: Vec<PathBuf> = Vec::new();
+        for place in surroundings.temporary.iter().cloned().chain(usual) {
+            if place.is_absolute() && !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        Self {
+            session,
+            places,
+            jobs: BTreeMap::new(),
+        }
+    }
+
+    /// Carries out an action, and returns the answer; [`FileAct::Remove`] has none.
+    pub(crate) fn act(
+        &mut self,
+        job: JobId,
+        act: FileAct,
+    ) -> Option<Result<Option<OsString>, PreloadFailure>> {
+        Some(match act {
+            FileAct::Make {
+                place,
+                bytes,
+                has_programs,
+            } => {
+                let made = self.make(job, place.map(PathBuf::from), bytes, has_programs);
+                made.map(|path| Some(path.into_os_string()))
+            }
+            FileAct::Create { files } => self.with(job, |one| {
+                let files = files.iter().map(|file| (file.name.as_os_str(), file.mode));
+                one.copies = Some(os::Copies::create(&one.directory, files)?);
+                Ok(())
+            }),
+            FileAct::Write { bytes } => self.with(job, |one| {
+                one.copies
+                    .as_mut()
+                    .map_or(Ok(()), |copies| copies.write(&bytes))
+            }),
+            FileAct::Close => self.with(job, |one| {
+                one.copies.take().map_or(Ok(()), os::Copies::finish)
+            }),
+            FileAct::Remove => {
+                if let Some(files) = self.jobs.remove(&job) {
+                    files.remove();
+                }
+                return None;
+            }
+        })
+    }
+
+    fn with(
+        &mut self,
+        job: JobId,
+        act: impl FnOnce(&mut JobFiles) -> Result<(), os::Error>,
+    ) -> Result<Option<OsString>, PreloadFailure> {
+        let Some(files) = self.jobs.get_mut(&job) else {
+            return Ok(None);
+        };
+        act(files).map(|()| None).map_err(|error| {
+            let path = match &error {
+                os::Error::File { path, .. } => path.clone(),
+                _ => files.directory.clone(),
+            };
+            PreloadFailure::Unwritable {
+                path: path.into_os_string(),
+                why: reason(&error),
+            }
+        })
+    }
+
+    /// Makes the directory of a job in the first place that has room.
+    fn make(
+        &mut self,
+        job: JobId,
+        place: Option<PathBuf>,
+        needed: u64,
+        has_programs: bool,
+    ) -> Result<PathBuf, PreloadFailure> {
+        let mut tried = Vec::new();
+        let mut most: Option<(u64, PathBuf)> = None;
+        let places = match place {
+            Some(place) => vec![place],
+            None => self.places.clone(),
+        };
+        for place in places {
+            match os::room(&place) {
+                Err(error) if error.errno() == ENOENT && !tried.is_empty() => {}
+                Err(error) => tried.push((place.into(), reason(&error))),
+                Ok(room) if has_programs && !room.runs_programs => {
+                    let why = "no program may be executed in it (noexec)".to_owned();
+                    tried.push((place.into(), why));
+                }
+                Ok(room) if room.free < needed => {
+                    if most.as_ref().is_none_or(|(free, _)| *free < room.free) {
+                        most = Some((room.free, place));
+                    }
+                }
+                Ok(_) => match self.make_in(job, &place) {
+                    Ok(path) => return Ok(path),
+                    Err(why) => tried.push((place.into(), why)),
+                },
+            }
+        }
+        Err(match most {
+            Some((free, directory)) => PreloadFailure::NoRoom {
+                directory: directory.into(),
+                needed,
+                free,
+            },
+            None => PreloadFailure::NoPlace(tried),
+        })
+    }
+
+    fn make_in(&mut self, job: JobId, place: &Path) -> Result<PathBuf, String> {
+        let described = |error: os::Error| reason(&error);
+        let number = os::random_number().map_err(described)?;
+        let directory = place.join(format!("{DIRECTORY}{number:016x}"));
+        let failed = |error: std::io::Error| {
+            os::describe_errno(error.raw_os_error().unwrap_or_default()).to_owned()
+        };
+        let mut link = None;
+        if let Some(session) = &self.session {
+            os::make_private_dirs(session).map_err(described)?;
+            let path = session.join(format!("{LINK}{job}"));
+            symlink(&directory, &path).map_err(failed)?;
+            link = Some(path);
+        }
+        let made = fs::DirBuilder::new().mode(0o700).create(&directory);
+        let files = JobFiles {
+            directory: directory.clone(),
+            link,
+            copies: None,
+        };
+        match made {
+            Ok(()) => {
+                self.jobs.insert(job, files);
+                Ok(directory)
+            }
+            Err(error) => {
+                files.unlink();
+                Err(failed(error))
+            }
+        }
+    }
+}
+
+impl Drop for Directories {
+    fn drop(&mut self) {
+        for files in std::mem::take(&mut self.jobs).into_values() {
+            files.remove();
+        }
+    }
+}
+
+impl JobFiles {
+    fn remove(self) {
+        os::remove_files(&[&self.directory]);
+        self.unlink();
+    }
+
+    fn unlink(self) {
+        if let Some(link) = self.link {
+            os::remove_files(&[link]);
+        }
+    }
+}
+
+/// Removes the directories to which the links beside a record lead.
+pub(crate) fn remove_linked(session: &Path) {
+    let entries = fs::read_dir(session).into_iter().flatten().flatten();
+    for entry in entries {
+        let is_link = entry.file_name().as_bytes().starts_with(LINK.as_bytes());
+        if let Some(directory) = is_link.then(|| fs::read_link(entry.path()).ok()).flatten()
+            && is_ours(&directory)
+        {
+            os::remove_files(&[directory]);
+        }
+    }
+}
+
+/// Returns true if this is a directory for preloaded files of our user.
+fn is_ours(directory: &Path) -> bool {
+    let name = directory.file_name().unwrap_or_default();
+    directory.is_absolute()
+        && name.as_bytes().starts_with(DIRECTORY.as_bytes())
+        && fs::symlink_metadata(directory)
+            .is_ok_and(|found| found.is_dir() && found.uid() == os::effective_uid())
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests make the files that are looked at"
+)]
+mod tests {
+    use dvm::proto::StoredFile;
+
+    use super::*;
+
+    const JOB: JobId = JobId(1);
+
+    fn make(place: Option<&Path>, bytes: u64) -> FileAct {
+        FileAct::Make {
+            place: place.map(Into::into),
+            bytes,
+            has_programs: false,
+        }
+    }
+
+    /// Makes directories of a process with this session directory, with one file in the directory of a job.
+    fn filled(root: &Path) -> (Directories, PathBuf) {
+        let session = root.join("session");
+        let mut directories = Directories::new(Some(session), &Surroundings::default());
+        let made = directories.act(JOB, make(Some(root), 3)).unwrap().unwrap();
+        let file = StoredFile {
+            name: "d/a".into(),
+            mode: 0o600,
+        };
+        for act in [
+            FileAct::Create { files: vec![file] },
+            FileAct::Write {
+                bytes: Bytes::from_static(b"abc"),
+            },
+            FileAct::Close,
+        ] {
+            assert_eq!(directories.act(JOB, act), Some(Ok(None)));
+        }
+        (directories, made.unwrap().into())
+    }
+
+    #[test]
+    fn a_directory_goes_with_its_job_or_its_process() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut directories, made) = filled(root.path());
+        assert_eq!(fs::read(made.join("d/a")).unwrap(), b"abc");
+        assert_eq!(directories.act(JOB, FileAct::Remove), None);
+        assert!(!made.exists());
+        assert_eq!(
+            fs::read_dir(root.path().join("session")).unwrap().count(),
+            0
+        );
+        let (directories, made) = filled(root.path());
+        drop(directories);
+        assert!(!made.exists());
+    }
+
+    #[test]
+    fn what_a_killed_process_leaves_is_found_by_its_link() {
+        let root = tempfile::tempdir().unwrap();
+        let session = root.path().join("session");
+        let (directories, made) = filled(root.path());
+        std::mem::forget(directories);
+        // Links that lead elsewhere are not followed.
+        let other = root.path().join("other");
+        fs::create_dir(&other).unwrap();
+        symlink(&other, session.join("preload.7")).unwrap();
+        symlink(
+            root.path().join("rally-preload.none"),
+            session.join("preload.8"),
+        )
+        .unwrap();
+        remove_linked(&session);
+        assert!(!made.exists() && other.exists());
+    }
+
+    #[test]
+    fn a_place_is_refused_with_the_reason() {
+        let root = tempfile::tempdir().unwrap();
+        let mut directories = Directories::new(None, &Surroundings::default());
+        let none = root.path().join("none");
+        let why = "No such file or directory".to_owned();
+        assert_eq!(
+            directories.act(JOB, make(Some(&none), 1)),
+            Some(Err(PreloadFailure::NoPlace(vec![(none.into(), why)])))
+        );
+        let failure = directories.act(JOB, make(Some(root.path()), u64::MAX));
+        assert!(
+            matches!(&failure, Some(Err(PreloadFailure::NoRoom { directory, needed: u64::MAX, free }))
+                if Path::new(directory) == root.path() && *free > 0),
+            "{failure:?}"
+        );
+    }
+
+    #[test]
+    fn files_are_read_in_order_and_from_the_start_again() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("f");
+        fs::write(&path, "abcdef").unwrap();
+        let mut reader = FileReader::default();
+        let mut read = |offset| reader.read(path.clone().into(), offset, 4);
+        assert_eq!(read(0).as_deref(), Ok(&b"abcd"[..]));
+        assert_eq!(read(4).as_deref(), Ok(&b"ef"[..]));
+        assert_eq!(read(0).as_deref(), Ok(&b"abcd"[..]));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read(4).as_deref(), Ok(&b"ef"[..]), "the open file is used");
+        assert_eq!(read(0), Err("No such file or directory".to_owned()));
+    }
+}
