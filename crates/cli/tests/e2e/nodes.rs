@@ -1,6 +1,7 @@
 //! Jobs over several nodes: `--bootstrap fork` stands in for a cluster, with a daemon process for each node.
 
 mod holding;
+mod preload;
 
 use std::time::Duration;
 

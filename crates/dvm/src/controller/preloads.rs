@@ -3,6 +3,9 @@
 //! A job has a source from its submission to its launch. If it is refused or ended before, the nodes remove what they
 //! have.
 
+#[cfg(test)]
+mod tests;
+
 use base::{JobId, NodeId, Time};
 use bytes::Bytes;
 
