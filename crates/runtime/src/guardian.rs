@@ -56,10 +56,10 @@ pub fn guard(birth: Birth) -> Result<u8, Failed> {
 }
 
 /// Forks a process that executes `run`, and waits until nothing of it remains. Returns in both processes, with the exit code
-/// of the respective one. The parent calls `let_go` first.
+/// of the respective one. The parent calls `at_first` before it waits.
 pub(crate) fn guard_process(
     surroundings: &Surroundings,
-    let_go: impl FnOnce(),
+    at_first: impl FnOnce(),
     run: impl FnOnce() -> Result<Exit, os::Error>,
 ) -> Result<u8, os::Error> {
     prepare()?;
@@ -70,7 +70,7 @@ pub(crate) fn guard_process(
         }),
         Forked::Parent(child) => match Loop::new(&IGNORED) {
             Ok(events) => {
-                let_go();
+                at_first();
                 watch(child, events, surroundings)
             }
             Err(error) => {

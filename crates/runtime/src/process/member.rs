@@ -20,7 +20,7 @@ use crate::{
     guardian::{self, Failed},
     log,
     reactor::Reactor,
-    record::{Record, topology},
+    record::{self, Record, topology},
     tree::TreeHost,
 };
 
@@ -51,7 +51,9 @@ pub struct MemberBirth {
 /// Errors are reported before this returns.
 pub fn guard_member(birth: &MemberBirth) -> Result<u8, Failed> {
     let run = || run(birth);
-    guardian::guard_process(&birth.surroundings, || {}, run).map_err(|error| {
+    // Nobody else cleans a node on which no job is ever submitted.
+    let sweep = || record::sweep_stale(&birth.surroundings);
+    guardian::guard_process(&birth.surroundings, sweep, run).map_err(|error| {
         (birth.report)(&error.to_string());
         Failed
     })
