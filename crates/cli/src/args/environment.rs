@@ -14,7 +14,7 @@ use crate::values::ValueError;
 
 /// The variables that a launcher sets for its own ranks. If we inherit them from an enclosing launcher and pass them on, our
 /// ranks would connect to the wrong server or take a wrong rank. A final `*` stands for any suffix.
-const FOREIGN: [&str; 50] = [
+const FOREIGN: [&str; 51] = [
     "HYDI_CONTROL_FD",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
@@ -60,6 +60,7 @@ const FOREIGN: [&str; 50] = [
     "RALLY_LOCAL_*",
     "RALLY_NODE",
     "RALLY_OWNER",
+    "RALLY_PRELOAD_DIR",
     "RALLY_RANK",
     "RALLY_SIZE",
     "SLURM_LOCALID",

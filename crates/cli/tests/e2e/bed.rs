@@ -151,6 +151,109 @@ fn a_network_that_is_back_in_time_costs_nothing() {
     job.end().expect_code(0).expect_out(&expected);
 }
 
+/// Returns the number of bytes that each node has received so far.
+fn received(sandbox: &Sandbox, options: &[&str]) -> Vec<u64> {
+    let script = "awk '!/lo:/ && NR > 2 { sum += $2 } END { print ENVIRON[\"PMIX_RANK\"], sum }' /proc/net/dev";
+    let args = [options, &["-n", "4", "--", "sh", "-c", script]].concat();
+    let run = run(sandbox, "n1,n2,n3,n4", &args).expect_code(0);
+    let count = |line: &str| line.split_once(' ').unwrap().1.parse().unwrap();
+    run.sorted().lines().map(count).collect()
+}
+
+/// A file crosses the network of each node once, also in a tree in which nodes pass it on.
+#[test]
+fn a_file_is_received_once_by_each_node() {
+    const LENGTH: u64 = 16 << 20;
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("large", vec![7; usize::try_from(LENGTH).unwrap()]);
+    let options = ["--radix", "1"];
+    // The first run also sends the program to the nodes.
+    received(&sandbox, &options);
+    let before = received(&sandbox, &options);
+    let after = received(
+        &sandbox,
+        &[&options[..], &["--preload-files", &file]].concat(),
+    );
+    for (before, after) in before.iter().zip(&after) {
+        let received = after - before;
+        assert!(
+            (LENGTH..LENGTH + LENGTH / 4).contains(&received),
+            "{received} bytes: {before} {after}"
+        );
+    }
+    expect_no_daemon();
+}
+
+#[test]
+fn a_program_that_only_the_head_has_runs_on_every_node() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file(
+        "tool",
+        "#!/bin/sh\necho $(hostname) $(cat $RALLY_PRELOAD_DIR/in) $0\n",
+    );
+    let path = std::path::Path::new(&file);
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    sandbox.file("in", "content\n");
+    let args = [
+        "--preload-binary",
+        "--preload-files",
+        "in",
+        "-n",
+        "3",
+        "./tool",
+    ];
+    let run = run(&sandbox, "n1,n2,n3", &args).expect_code(0);
+    for (line, node) in run.sorted().lines().zip(["n1", "n2", "n3"]) {
+        let start = format!("{node} content /tmp/rally-preload.");
+        assert!(
+            line.starts_with(&start) && line.ends_with("/tool"),
+            "{line}"
+        );
+    }
+    expect_no_daemon();
+    // Neither files nor directories remain on any node.
+    for node in ["n1", "n2", "n3"] {
+        let tmp = format!("/run/cluster/{node}/tmp");
+        let left = std::fs::read_dir(&tmp).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        let is_ours =
+            |name: &std::ffi::OsString| name.to_string_lossy().starts_with("rally-preload");
+        assert!(!left.iter().any(is_ours), "{node}: {left:?}");
+    }
+}
+
+/// A node without room is named, and the other nodes keep nothing.
+#[test]
+fn a_node_without_room_for_a_file_is_named() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file("large", vec![7; 4 << 20]);
+    // A file system of 1 MiB on one node; the others have a directory.
+    let place = "/tmp/small";
+    let make = format!(
+        "mkdir -p {place}; if [ $(hostname) = n2 ]; then mount -t tmpfs -o size=1m none {place}; fi"
+    );
+    let remove = format!("umount {place} 2>/dev/null; ls -A {place}; rmdir {place}");
+    let on_all = |line: &str| {
+        let args = ["-n", "3", "--", "sh", "-c", line];
+        run(&sandbox, "n1,n2,n3", &args).expect_code(0)
+    };
+    on_all(&make);
+    let args = [
+        "--preload-files",
+        &file,
+        "--preload-dir",
+        place,
+        "-n",
+        "3",
+        "true",
+    ];
+    run(&sandbox, "n1,n2,n3", &args).expect_code(123).expect_err(&[
+        "no room for the preloaded files on `n2`: `/tmp/small` has 1024 KiB, and they need 4096 KiB",
+        "2 other nodes can store them",
+    ]);
+    on_all(&remove).expect_out("");
+}
+
 #[test]
 fn programs_of_every_mpi_library_run_over_nodes() {
     for library in crate::mpi::Library::ALL {

@@ -10,8 +10,8 @@ use nix::{
 use super::{OVER_NODES, over, processes, run};
 use crate::harness::{DEADLINE, Finished, Sandbox, Stream, Terminal, eventually};
 
-/// Length of a file whose copy takes long enough to be interrupted.
-const LARGE: usize = 24 << 20;
+/// Length of a file without data, whose copy takes long enough to be interrupted.
+const LARGE: u64 = 512 << 20;
 
 /// Returns the directories of preloaded files.
 fn directories(sandbox: &Sandbox) -> Vec<PathBuf> {
@@ -37,6 +37,11 @@ fn make(sandbox: &Sandbox, name: &str, length: usize, mode: u32) -> String {
     fs::write(&path, bytes).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     path.display().to_string()
+}
+
+fn make_large(sandbox: &Sandbox) {
+    let file = fs::File::create(sandbox.path("large")).unwrap();
+    file.set_len(LARGE).unwrap();
 }
 
 fn script(sandbox: &Sandbox, name: &str, text: &str) {
@@ -230,6 +235,25 @@ fn the_copies_of_a_killed_daemon_are_removed() {
     expect_gone(&sandbox);
 }
 
+/// If its guardian is killed too, the next start on the node removes them.
+#[test]
+fn the_copies_of_a_daemon_that_is_killed_with_its_guardian_go_with_the_next_start() {
+    let sandbox = Sandbox::new();
+    let job = running(&sandbox);
+    let all = processes(&sandbox);
+    let is_below = |process: &&mischief::Proc| all.iter().any(|other| other.pid == process.ppid);
+    let victim = all.iter().find(is_below).unwrap();
+    for pid in [victim.ppid, victim.pid] {
+        signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    job.end().expect_code(125);
+    assert_eq!(directories(&sandbox).len(), 1);
+    sandbox
+        .run_rally(&["run", "-n", "1", "true"])
+        .expect_code(0);
+    expect_gone(&sandbox);
+}
+
 #[test]
 fn the_copies_of_a_killed_controller_and_a_killed_front_are_removed() {
     for victim in ["controller", "front", "front and controller"] {
@@ -255,7 +279,7 @@ fn the_copies_of_a_killed_controller_and_a_killed_front_are_removed() {
 fn a_copy_that_is_interrupted_leaves_nothing() {
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let sandbox = Sandbox::new();
-        make(&sandbox, "large", LARGE, 0o600);
+        make_large(&sandbox);
         let args = [
             "--preload-files",
             "large",
@@ -280,7 +304,7 @@ fn a_copy_that_is_interrupted_leaves_nothing() {
 #[test]
 fn a_daemon_that_is_killed_during_the_copy_ends_it_everywhere() {
     let sandbox = Sandbox::new();
-    make(&sandbox, "large", LARGE, 0o600);
+    make_large(&sandbox);
     let args = [
         "--preload-files",
         "large",
@@ -310,13 +334,13 @@ fn a_daemon_that_is_killed_during_the_copy_ends_it_everywhere() {
 #[test]
 fn a_terminal_shows_the_progress() {
     let sandbox = Sandbox::new();
-    make(&sandbox, "large", LARGE, 0o600);
+    make(&sandbox, "large", 3 << 20, 0o600);
     let options = OVER_NODES.join(" ");
     let script = format!("$RALLY run {options} -n 3 --preload-files large echo started");
     let (_terminal, run) = Terminal::run(&sandbox, &script);
     let out = run.end().expect_code(0).out();
     assert!(
-        out.contains("\r\x1b[Kcopying 24 MiB to 3 nodes: "),
+        out.contains("\r\x1b[Kcopying 3072 KiB to 3 nodes: "),
         "{out:?}"
     );
     let last = out.rfind("copying").unwrap();
