@@ -27,6 +27,8 @@ const FEW: u32 = 4;
 /// Output of each rank, in bytes.
 const BYTES_EACH: u64 = 64 << 20;
 const ROUNDS: usize = 15;
+/// Length of the file that is copied to all nodes, in MiB. The nodes keep it in memory.
+const COPIED: usize = 512;
 
 /// Files that the nodes use. They are in a directory of the build, because each node has its own `/tmp`.
 struct Files {
@@ -75,10 +77,12 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     trial.forked(&mut text)?;
     trial.mpi(&mut text)?;
     trial.output(&mut text)?;
+    trial.copies(&mut text)?;
     writeln!(
         text,
         "\nMedians of whole runs in milliseconds, on a cluster of {NODES} namespaces that share the processors of this machine; \
-         {} rounds, 7 for output. Inside Slurm, the time of an empty allocation is subtracted.",
+         {} rounds, 7 for output, 3 for copies. Inside Slurm, the time of an empty allocation is subtracted, and from copies that of a job \
+         without one. Copies to {NODES} nodes in 32 times the time of one mean half its bytes per second, summed over the nodes.",
         bench.rounds(ROUNDS)
     )?;
     Ok(text)
@@ -240,6 +244,51 @@ impl Trial<'_> {
         let work =
             format!("{FEW} ranks × 64 MiB of stdout from {FEW} nodes to a pipe; peer: Hydra");
         row(text, &work, &measured, "Hydra", "≤ 0.67")
+    }
+
+    /// A file to all nodes, each of which verifies it. A node that gets a chunk twice would fail.
+    fn copies(&self, text: &mut String) -> Result<()> {
+        let file = self.files.path("copied");
+        let block: Vec<u8> = (0..1 << 20)
+            .map(|at: u32| at.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+            .collect();
+        fs::write(&file, block.repeat(COPIED))?;
+        let rally = &self.rally;
+        let copy = |nodes: u32, what: &str| {
+            let hosts = hosts(nodes, "");
+            self.run(format!(
+                "{rally} run -q --host {hosts} --wdir / -n {nodes} --map-by node {what} true"
+            ))
+        };
+        let preload = format!("--preload-files {file} --preload-dir /tmp");
+        let cipher = "chacha20-poly1305@openssh.com";
+        let measured = rounds(
+            self.bench.rounds(3),
+            vec![
+                ("rally", copy(NODES, &preload)),
+                ("one", copy(1, &preload)),
+                ("empty", copy(NODES, "")),
+            ],
+        );
+        let measured = without(measured, "empty");
+        let work = format!(
+            "{COPIED} MiB to {NODES} nodes (tmpfs), verified with SHA-256; peer: the same copy to one node"
+        );
+        row(text, &work, &measured, "one", "≤ 32")?;
+        let measured = rounds(
+            self.bench.rounds(3),
+            vec![
+                ("rally", copy(NODES, &preload)),
+                (
+                    "ssh",
+                    self.run(format!("ssh -c {cipher} n1 sha256sum <{file}")),
+                ),
+            ],
+        );
+        let work = format!(
+            "{COPIED} MiB to {NODES} nodes (tmpfs), verified with SHA-256; peer: `ssh -c {cipher} HOST sha256sum`, one stream"
+        );
+        row(text, &work, &measured, "ssh", "≤ 32")
     }
 
     /// Runs a shell line, whose output must have exactly `bytes` bytes.
