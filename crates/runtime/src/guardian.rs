@@ -25,6 +25,7 @@ use tracing::{debug, info};
 use crate::{
     Birth, IGNORED, Surroundings, log,
     process::{self, Exit},
+    record,
 };
 
 /// How long the guardian waits for processes that it has sent SIGKILL before it exits itself.
@@ -121,6 +122,7 @@ fn watch(
             if !os::has_children() || until.is_some_and(|until| until <= Clock::now()) {
                 if died {
                     crate::sweep_stale(surroundings);
+                    record::remove_empty_places(surroundings);
                 }
                 return Ok(code);
             }

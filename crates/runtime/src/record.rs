@@ -197,6 +197,14 @@ pub fn sweep_stale(surroundings: &Surroundings) {
     }
 }
 
+/// Removes directories for records that are empty: a controller or daemon may have died between making the directory and its record.
+/// One that is about to make its record makes the directory again.
+pub(crate) fn remove_empty_places(surroundings: &Surroundings) {
+    for directory in Places::of(surroundings).likely() {
+        let _ = fs::remove_dir(directory);
+    }
+}
+
 /// Returns the topology of this node, and whether other jobs of our user run here, according to their records. A job makes
 /// its record before it looks for others, so of two jobs that start simultaneously at least one sees the other.
 pub fn topology(surroundings: &Surroundings) -> Result<Topology, os::Error> {
