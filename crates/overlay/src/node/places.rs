@@ -210,7 +210,10 @@ impl Node {
     }
 
     pub(super) fn refuse(&mut self, now: Time, conn: Conn, refusal: Refusal) {
-        if let Some(Phase::Accepted(from)) = self.connections.get(&conn).map(|one| &one.phase) {
+        // The loss of a process that comes back too late was reported before: it is no stranger.
+        if refusal != Refusal::Expired
+            && let Some(Phase::Accepted(from)) = self.connections.get(&conn).map(|one| &one.phase)
+        {
             self.report_refused(*from, refusal.into());
         }
         self.answer(now, conn, Welcome::Refused(refusal));
