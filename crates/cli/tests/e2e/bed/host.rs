@@ -146,6 +146,20 @@ pub(super) fn command_on(node: u32, script: &str) -> Command {
     command
 }
 
+/// Returns the pid of the daemon of a node.
+pub(super) fn daemon_on(node: u32) -> i32 {
+    let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let own = network(&fs::read_to_string(path_of(node, "holder")).unwrap());
+    let mut all = mischief::all_procs();
+    all.retain(|one| one.args.ends_with("__daemon") && network(&one.pid.to_string()) == own);
+    // Its parent is its guardian.
+    let is_daemon = |one: &&mischief::Proc| all.iter().any(|other| other.pid == one.ppid);
+    all.iter()
+        .find(is_daemon)
+        .expect("the node has a daemon")
+        .pid
+}
+
 fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
