@@ -17,10 +17,12 @@
 //! | `plan` | names, addresses and configuration files as text |
 //! | `bed` | a cluster seen from outside: creating, finding, entering and removing it |
 //! | `init`, `node` | the first process of a cluster, and the holder of each node |
+//! | `faults` | random faults while jobs run |
 //! | `mounts`, `network` | private directories; the bridge, cables and rules |
 //! | `relay` | signals and exit status of a command in the cluster |
 
 mod bed;
+mod faults;
 mod init;
 mod mounts;
 mod network;
@@ -92,6 +94,8 @@ enum What {
     },
     /// Reconnects a node to the network, and ends all dropping of packets.
     Restore { node: String },
+    /// Lets random processes, cables and nodes fail while jobs run on a cluster of 8 nodes, and checks what follows.
+    Faults(faults::Args),
     /// Lists the nodes with their addresses and services. Fails if the cluster is not up.
     Status,
     /// Removes the cluster, if there is one.
@@ -207,6 +211,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             bed::find(&name)?.drop_packets(Node::named(node)?, dropped)?;
         }
         What::Restore { node } => bed::find(&name)?.restore(Node::named(node)?)?,
+        What::Faults(args) if bed::is_inside() => return faults::run_inside(args),
+        What::Faults(args) => return with(up(own_name(), faults::nodes(), false)?, &args.words()?),
         What::Status => print!("{}", bed::find(&name)?.status()?),
         What::Down => bed::down(&name)?,
         What::Init(own) => init::run(&own.plan(name), &own.directory)?,

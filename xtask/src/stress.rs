@@ -3,7 +3,7 @@
 mod job;
 mod kill;
 mod launch;
-mod random;
+pub(crate) mod random;
 
 use std::{
     fs,

@@ -13,7 +13,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Result, bail};
@@ -194,6 +194,9 @@ const OF_A_CLUSTER: &str = "bed::";
 /// Number of nodes for these tests.
 const CLUSTER_NODES: u32 = 16;
 
+/// Number of random faults on a cluster.
+const FAULTS: &str = "20";
+
 /// Number of verdict tests that run in parallel. The tests mostly wait, but the number is limited because their ranks poll.
 pub(crate) const VERDICTS_AT_ONCE: &str = "4";
 
@@ -248,7 +251,18 @@ fn on_a_cluster(steps: &mut Steps) {
         command.arg(tests.get_program()).args(tests.get_args());
         let result = steps::execute_tests(&mut command, LIMIT, tally);
         tally.skipped = 0;
-        result
+        result?;
+        let mut faults = Command::new(own_file()?);
+        faults.args(["cluster", "faults", "--count", FAULTS]);
+        // The seed changes daily: a fixed one would never find new failures.
+        let days = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)?
+            .as_secs()
+            / 86_400;
+        faults
+            .args(["--seed", &days.to_string()])
+            .current_dir(root());
+        steps::execute(&mut faults, LIMIT)
     });
 }
 

@@ -248,7 +248,7 @@ pub(super) fn down(name: &str) -> Result<()> {
 }
 
 /// Returns true if this process is in a cluster.
-fn is_inside() -> bool {
+pub(super) fn is_inside() -> bool {
     Path::new(FILES).join(RECORD).exists()
 }
 
