@@ -75,7 +75,7 @@ def main():
             "browser": b"GET / HTTP/1.1\r\nHost: n1\r\n\r\n",
             "older": preamble(0, b"rally 0.0.9 (0123456789abcdef)"),
             "newer": preamble(999, b"rally 9.0.0 (0123456789abcdef)"),
-            "build": preamble(1, b"rally 0.1.0 (0123456789abcdef)"),
+            "build": preamble(int.from_bytes(given[4:6], "little"), b"rally 0.1.0 (0123456789abcdef)"),
             "secret": given + os.urandom(HANDSHAKE),
             "replay": given,
             "flood": b"",

@@ -74,7 +74,7 @@ fn messages(target: &str) -> String {
     let mut preamble = String::new();
     for stranger in FAST {
         let bytes = match stranger.2 {
-            "secret" => &preamble,
+            "build" | "secret" => &preamble,
             "replay" => &recorded,
             _ => "",
         };
@@ -112,7 +112,9 @@ fn readable(text: &str, preamble: &str) -> String {
         u8::from_str_radix(digits, 16).unwrap()
     });
     let build = String::from_utf8(build.collect()).unwrap();
+    let version = u8::from_str_radix(&preamble[8..10], 16).unwrap();
     let text = text.replace(&build, "OURS");
+    let text = text.replace(&format!("we speak {version};"), "we speak OURS;");
     let words = |line: &str| {
         let words = line
             .split(' ')
@@ -141,8 +143,8 @@ fn strangers_at_the_port_of_the_controller() {
     refused a connection from n2: the peer does not know the secret of this session
     refused a connection from n4: no answer within 5 s
     refused a connection from n5: no answer within 5 s
-    refused a connection from n6: the peer speaks version 0 of the protocol of nodes, and we speak 1; it is `rally 0.0.9 (0123456789abcdef)`
-    refused a connection from n7: the peer speaks version 999 of the protocol of nodes, and we speak 1; it is `rally 9.0.0 (0123456789abcdef)`
+    refused a connection from n6: the peer speaks version 0 of the protocol of nodes, and we speak OURS; it is `rally 0.0.9 (0123456789abcdef)`
+    refused a connection from n7: the peer speaks version 999 of the protocol of nodes, and we speak OURS; it is `rally 9.0.0 (0123456789abcdef)`
     refused a connection from n8: the peer is `rally 0.1.0 (0123456789abcdef)`, and we are `OURS`
     refused a connection from n9: the peer speaks another protocol
     ");
@@ -158,8 +160,8 @@ fn strangers_at_the_port_of_a_daemon() {
     refused a connection from n2 to the daemon on `n1`: the peer does not know the secret of this session
     refused a connection from n4 to the daemon on `n1`: no answer within 5 s
     refused a connection from n5 to the daemon on `n1`: no answer within 5 s
-    refused a connection from n6 to the daemon on `n1`: the peer speaks version 0 of the protocol of nodes, and we speak 1; it is `rally 0.0.9 (0123456789abcdef)`
-    refused a connection from n7 to the daemon on `n1`: the peer speaks version 999 of the protocol of nodes, and we speak 1; it is `rally 9.0.0 (0123456789abcdef)`
+    refused a connection from n6 to the daemon on `n1`: the peer speaks version 0 of the protocol of nodes, and we speak OURS; it is `rally 0.0.9 (0123456789abcdef)`
+    refused a connection from n7 to the daemon on `n1`: the peer speaks version 999 of the protocol of nodes, and we speak OURS; it is `rally 9.0.0 (0123456789abcdef)`
     refused a connection from n8 to the daemon on `n1`: the peer is `rally 0.1.0 (0123456789abcdef)`, and we are `OURS`
     refused a connection from n9 to the daemon on `n1`: the peer speaks another protocol
     ");
