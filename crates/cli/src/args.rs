@@ -41,6 +41,7 @@ use clap::{
 pub(crate) use self::{
     agents::AgentArgs,
     define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
+    environment::of_node,
     error::Error,
     personality::Personality,
     request::{

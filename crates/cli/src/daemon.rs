@@ -7,7 +7,10 @@ use std::{
 
 use runtime::MemberBirth;
 
-use crate::{args::SLURM_NODE, exit, surroundings};
+use crate::{
+    args::{SLURM_NODE, of_node},
+    exit, surroundings,
+};
 
 /// Name and version of this program.
 pub(crate) const BUILD: &str = concat!("rally ", env!("CARGO_PKG_VERSION"));
@@ -23,6 +26,7 @@ pub(crate) fn serve(file: Option<PathBuf>) -> u8 {
         report,
         surroundings: surroundings(),
         descriptors: os::raise_descriptor_limit(),
+        environment: of_node(std::env::vars_os()),
     };
     runtime::guard_member(&birth).unwrap_or(exit::INTERNAL)
 }

@@ -154,10 +154,31 @@ pub struct App {
     pub directory: OsString,
     /// Directories in which to search for `program`, in order, separated by colons.
     pub search: OsString,
-    /// File mode creation mask; `None` inherits ours.
-    pub umask: Option<u32>,
+    /// How the environment differs for procs on other hosts than the launcher's.
+    pub elsewhere: Elsewhere,
+    /// File mode creation mask.
+    pub umask: u32,
     /// Processes that may trace the procs.
     pub tracers: Tracers,
+}
+
+/// The environment of procs on other hosts than the launcher's, compared with [`App::env`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// Names of variables in [`App::env`] that describe the launcher's host or the user's session there. Procs get the value
+    /// that their own node has, if any.
+    pub own: Vec<OsString>,
+    /// The variables of their node that procs get although [`App::env`] lacks them.
+    pub more: NodeVariables,
+}
+
+/// Some of the variables that a node has before a launcher adds any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeVariables {
+    #[default]
+    None,
+    /// All but those with these names. A final `*` stands for any suffix.
+    AllExcept(Vec<OsString>),
 }
 
 /// Processes that may trace a proc where the kernel restricts that to its ancestors (`ptrace_scope` 1 of Yama).

@@ -72,7 +72,7 @@ pub use process::{
 };
 pub use publish::{NotWritten, publish};
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
-pub use resource::Resource;
+pub use resource::{Resource, umask};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
 pub use socket::{

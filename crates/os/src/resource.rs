@@ -1,4 +1,15 @@
-//! Resource limits of a process.
+//! Resource limits and the umask of a process.
+
+use nix::sys::stat::{Mode, umask as set_umask};
+
+/// Returns the file mode creation mask of this process, which must have no other thread: the kernel only returns the mask when
+/// it sets one.
+#[must_use]
+pub fn umask() -> u32 {
+    let mask = set_umask(Mode::from_bits_truncate(0o077));
+    set_umask(mask);
+    mask.bits()
+}
 
 /// A resource with a limit, see getrlimit(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

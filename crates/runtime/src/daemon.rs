@@ -2,7 +2,10 @@
 //!
 //! The caller sends the daemon's messages to the controller ([`Step::Send`]); this module does not know how.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use base::{ExitStatus, NodeId, ProcId, Signal, Time, Topology};
 use bytes::Bytes;
@@ -61,6 +64,8 @@ pub(crate) struct DaemonSetup {
     pub(crate) region: Option<os::SlotWriter>,
     pub(crate) hosting: Hosting,
     pub(crate) surroundings: Surroundings,
+    /// The variables of this node, if it is on another host than the launcher.
+    pub(crate) environment: Option<Vec<(OsString, OsString)>>,
 }
 
 /// A daemon's state machine and its kernel objects.
@@ -89,6 +94,7 @@ impl DaemonHost {
             &setup.owner,
             own_memory.as_deref(),
             setup.descriptors,
+            setup.environment,
         )?;
         let clients = Clients::open(setup.node, reactor)?;
         let files = Directories::new(setup.session.clone(), &setup.surroundings);

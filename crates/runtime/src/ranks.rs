@@ -1,6 +1,7 @@
 //! Descriptors and pids of the ranks of this node.
 
 mod channels;
+mod elsewhere;
 mod find;
 mod program;
 mod relocated;
@@ -89,6 +90,8 @@ pub(super) struct Ranks {
     /// Variables that every rank gets, before those of its app.
     variables: Vec<CString>,
     descriptors: (u64, u64),
+    /// The variables of this node, if it is on another host than the launcher.
+    environment: Option<Vec<(OsString, OsString)>>,
     apps: BTreeMap<JobId, Vec<Prepared>>,
     ranks: BTreeMap<ProcId, Rank>,
 }
@@ -139,6 +142,7 @@ impl Ranks {
         owner: &str,
         own_memory: Option<&Path>,
         descriptors: (u64, u64),
+        environment: Option<Vec<(OsString, OsString)>>,
     ) -> Result<Self, os::Error> {
         let mut variables = vec![c_string(format!("{OWNER_VARIABLE}={owner}").into_bytes())];
         variables.extend(own_memory.into_iter().flat_map(backing_directories));
@@ -147,6 +151,7 @@ impl Ranks {
             spawner: Spawner::new()?,
             variables,
             descriptors,
+            environment,
             apps: BTreeMap::new(),
             ranks: BTreeMap::new(),
         })
@@ -155,7 +160,10 @@ impl Ranks {
     /// Finds the programs and directories of a job's apps. Returns the failures of the apps that cannot be started, by
     /// index.
     pub(super) fn prepare(&mut self, job: JobId, apps: &[App]) -> BTreeMap<u32, StartFailure> {
-        let apps: Vec<Prepared> = apps.iter().map(Prepared::new).collect();
+        let apps: Vec<Prepared> = apps
+            .iter()
+            .map(|app| Prepared::new(app, self.environment.as_deref()))
+            .collect();
         let apps = self.apps.entry(job).insert_entry(apps).into_mut();
         let failures = apps.iter().map(|app| app.program.as_ref().err());
         (0..)
@@ -217,7 +225,7 @@ impl Ranks {
                 (channels.pmi_theirs.as_fd(), PMI_TARGET),
             ],
             affinity: order.cpus.as_ref(),
-            umask: app.umask,
+            umask: Some(app.umask),
             tracers: app.tracers,
             limits: &[(
                 Resource::Descriptors,

@@ -10,8 +10,8 @@ use base::{HostList, NodeId};
 use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand};
 
 use super::{
-    DAEMON_ARGUMENT, Error, JobLine, World, batch::Manager, define::Bootstrap, error::NotOffered,
-    nodes::Nodes,
+    DAEMON_ARGUMENT, Error, JobLine, World, batch::Manager, define::Bootstrap,
+    environment::is_of_a_host, error::NotOffered, nodes::Nodes,
 };
 use crate::config::{Settings, Source};
 
@@ -166,7 +166,12 @@ pub(super) fn commands(
 
 /// Returns the environment of the commands.
 pub(super) fn environment(way: Way, world: &World) -> Vec<OsString> {
-    let is_kept = |name: &OsStr| way != Way::Slurm || !slurm::is_an_option(name);
+    let is_kept = |name: &OsStr| match way {
+        Way::Slurm => !slurm::is_an_option(name) && !is_of_a_host(name),
+        // Like srun, it passes our environment on, and what describes our host is not the node's.
+        Way::Lsf => !is_of_a_host(name),
+        Way::Ssh | Way::Fork => true,
+    };
     let kept = world.variables.iter().filter(|(name, _)| is_kept(name));
     let mut environment: Vec<OsString> = kept
         .map(|(name, value)| {

@@ -6,6 +6,8 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
+use dvm::spec::{Elsewhere, NodeVariables};
+
 use super::{
     Error,
     compat::{Canonical, split_once},
@@ -68,11 +70,52 @@ const FOREIGN: [&str; 51] = [
     "SLURM_PROCID",
 ];
 
+/// The variables that describe a host, or the user's session on it, and mean nothing on other hosts. A final `*` stands for any
+/// suffix.
+const OF_A_HOST: [&str; 17] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "HOST",
+    "HOSTNAME",
+    "SSH_AGENT_PID",
+    "SSH_AUTH_SOCK",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "STY",
+    "TMUX*",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_RUNTIME_DIR",
+    "XDG_SEAT",
+    "XDG_SESSION_*",
+    "XDG_VTNR",
+];
+
+/// The variables that a way to start daemons sets for itself on their nodes: ranks have others, or none.
+const OF_A_STARTER: [&str; 6] = ["OLDPWD", "PWD", "SHLVL", "SLURM_*", "SRUN_*", "_"];
+
+/// Returns true for a variable that describes a host, or the user's session on it.
+pub(super) fn is_of_a_host(name: &OsStr) -> bool {
+    is_any(&OF_A_HOST, name)
+}
+
+/// Returns those variables of a node that its ranks may get.
+pub(crate) fn of_node(
+    all: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
+    all.filter(|(name, _)| !is_any(&FOREIGN, name) && !is_any(&OF_A_STARTER, name))
+        .collect()
+}
+
+fn is_any(patterns: &[&str], name: &OsStr) -> bool {
+    let mut patterns = patterns.iter();
+    patterns.any(|pattern| NamePattern::new(pattern.as_bytes()).matches(name))
+}
+
 /// Returns true for a variable that an enclosing launcher sets for its own ranks: it is not an input variable for us.
 pub(super) fn is_of_an_enclosing_launcher(name: &str) -> bool {
-    FOREIGN
-        .iter()
-        .any(|foreign| NamePattern::new(foreign.as_bytes()).matches(OsStr::new(name)))
+    is_any(&FOREIGN, OsStr::new(name))
 }
 
 /// The variables of our own environment, by name.
@@ -131,10 +174,29 @@ impl NamePattern {
         }
     }
 
+    /// Returns the pattern as it is written.
+    fn text(&self) -> OsString {
+        match self {
+            Self::Name(name) => name.clone(),
+            Self::Prefix(prefix) => joined(&[prefix, &OsString::from("*")]),
+        }
+    }
+
     fn matches(&self, name: &OsStr) -> bool {
         match self {
             Self::Name(wanted) => wanted == name,
             Self::Prefix(prefix) => name.as_bytes().starts_with(prefix.as_bytes()),
+        }
+    }
+}
+
+impl EnvRule {
+    fn concerns(&self, wanted: &OsStr) -> bool {
+        match self {
+            Self::Set { name, .. } | Self::Prepend { name, .. } | Self::Append { name, .. } => {
+                name == wanted
+            }
+            Self::Pass(pattern) | Self::Unset(pattern) => pattern.matches(wanted),
         }
     }
 }
@@ -232,14 +294,40 @@ impl EnvRules {
         variables
     }
 
+    /// Returns how the environment differs on other hosts, for the environment that [`Self::apply`] returned.
+    pub(crate) fn elsewhere(&self, variables: &Variables) -> Elsewhere {
+        // A display that names a host can be used from everywhere.
+        let is_local = |name: &OsStr, value: &OsStr| {
+            name != "DISPLAY" || {
+                let host = value.as_bytes().split(|byte| *byte == b':').next();
+                matches!(host, Some(b"" | b"localhost" | b"127.0.0.1" | b"unix"))
+            }
+        };
+        // What the user has named is passed on.
+        let is_ruled = |name: &OsStr| {
+            matches!(self.inherit, Inherit::Names(_))
+                || self.rules.iter().any(|rule| rule.concerns(name))
+        };
+        let own = variables
+            .iter()
+            .filter(|(name, value)| is_of_a_host(name) && is_local(name, value) && !is_ruled(name));
+        let unset = self.rules.iter().filter_map(|rule| match rule {
+            EnvRule::Unset(pattern) => Some(pattern.text()),
+            _ => None,
+        });
+        Elsewhere {
+            own: own.map(|(name, _)| name.clone()).collect(),
+            more: match self.inherit {
+                Inherit::All => NodeVariables::AllExcept(unset.collect()),
+                Inherit::None | Inherit::Names(_) => NodeVariables::None,
+            },
+        }
+    }
+
     /// Returns true if a rule concerns this name.
     pub(crate) fn names(&self, wanted: &str) -> bool {
-        self.rules.iter().any(|rule| match rule {
-            EnvRule::Set { name, .. }
-            | EnvRule::Prepend { name, .. }
-            | EnvRule::Append { name, .. } => name == wanted,
-            EnvRule::Pass(pattern) | EnvRule::Unset(pattern) => pattern.matches(OsStr::new(wanted)),
-        })
+        let wanted = OsStr::new(wanted);
+        self.rules.iter().any(|rule| rule.concerns(wanted))
     }
 
     /// Returns the names that a rule passes on although we have no such variable.

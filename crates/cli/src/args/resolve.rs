@@ -369,10 +369,11 @@ fn app(line: &AppLine, personality: Personality, world: &World) -> Done<App> {
     Ok(App {
         program,
         args: words.collect(),
+        elsewhere: line.environment.elsewhere(&variables),
         env: variables.into_iter().collect(),
         directory: directory.into_os_string(),
         search,
-        umask: line.args.umask,
+        umask: line.args.umask.unwrap_or(world.umask),
         tracers: Tracers::Ancestors,
     })
 }

@@ -38,6 +38,7 @@ impl Place {
             .map(|(name, value)| (name.into(), value.into()))
             .into();
         let world = World {
+            umask: 0o022,
             argv: Vec::new(),
             variables,
             directory: Ok(directory.path().to_owned()),
@@ -152,7 +153,7 @@ fn apps_have_their_own() {
     assert!(a.env.contains(&("B".into(), "2".into())));
     assert!(!b.env.contains(&("B".into(), "2".into())));
     assert_eq!(b.search, "/y:/usr/bin");
-    assert_eq!((a.umask, b.umask, c.umask), (None, Some(0o77), None));
+    assert_eq!((a.umask, b.umask, c.umask), (0o22, 0o77, 0o22));
     assert_eq!(b.directory, place.directory.path().join("sub"));
     assert_eq!(c.directory, place.directory.path());
     assert_eq!(run.allocation.nodes[0].slots, Slots::Explicit(4));

@@ -36,6 +36,7 @@ pub(crate) struct World {
     pub(crate) variables: Variables,
     /// The current directory, or the error in getting it.
     pub(crate) directory: Result<PathBuf, ReadProblem>,
+    pub(crate) umask: u32,
     /// The host name as the kernel knows it.
     pub(crate) host: String,
     /// The path of our own executable.
@@ -61,6 +62,7 @@ impl World {
             argv: env::args_os().collect(),
             variables: env::vars_os().collect(),
             directory: env::current_dir().map_err(ReadProblem::from),
+            umask: os::umask(),
             host: os::host_name(),
             executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
             window: WINDOW,

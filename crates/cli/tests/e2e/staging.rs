@@ -170,6 +170,45 @@ fn nodes_that_fail_are_named_with_the_words_of_ssh() {
         ]);
 }
 
+/// As with Hydra, ranks get the launcher's environment, and in addition what only their node has. What describes a host or a
+/// login stays there.
+#[test]
+fn ranks_on_a_node_get_the_environment_of_the_launcher_and_of_their_node() {
+    let sandbox = nodes();
+    let ssh = fs::read_to_string(sandbox.path("ssh")).unwrap();
+    let ssh = ssh.replace(
+        "exec env -i",
+        "umask 027; exec env -i SHARED=node ONLY=node SSH_CONNECTION=node SLURM_STEP_ID=7 PMI_RANK=9",
+    );
+    program(&sandbox, "ssh", &ssh);
+    let names = "SHARED|ONLY|SSH_CONNECTION|SSH_AUTH_SOCK|SLURM_STEP_ID|DISPLAY|HOSTNAME|XDG_RUNTIME_DIR|LEFT";
+    let script = format!("env | grep -E '^({names})=' | sort; umask; pwd");
+    let mut command = over(&sandbox, "n1");
+    command.args(["-n", "1", "--unset-env", "LEFT", "--", "sh", "-c", &script]);
+    for (name, value) in [
+        ("SHARED", "head"),
+        ("SSH_CONNECTION", "head"),
+        ("SSH_AUTH_SOCK", "/head"),
+        ("DISPLAY", ":0"),
+        ("HOSTNAME", "head"),
+        ("XDG_RUNTIME_DIR", "/head"),
+        ("LEFT", "head"),
+    ] {
+        command.env(name, value);
+    }
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let work = sandbox.work();
+    let expected = format!(
+        "HOSTNAME={}\nONLY=node\nSHARED=head\nSSH_CONNECTION=node\n0022\n{}\n",
+        host.trim_end(),
+        work.display()
+    );
+    sandbox
+        .run(&mut command)
+        .expect_code(0)
+        .expect_out(&expected);
+}
+
 /// A job on this machine, which an agent of `dbgr` for another node finds by the name of its program.
 fn job(sandbox: &Sandbox) -> (Running, String) {
     let name = format!("sleep-{}", sandbox.marker().replace('/', "-"));

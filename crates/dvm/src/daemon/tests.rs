@@ -96,7 +96,8 @@ pub(super) fn launch_bound(
         env: Vec::new(),
         directory: "/home".into(),
         search: "/bin".into(),
-        umask: None,
+        elsewhere: crate::spec::Elsewhere::default(),
+        umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     };
     Launch {

@@ -26,7 +26,8 @@ fn app(program: &str) -> App {
         env: Vec::new(),
         directory: "/home/u".into(),
         search: "/usr/bin:/bin".into(),
-        umask: None,
+        elsewhere: crate::spec::Elsewhere::default(),
+        umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     }
 }

@@ -79,7 +79,8 @@ fn job() -> JobSpec {
             env: vec![("A".into(), "1".into())],
             directory: "/".into(),
             search: "/bin".into(),
-            umask: None,
+            elsewhere: dvm::spec::Elsewhere::default(),
+            umask: 0o022,
             tracers: Tracers::Ancestors,
         }],
         placement: place::Request::default(),
@@ -226,7 +227,7 @@ fn every_message_of_this_version() {
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
     version 5
-    0001000161010001780100014100013100012f00042f62696e000000000000000000000000000000000000000500000000010000000000
+    0001000161010001780100014100013100012f00042f62696e0000120000000000000000000000000000000000000500000000010000000000
     02
     03020301808020
     0404

@@ -1,6 +1,6 @@
 //! The process with the daemon of another node.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use dvm::bootstrap::Hosting;
 use os::{Clock, Loop};
@@ -41,6 +41,8 @@ pub struct MemberBirth {
     pub surroundings: Surroundings,
     /// The soft and hard limits of descriptors that ranks get back.
     pub descriptors: (u64, u64),
+    /// The variables of this node that its ranks may get.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 /// Forks the daemon and waits until nothing of it remains; see [`crate::guard`]. What the daemon has to do comes on
@@ -118,6 +120,10 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
         region: None,
         hosting: boot.hosting,
         surroundings: birth.surroundings.clone(),
+        environment: match boot.hosting {
+            Hosting::Alone => Some(birth.environment.clone()),
+            Hosting::Shared => None,
+        },
     };
     let daemon = DaemonHost::open(setup, &mut reactor)?;
     let entropy = Entropy::new(random_bytes()?);

@@ -82,6 +82,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
                 region: Some(birth.output.clone()),
                 hosting: plan.as_ref().map_or(Hosting::Alone, |plan| plan.hosting),
                 surroundings: birth.surroundings.clone(),
+                environment: None,
             };
             Some((node, DaemonHost::open(setup, &mut reactor)?))
         }

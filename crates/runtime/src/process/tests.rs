@@ -81,7 +81,8 @@ fn job(script: &str) -> JobSpec {
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             directory: "/".into(),
             search: "/usr/bin:/bin".into(),
-            umask: None,
+            elsewhere: dvm::spec::Elsewhere::default(),
+            umask: 0o022,
             tracers: Tracers::Ancestors,
         }],
         placement: place::Request {
@@ -197,6 +198,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
                 region: None,
                 hosting: dvm::bootstrap::Hosting::Alone,
                 surroundings: Surroundings::default(),
+                environment: None,
             };
             (node, DaemonHost::open(setup, &mut reactor).unwrap())
         })

@@ -12,7 +12,7 @@ use dvm::{
     spec::{App, Tracers},
 };
 
-use super::{find::find, relocated};
+use super::{elsewhere, find::find, relocated};
 
 /// One app, ready to be executed many times.
 #[derive(Debug)]
@@ -26,12 +26,24 @@ pub(super) struct Prepared {
     /// Whether the variables that each rank has its own value of were removed from `envp`.
     has_own: bool,
     pub(super) directory: CString,
-    pub(super) umask: Option<u32>,
+    pub(super) umask: u32,
     pub(super) tracers: os::Tracers,
 }
 
 impl Prepared {
-    pub(super) fn new(app: &App) -> Self {
+    /// `node` are the variables of this node, if it is on another host than the launcher.
+    pub(super) fn new(app: &App, node: Option<&[(OsString, OsString)]>) -> Self {
+        let adapted;
+        let app = match node {
+            Some(node) => {
+                adapted = App {
+                    env: elsewhere::environment(app, &os::host_name(), node),
+                    ..app.clone()
+                };
+                &adapted
+            }
+            None => app,
+        };
         let mut argv = vec![c_string(app.program.as_bytes().to_vec())];
         argv.extend(app.args.iter().map(|arg| c_string(arg.as_bytes().to_vec())));
         let program = find(app).map(|program| c_string(program.into_vec()));

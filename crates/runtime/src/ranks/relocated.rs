@@ -173,7 +173,8 @@ mod tests {
                 .collect(),
             directory: "/".into(),
             search: "/bin".into(),
-            umask: None,
+            elsewhere: dvm::spec::Elsewhere::default(),
+            umask: 0o022,
             tracers: Tracers::Ancestors,
         }
     }

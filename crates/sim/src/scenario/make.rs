@@ -489,7 +489,8 @@ impl Maker<'_> {
             env: Vec::new(),
             directory: "/".into(),
             search: "/bin".into(),
-            umask: None,
+            elsewhere: dvm::spec::Elsewhere::default(),
+            umask: 0o022,
             tracers: Tracers::default(),
         };
         if self.second_app.is_some() {

@@ -1,6 +1,6 @@
 //! Families of variables, and variables for all apps.
 
-use dvm::spec::{App, Family, GpuKind};
+use dvm::spec::{App, Family, GpuKind, NodeVariables};
 
 use super::*;
 
@@ -38,6 +38,54 @@ fn the_name_or_an_option_chooses_the_words() {
     for (line, expected) in cases {
         assert_eq!(families(line), expected, "{line}");
     }
+}
+
+#[test]
+fn what_describes_a_host_stays_there_unless_the_user_says_otherwise() {
+    let mut place = Place::new();
+    for (name, value) in [
+        ("DISPLAY", ":0"),
+        ("HOSTNAME", "n1"),
+        ("SSH_AUTH_SOCK", "/tmp/a"),
+        ("TMPDIR", "/scratch"),
+        ("XDG_SESSION_ID", "3"),
+    ] {
+        given(&mut place, name, value);
+    }
+    let own = |place: &Place, line: &str| {
+        let elsewhere = place.run(line).spec.apps[0].elsewhere.clone();
+        let own = elsewhere.own.join(OsStr::new(" "));
+        let own = own.into_string().unwrap();
+        let more = match elsewhere.more {
+            NodeVariables::None => "nothing".to_owned(),
+            NodeVariables::AllExcept(names) => format!("all except {names:?}"),
+        };
+        format!("{own}; {more}")
+    };
+    let cases = [
+        "rally run a",
+        "rally run --set-env DISPLAY --unset-env HOSTNAME a",
+        "rally run --set-env SSH_AUTH_SOCK=/b --unset-env XDG_* a",
+        "rally run --inherit-env none a",
+        "rally run --inherit-env DISPLAY,TMPDIR a",
+    ];
+    let all: Vec<_> = cases
+        .iter()
+        .map(|line| format!("{line}: {}", own(&place, line)))
+        .collect();
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    rally run a: DISPLAY HOSTNAME SSH_AUTH_SOCK XDG_SESSION_ID; all except []
+    rally run --set-env DISPLAY --unset-env HOSTNAME a: SSH_AUTH_SOCK XDG_SESSION_ID; all except ["HOSTNAME"]
+    rally run --set-env SSH_AUTH_SOCK=/b --unset-env XDG_* a: DISPLAY HOSTNAME; all except ["XDG_*"]
+    rally run --inherit-env none a: ; nothing
+    rally run --inherit-env DISPLAY,TMPDIR a: ; nothing
+    "#);
+    for value in ["n1:0", "10.0.0.1:0.0"] {
+        given(&mut place, "DISPLAY", value);
+        assert!(!own(&place, "rally run a").contains("DISPLAY"), "{value}");
+    }
+    given(&mut place, "DISPLAY", "localhost:10.0");
+    assert!(own(&place, "rally run a").contains("DISPLAY"));
 }
 
 #[test]

@@ -242,10 +242,17 @@ pub(super) fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, 
     if find(job, keys::PMI_PREPUT).is_none() && !is_there {
         search.push(":.");
     }
+    let mut elsewhere = base.elsewhere.clone();
+    let is_as_before = |name: &OsString| {
+        let entry = base.env.iter().find(|(other, _)| other == name);
+        entry.is_some_and(|entry| env.contains(entry))
+    };
+    elsewhere.own.retain(is_as_before);
     Ok(App {
         program,
         args,
         env,
+        elsewhere,
         directory,
         search,
         umask: base.umask,

@@ -79,7 +79,8 @@ fn app(program: &str) -> App {
         env: Vec::new(),
         directory: "/home/u".into(),
         search: "/usr/bin:/bin".into(),
-        umask: None,
+        elsewhere: crate::spec::Elsewhere::default(),
+        umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     }
 }
@@ -562,7 +563,8 @@ fn variables_change_as_directives_say() {
         env: vec![("A".into(), "1".into()), ("B".into(), "2".into())],
         directory: "/".into(),
         search: "/bin".into(),
-        umask: None,
+        elsewhere: crate::spec::Elsewhere::default(),
+        umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     };
     let cases = [

@@ -257,7 +257,8 @@ mod tests {
             env: Vec::new(),
             directory: root.clone().into(),
             search: ".".into(),
-            umask: None,
+            elsewhere: dvm::spec::Elsewhere::default(),
+            umask: 0o022,
             tracers: Tracers::Ancestors,
         };
         let Some(programs) = programs(&app, &root.join(words[0])) else {
