@@ -231,6 +231,7 @@ mod tests {
             size: 4,
             ended: Vec::new(),
             not_started: RankSet::new(),
+            failed_on: Vec::new(),
             left: RankSet::new(),
             ended_by_us: RankSet::new(),
         }

@@ -341,6 +341,7 @@ pub fn cause(cause: &Cause, scene: &Scene<'_>) -> String {
         size: 0,
         ended: Vec::new(),
         not_started: RankSet::new(),
+        failed_on: Vec::new(),
         ended_by_us: RankSet::new(),
         left: RankSet::new(),
     };

@@ -6,7 +6,7 @@ mod host;
 mod staging;
 mod strangers;
 
-use std::{process::Command, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
 
 use nix::{
     sys::signal::{self, Signal},
@@ -107,6 +107,25 @@ fn a_directory_that_a_node_lacks_is_named_with_the_node() {
     let run = sandbox.run(&mut command);
     let directory = sandbox.work().display().to_string();
     run.expect_code(121).expect_err(&["`n1`", &directory]);
+    // Where some nodes have it, the others are named.
+    let program = sandbox.file("program", "#!/bin/sh\n");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let over = [
+        "run",
+        "--host",
+        "localhost,n1,n2",
+        "--map-by",
+        "node",
+        "-n",
+        "3",
+    ];
+    let mut command = sandbox.rally(&over);
+    let run = sandbox.run(command.args(["--", "true"]));
+    run.expect_code(121).expect_err(&["`n[1-2]`", &directory]);
+    let mut command = sandbox.rally(&over);
+    let run = sandbox.run(command.args(["--wdir", "/", "--", &program]));
+    run.expect_code(127)
+        .expect_err(&["`n[1-2]`", &program, "there is no such file"]);
 }
 
 #[test]

@@ -151,6 +151,8 @@ pub(super) struct Job {
     table: Table,
     /// Ranks that could not be started, by reason.
     pub(super) failures: BTreeMap<StartFailure, RankSet>,
+    /// Ranks that could not be started, by node.
+    failed_on: BTreeMap<NodeId, RankSet>,
     /// The reason why the job is being ended, or why it will be reported as failed. `None` if there is no reason so far.
     pub(super) cause: Option<Cause>,
     ended: BTreeMap<ExitStatus, RankSet>,
@@ -211,6 +213,7 @@ impl Job {
             shares: BTreeMap::new(),
             table: Table::default(),
             failures: BTreeMap::new(),
+            failed_on: BTreeMap::new(),
             cause: None,
             ended: BTreeMap::new(),
             settled: RankSet::new(),
@@ -325,6 +328,8 @@ impl Job {
         for (failure, ranks) in failures {
             let merged = self.failures.entry(failure).or_default();
             *merged = merged.union(&ranks);
+            let failed = self.failed_on.entry(node).or_default();
+            *failed = failed.union(&ranks);
         }
         let news = self.hold.on_gone(&missing);
         self.announce_launch(now);

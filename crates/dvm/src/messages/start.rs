@@ -1,11 +1,11 @@
 //! Messages about procs that could not be started.
 
-use base::RankSet;
+use base::{HostList, NodeId, RankSet};
 use message::Kind;
 
 use super::{
     CLASSES_MAX, Message, NOT_STARTED, Scene, effect, kind as k,
-    words::{count, errno, errno_text, plain, quoted, ranks_list, ranks_text},
+    words::{brief, count, errno, errno_text, plain, quoted, ranks_list, ranks_text},
 };
 use crate::proto::{Outcome, StartFailure, StartStep};
 
@@ -139,7 +139,7 @@ pub(super) fn messages(
     let rest = classes.split_off(classes.len().min(CLASSES_MAX));
     let mut messages = classes
         .iter()
-        .map(|(failure, ranks)| message(failure, ranks, scene))
+        .map(|(failure, ranks)| message(failure, ranks, &outcome.failed_on, scene))
         .collect::<Vec<_>>();
     if let Some(first) = messages.first_mut() {
         first.facts.push(("effect", effect));
@@ -160,8 +160,17 @@ pub(super) fn messages(
     messages
 }
 
-/// Returns the failure of these ranks, without its effect on the job.
-pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>) -> Message {
+/// Returns the failure of these ranks, without its effect on the job. `failed_on` has the nodes of ranks that were not started.
+pub(super) fn message(
+    failure: &StartFailure,
+    ranks: &RankSet,
+    failed_on: &[(NodeId, RankSet)],
+    scene: &Scene<'_>,
+) -> Message {
+    let hosts = hosts(ranks, failed_on, scene);
+    let on = hosts
+        .as_ref()
+        .map_or_else(String::new, |hosts| format!(" on `{hosts}`"));
     let problem = classify(failure);
     let subject = failure.subject.as_deref().map(quoted);
     let program = match failure.step {
@@ -172,8 +181,8 @@ pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>
         },
     };
     let what = match &program {
-        Some(program) => format!("cannot start {program}{}", scene.on(ranks)),
-        None => format!("cannot start {}{}", ranks_text(ranks), scene.on(ranks)),
+        Some(program) => format!("cannot start {program}{on}"),
+        None => format!("cannot start {}{on}", ranks_text(ranks)),
     };
     let why = why(failure, ranks);
     let message = Message::new(problem.kind(), format!("{what}: {why}"))
@@ -193,12 +202,24 @@ pub(super) fn message(failure: &StartFailure, ranks: &RankSet, scene: &Scene<'_>
         problem,
         failure,
         subject.as_deref().or(program.as_deref()),
-        scene,
-        ranks,
+        hosts.as_deref(),
     ) {
         Some(help) => message.with_help(help),
         None => message,
     }
+}
+
+/// Returns the names of the nodes on which these ranks were to be started. `None` if no node is known.
+fn hosts(ranks: &RankSet, failed_on: &[(NodeId, RankSet)], scene: &Scene<'_>) -> Option<String> {
+    if let Some(hosts) = scene.hosts(ranks) {
+        return Some(hosts);
+    }
+    let nodes = failed_on
+        .iter()
+        .filter(|(_, failed)| !failed.is_disjoint(ranks));
+    let names = nodes.filter_map(|(node, _)| scene.nodes.get(node.0 as usize));
+    let hosts: HostList = names.map(String::as_str).collect();
+    (!hosts.is_empty()).then(|| brief(&plain(&hosts.to_string())))
 }
 
 /// Returns why these ranks could not be started, without the name of the program.
@@ -263,8 +284,7 @@ fn help(
     problem: StartProblem,
     failure: &StartFailure,
     name: Option<&str>,
-    scene: &Scene<'_>,
-    ranks: &RankSet,
+    hosts: Option<&str>,
 ) -> Option<String> {
     let bare = name.unwrap_or("the program").trim_matches('`');
     let text = match problem {
@@ -286,7 +306,7 @@ fn help(
         StartProblem::ArgumentsTooLong => {
             "pass long lists in a file, or a smaller environment; `getconf ARG_MAX` shows the limit".to_owned()
         }
-        StartProblem::NoDirectory => match scene.hosts(ranks) {
+        StartProblem::NoDirectory => match hosts {
             Some(host) => format!("the directory must exist on `{host}`; choose another with `--wdir`"),
             None => "the directory must exist on each node; choose another with `--wdir`".to_owned(),
         },

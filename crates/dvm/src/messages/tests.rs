@@ -93,6 +93,7 @@ fn ended(cause: Cause, classes: &[(ExitStatus, &str)], by_us: &str, not_started:
         size: u32::try_from(size).unwrap(),
         ended,
         not_started,
+        failed_on: Vec::new(),
         ended_by_us: maybe(by_us),
         left: RankSet::new(),
     }

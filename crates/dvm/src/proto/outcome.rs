@@ -39,6 +39,8 @@ pub struct Outcome {
     pub ended: Vec<(ExitStatus, RankSet)>,
     /// Ranks that were never started.
     pub not_started: RankSet,
+    /// The nodes on which the start of ranks has failed, and these ranks. The proc table lacks them.
+    pub failed_on: Vec<(NodeId, RankSet)>,
     /// Ranks in `ended` that exited only after we had begun to end the job.
     pub ended_by_us: RankSet,
     /// Ranks that keep running because we cannot end them.

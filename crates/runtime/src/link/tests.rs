@@ -179,6 +179,7 @@ fn to_front() -> Vec<ToFront> {
             size: 3,
             ended: vec![(base::ExitStatus::SUCCESS, ranks)],
             not_started: RankSet::new(),
+            failed_on: Vec::new(),
             ended_by_us: RankSet::new(),
             left: RankSet::new(),
         }),
@@ -248,7 +249,7 @@ fn every_message_of_this_version() {
     09808004
     0a
     0b0101000201
-    0c000301000001000201000000
+    0c00030100000100020100000000
     0d03776879
     0e0477686174
     0f01ac0202

@@ -43,6 +43,7 @@ impl Job {
             cause,
             size: self.size,
             not_started: RankSet::range(0..self.size).difference(&self.started),
+            failed_on: std::mem::take(&mut self.failed_on).into_iter().collect(),
             ended: std::mem::take(&mut self.ended).into_iter().collect(),
             ended_by_us: std::mem::take(&mut self.ended_by_us),
             left: std::mem::take(&mut self.left),

@@ -57,7 +57,7 @@ fn procs_that_could_not_be_started() {
             errno,
             subject: subject.map(OsString::from),
         };
-        shown(&start_failure(&failure, &set("0-2"), &job.scene()))
+        shown(&start_failure(&failure, &set("0-2"), &[], &job.scene()))
     });
     insta::assert_snapshot!(text.concat(), @r"
     start/no-program Error: cannot start `tool` on `n1`: no directory of the search path has it
@@ -204,7 +204,7 @@ fn steps_have_names() {
             errno: 5,
             subject: None,
         };
-        let message = start_failure(&failure, &set("4"), &job.scene());
+        let message = start_failure(&failure, &set("4"), &[], &job.scene());
         shown(&message)
             .lines()
             .take(2)
@@ -359,4 +359,43 @@ fn a_job_that_was_not_started() {
     let messages = super::outcome(&outcome, &small.scene());
     assert_eq!(messages.len(), CLASSES_MAX + 1);
     insta::assert_snapshot!(shown(&messages[CLASSES_MAX]), @"job/more-failed Error: ranks 8-19 could not be started for 12 reasons more");
+}
+
+/// The proc table lacks ranks that were not started, but their nodes are known.
+#[test]
+fn nodes_that_lack_a_file_are_named() {
+    let mut job = Job::wide();
+    job.table.clear();
+    let failure = |step, subject: &str| StartFailure {
+        step,
+        errno: errno::ENOENT,
+        subject: Some(subject.into()),
+    };
+    let classes = vec![
+        (failure(StartStep::Directory, "/home/u"), set("2-3")),
+        (failure(StartStep::Find, "/opt/ice"), set("4-7")),
+    ];
+    let outcome = Outcome {
+        failed_on: [(1, "2-3"), (2, "4-5"), (3, "6-7")]
+            .map(|(node, ranks)| (NodeId(node), set(ranks)))
+            .into(),
+        ..ended(
+            Cause::NotStarted(classes),
+            &[(TERMINATED, "0-1")],
+            "0-1",
+            "2-7",
+        )
+    };
+    let messages = super::outcome(&outcome, &job.scene());
+    let text: Vec<_> = messages.iter().map(shown).collect();
+    insta::assert_snapshot!(text.concat(), @"
+    start/no-directory Error: cannot start ranks 2-3 on `n09`: cannot enter the working directory `/home/u`: no such file or directory
+      step: enter the working directory
+      ranks: 2-3
+      effect: the other 2 ranks were ended
+      help: the directory must exist on `n09`; choose another with `--wdir`
+    start/no-program Error: cannot start `/opt/ice` on `n[10-11]`: there is no such file
+      step: find the program
+      ranks: 4-7
+    ");
 }

@@ -126,6 +126,7 @@ fn ranks_that_leave_without_finalize() {
             (ExitStatus::Exited(0), set("1")),
         ],
         not_started: RankSet::new(),
+        failed_on: Vec::new(),
         ended_by_us: set("0,2-7"),
         left: RankSet::new(),
     };
