@@ -12,6 +12,7 @@ use super::{
 use crate::{
     bootstrap::{CANNOT_CONNECT, NotJoined, NotJoinedClass, Reason},
     proto::Outcome,
+    spec::OnFailure,
 };
 
 /// Maximum number of lines of a command's output in a message: the last ones.
@@ -162,31 +163,37 @@ fn advice(class: &NotJoinedClass) -> String {
     }
 }
 
+/// What helps if a node is gone.
+const LOOK: &str =
+    "look at the node: `rally` cannot tell whether it, its network or the daemon has failed";
+
 /// Says that a node is gone.
 pub(super) fn lost(node: NodeId, why: &str, scene: &Scene<'_>) -> Message {
     let host = scene.nodes.get(node.0 as usize).map_or("", String::as_str);
     Message::new(&k::LOST, format!("lost the node {}", quoted(host.as_ref())))
         .fact("reason", why)
         .fact("effect", "its ranks count as killed")
-        .with_help("look at the node: `rally` cannot tell whether it, its network or the daemon has failed")
+        .with_help(LOOK)
 }
 
-/// Says that a job was ended because a node is gone.
+/// Says that a job was ended because a node is gone. If the job went on without the node, [`lost`] has said what helps. The
+/// reason is repeated, because `--quiet` shows errors only.
 pub(super) fn job_lost(node: NodeId, why: &str, outcome: &Outcome, scene: &Scene<'_>) -> Message {
     let host = scene.nodes.get(node.0 as usize).map_or("", String::as_str);
     let rows = scene.table.iter().filter(|row| row.host == host);
     let lost: RankSet = rows.map(|row| row.rank).collect();
     let ranks = (!lost.is_empty()).then(|| ranks_text(&lost));
-    Message::new(
+    let message = Message::new(
         &k::JOB_LOST,
         format!("lost the node {}", quoted(host.as_ref())),
     )
     .fact("reason", why)
     .maybe("lost", ranks)
-    .maybe("effect", effect(&lost, outcome, scene))
-    .with_help(
-        "look at the node: `rally` cannot tell whether it, its network or the daemon has failed",
-    )
+    .maybe("effect", effect(&lost, outcome, scene));
+    match scene.end.on_node_loss {
+        OnFailure::EndJob => message.with_help(LOOK),
+        OnFailure::Continue => message,
+    }
 }
 
 /// Says that a connection was refused.

@@ -229,3 +229,47 @@ fn a_start_without_a_check_has_another_advice() {
       help: leave out these nodes
     ");
 }
+
+/// A job that goes on without a node has said what helps when the node was lost.
+#[test]
+fn a_lost_node_is_explained_once() {
+    let mut job = Job::wide();
+    let why = "no byte has come for 10 s";
+    let cause = Cause::NodeLost {
+        node: NodeId(1),
+        why: why.to_owned(),
+    };
+    let killed = ExitStatus::Signaled {
+        signal: Signal::KILL,
+        core_dumped: false,
+    };
+    let classes = [(killed, "2-3"), (ExitStatus::Exited(0), "0-1,4-7")];
+    let outcome = ended(cause, &classes, "", "");
+    let text = |job: &Job| {
+        let messages = super::outcome(&outcome, &job.scene());
+        messages.iter().map(shown).collect::<String>()
+    };
+    insta::assert_snapshot!(text(&job), @"
+    job/lost-node Error: lost the node `n09`
+      reason: no byte has come for 10 s
+      lost: ranks 2-3
+      effect: the other 6 ranks had ended by themselves
+      help: look at the node: `rally` cannot tell whether it, its network or the daemon has failed
+    ");
+    job.end.on_node_loss = OnFailure::Continue;
+    let lost = Note::NodeLost {
+        node: NodeId(1),
+        why: why.to_owned(),
+    };
+    let said = shown(&note(&lost, &job.scene()));
+    insta::assert_snapshot!([said, text(&job)].concat(), @"
+    node/lost Warning: lost the node `n09`
+      reason: no byte has come for 10 s
+      effect: its ranks count as killed
+      help: look at the node: `rally` cannot tell whether it, its network or the daemon has failed
+    job/lost-node Error: lost the node `n09`
+      reason: no byte has come for 10 s
+      lost: ranks 2-3
+      effect: the other 6 ranks ran on to their end
+    ");
+}
