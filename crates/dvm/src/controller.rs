@@ -390,6 +390,7 @@ impl Controller {
             ToController::Clean { job } => self.with(job, |job| job.on_clean(node)),
             ToController::Missing { what, why } => {
                 if let Some(front) = self.fronts.keys().next().copied() {
+                    let node = Some(node);
                     self.tell(front, ToFront::Note(Note::Missing { node, what, why }));
                 }
             }

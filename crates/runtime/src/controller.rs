@@ -268,15 +268,15 @@ impl ControllerHost {
         }
     }
 
-    /// Reports to the front what the system has refused on a node.
-    pub(crate) fn report_missing(&mut self, node: NodeId, missing: Vec<(Missing, String)>) {
+    /// Reports to the front what the system has refused on a node, or on this host if that is none.
+    pub(crate) fn report_missing(&mut self, node: Option<NodeId>, missing: Vec<(Missing, String)>) {
         for (what, why) in missing {
             self.tell(ToFront::Note(Note::Missing { node, what, why }));
         }
     }
 
-    /// Reports to the front what the system has refused to this host. `node` is the controller's own node.
-    pub(crate) fn report_own_missing(&mut self, node: NodeId) {
+    /// Reports to the front what the system has refused to this host. `node` is the controller's own node, if it has one.
+    pub(crate) fn report_own_missing(&mut self, node: Option<NodeId>) {
         let missing = self.setup.missing_reports.take();
         self.report_missing(node, missing);
     }

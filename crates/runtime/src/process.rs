@@ -627,11 +627,11 @@ impl Process {
     fn report_missing(&mut self) {
         match &mut self.head {
             Head::Controller(controller) => {
-                let own = self.daemons.keys().next().copied().unwrap_or(LOCAL);
+                let own = self.daemons.keys().next().copied();
                 controller.report_own_missing(own);
                 for (node, local) in &mut self.daemons {
                     let missing = local.host.take_missing();
-                    controller.report_missing(*node, missing);
+                    controller.report_missing(Some(*node), missing);
                 }
             }
             Head::Member(_) => {

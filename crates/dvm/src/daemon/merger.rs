@@ -153,7 +153,7 @@ mod tests {
 
     fn note() -> Output {
         let note = Note::Missing {
-            node: base::NodeId(0),
+            node: Some(base::NodeId(0)),
             what: Missing::Room,
             why: String::new(),
         };

@@ -94,8 +94,13 @@ fn times_of(reason: &str, times: u64, all: u64) -> String {
 }
 
 /// Returns the message about a resource or service that the job runs without.
-pub(super) fn missing(node: NodeId, what: Missing, why: &str, scene: &Scene<'_>) -> Message {
-    let node = scene.node(node);
+pub(super) fn missing(
+    node: Option<NodeId>,
+    what: Missing,
+    why: &str,
+    scene: &Scene<'_>,
+) -> Message {
+    let node = node.map_or_else(|| "this host".to_owned(), |node| scene.node(node));
     let (headline, help) = match what {
         Missing::Room => (
             format!("new PMIx connections on {node} wait until others end"),

@@ -244,7 +244,8 @@ pub enum Note {
     Refused(Refused),
     /// A resource or service that the job has to run without.
     Missing {
-        node: NodeId,
+        /// `None`: the launcher's host, which is no node of the job.
+        node: Option<NodeId>,
         what: Missing,
         /// Error text of the system.
         why: String,

@@ -62,12 +62,22 @@ fn what_a_job_does_without() {
     ];
     let text = all.map(|what| {
         let note = Note::Missing {
-            node: NodeId(0),
+            node: Some(NodeId(0)),
             what,
             why: "cannot do so: Too many open files".to_owned(),
         };
         shown(&super::note(&note, &small.scene()))
     });
+    let elsewhere = Note::Missing {
+        node: None,
+        what: Missing::Place,
+        why: "cannot do so".to_owned(),
+    };
+    assert!(
+        note(&elsewhere, &small.scene())
+            .headline
+            .contains("this job on this host is not")
+    );
     insta::assert_snapshot!(text.concat(), @"
     job/without Warning: new PMIx connections on `n1` wait until others end
       reason: cannot do so: Too many open files
