@@ -21,7 +21,7 @@ pub use self::{
     hosts::hosts,
     lsf::{lsf_hosts, lsf_pairs},
     relative::Base,
-    slurm::{SlurmTexts, Text, slurm},
+    slurm::{COMPONENTS_MAX, SlurmTexts, Text, slurm, slurm_components, slurm_het_size},
 };
 
 /// Nodes and slots that a job may use. The index of a node in the list is its `NodeId`.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use base::HostList;
 use dvm::alloc::{self, Allocation, Base, MAX_HOSTFILE, SlurmTexts, Text};
 
 use super::{Error, Personality, World, error::FileKind};
@@ -41,39 +42,87 @@ pub(super) fn of(personality: Personality, world: &World) -> Result<Option<Batch
     }))
 }
 
+/// The variable with the number of components of a heterogeneous job.
+const HET_SIZE: &str = "SLURM_HET_SIZE";
+/// What Slurm appends to the variables of a component, before its number.
+const HET_GROUP: &str = "_HET_GROUP_";
+
 fn text<'a>(world: &'a World, name: &str, origin: &'a str) -> Option<Text<'a>> {
     let text = world.variable(name)?;
     Some(Text { text, origin })
 }
 
 fn of_slurm(personality: Personality, world: &World) -> Result<Option<Allocation>, Error> {
-    let list = world
-        .variable("SLURM_JOB_NODELIST")
-        .or_else(|| world.variable("SLURM_NODELIST"));
     let job = world
         .variable("SLURM_JOB_ID")
         .or_else(|| world.variable("SLURM_JOBID"));
-    let (Some(_), Some(nodes)) = (job, list) else {
+    if job.is_none() {
         return Ok(None);
+    }
+    let groups = het_groups(world)?;
+    if groups == 0 {
+        let list = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+        let nodes = list.iter().find_map(|name| world.variable(name));
+        return nodes
+            .map(|nodes| component(nodes, "", personality, world))
+            .transpose();
+    }
+    let allocations = (0..groups).map(|group| {
+        let ending = format!("{HET_GROUP}{group}");
+        // Without the list of a component, we would leave out its nodes: the error about an empty list names the variable.
+        let nodes = world.variable(&format!("SLURM_JOB_NODELIST{ending}"));
+        component(nodes.unwrap_or_default(), &ending, personality, world)
+    });
+    let allocations: Vec<Allocation> = allocations.collect::<Result<_, _>>()?;
+    Ok(Some(alloc::slurm_components(allocations)))
+}
+
+/// Returns the number of components of the heterogeneous Slurm job in which we run, or 0 if it is not heterogeneous.
+fn het_groups(world: &World) -> Result<u32, Error> {
+    let size = text(world, HET_SIZE, "`SLURM_HET_SIZE`");
+    let size = size.map(|size| alloc::slurm_het_size(&size));
+    Ok(size.transpose().map_err(Error::Nodes)?.unwrap_or_default())
+}
+
+/// Returns the nodes of each component of a heterogeneous Slurm job; empty if the job is not heterogeneous.
+pub(super) fn het_nodes(world: &World) -> Vec<HostList> {
+    let groups = het_groups(world).unwrap_or_default();
+    let list = |group| {
+        let nodes = world.variable(&format!("SLURM_JOB_NODELIST{HET_GROUP}{group}"))?;
+        nodes.parse().ok()
     };
-    let cpus = text(
-        world,
-        "SLURM_JOB_CPUS_PER_NODE",
-        "`SLURM_JOB_CPUS_PER_NODE`",
-    );
+    (0..groups)
+        .map(|group| list(group).unwrap_or_default())
+        .collect()
+}
+
+/// Reads the allocation of a job or of a component, whose variables have this ending.
+fn component(
+    nodes: &str,
+    ending: &str,
+    personality: Personality,
+    world: &World,
+) -> Result<Allocation, Error> {
+    let name = |name: &str| format!("{name}{ending}");
+    let origin = |name: &str| format!("`{name}{ending}`");
+    let cpus_origin = origin("SLURM_JOB_CPUS_PER_NODE");
+    let tasks_origin = origin("SLURM_TASKS_PER_NODE");
+    let cpus = text(world, &name("SLURM_JOB_CPUS_PER_NODE"), &cpus_origin);
     let texts = SlurmTexts {
-        nodes,
+        nodes: Text {
+            text: nodes,
+            origin: &origin("SLURM_JOB_NODELIST"),
+        },
         // srun allocates CPUs; for MPI launchers a slot is a task.
         counts: match personality {
             Personality::Srun => cpus,
             Personality::Rally | Personality::Mpiexec | Personality::Mpirun => {
-                text(world, "SLURM_TASKS_PER_NODE", "`SLURM_TASKS_PER_NODE`")
+                text(world, &name("SLURM_TASKS_PER_NODE"), &tasks_origin)
             }
         },
         cpus,
     };
-    let allocation = alloc::slurm(&texts, &world.names()).map_err(Error::Nodes)?;
-    Ok(Some(allocation))
+    alloc::slurm(&texts, &world.names()).map_err(Error::Nodes)
 }
 
 fn of_pbs(world: &World) -> Result<Option<Allocation>, Error> {

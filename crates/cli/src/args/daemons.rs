@@ -4,14 +4,21 @@ mod lsf;
 mod slurm;
 mod ssh;
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+};
 
-use base::{HostList, NodeId};
+use base::NodeId;
 use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand};
 
 use super::{
-    DAEMON_ARGUMENT, Error, JobLine, World, batch::Manager, define::Bootstrap,
-    environment::is_of_a_host, error::NotOffered, nodes::Nodes,
+    DAEMON_ARGUMENT, Error, JobLine, World,
+    batch::{self, Manager},
+    define::Bootstrap,
+    environment::is_of_a_host,
+    error::NotOffered,
+    nodes::Nodes,
 };
 use crate::config::{Settings, Source};
 
@@ -153,13 +160,19 @@ pub(super) fn commands(
         Way::Ssh => of_each(&|host| ssh::of_settings(host, settings, &own)),
         Way::Lsf => of_each(&|host| direct(lsf::command(host, &own))),
         Way::Slurm => {
-            let hosts: HostList = nodes.iter().map(|(_, name)| *name).collect();
-            vec![StartCommand {
-                argv: slurm::command(&hosts, &own),
+            let components = batch::het_nodes(program.world);
+            let mut by_group: BTreeMap<Option<usize>, Vec<(NodeId, &str)>> = BTreeMap::new();
+            for (id, name) in nodes {
+                let group = components.iter().position(|hosts| hosts.contains(name));
+                by_group.entry(group).or_default().push((*id, name));
+            }
+            let command = |(group, nodes): (Option<usize>, Vec<(NodeId, &str)>)| StartCommand {
+                argv: slurm::command(&nodes.iter().map(|(_, name)| *name).collect(), group, &own),
                 nodes: nodes.iter().map(|(id, _)| *id).collect(),
                 delivery: Delivery::Direct,
                 check: Vec::new(),
-            }]
+            };
+            by_group.into_iter().map(command).collect()
         }
     }
 }

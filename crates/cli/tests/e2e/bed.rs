@@ -327,6 +327,21 @@ fn in_slurm(sandbox: &Sandbox, args: &[&str]) -> Command {
 }
 
 #[test]
+fn all_components_of_a_heterogeneous_job_of_slurm_are_used() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command("salloc");
+    command.args(["-Q", "-N1", "-n1", ":", "-N2", "-n4"]);
+    command.arg(crate::harness::rally());
+    let script = "echo $PMIX_RANK on $(hostname)";
+    command.args(["run", "--wdir", "/", "--", "sh", "-c", script]);
+    command.env("SLURM_CONF", std::env::var_os("SLURM_CONF").unwrap());
+    let ended = sandbox.run(&mut command).expect_code(0);
+    let hosts = ended.sorted().replace(char::is_numeric, "#");
+    assert_eq!(hosts, ["# on n#"; 5].join("\n"), "{ended:?}");
+    expect_no_daemon();
+}
+
+#[test]
 fn an_allocation_of_slurm_is_used_whole() {
     let sandbox = Sandbox::new();
     let args = [

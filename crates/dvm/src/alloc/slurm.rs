@@ -1,14 +1,19 @@
 //! Allocation of a Slurm job, from the environment: `SLURM_JOB_NODELIST`, and counts for each node.
 
+use std::collections::BTreeMap;
+
 use base::HostList;
 
 use super::{AllocatedNode, Allocation, LocalNames, Problem, Slots, error::AllocError};
 
-/// Variables that describe the allocation of a Slurm job.
+/// Maximum number of components of a heterogeneous job; it is Slurm's own.
+pub const COMPONENTS_MAX: u32 = 128;
+
+/// Variables that describe the allocation of a Slurm job, or one component of a heterogeneous job.
 #[derive(Clone, Copy, Debug)]
 pub struct SlurmTexts<'a> {
     /// Host list, such as `n[0-2],m1`.
-    pub nodes: &'a str,
+    pub nodes: Text<'a>,
     /// Number of slots of each node, such as `4,1(x2)`; `None` if Slurm does not set it.
     ///
     /// Inside a step the variable may describe the step: counts of another number of nodes are not used.
@@ -31,9 +36,10 @@ pub struct Text<'a> {
 ///
 /// [`AllocError`] with the name of the invalid variable.
 pub fn slurm(texts: &SlurmTexts<'_>, names: &LocalNames) -> Result<Allocation, AllocError> {
-    let at_nodes = |problem: Problem| problem.at("`SLURM_JOB_NODELIST`", None);
+    let at_nodes = |problem: Problem| problem.at(texts.nodes.origin, None);
     let nodes: HostList = texts
         .nodes
+        .text
         .parse()
         .map_err(|error| at_nodes(Problem::HostList(error)))?;
     if nodes.is_empty() {
@@ -62,6 +68,52 @@ pub fn slurm(texts: &SlurmTexts<'_>, names: &LocalNames) -> Result<Allocation, A
     Ok(Allocation {
         nodes: nodes.collect(),
     })
+}
+
+/// Reads the number of components of a heterogeneous job.
+///
+/// # Errors
+///
+/// It is not a number, or more than [`COMPONENTS_MAX`].
+pub fn slurm_het_size(size: &Text<'_>) -> Result<u32, AllocError> {
+    let count = size.text.trim().parse().ok();
+    let count = count.filter(|count| *count <= COMPONENTS_MAX);
+    count.ok_or_else(|| {
+        let word = size.text.to_owned();
+        Problem::BadCount { word }.at(size.origin, None)
+    })
+}
+
+/// Joins the allocations of the components of a heterogeneous job. A node that several components have is listed once, with the
+/// slots of all.
+#[must_use]
+pub fn slurm_components(components: impl IntoIterator<Item = Allocation>) -> Allocation {
+    let mut nodes: Vec<AllocatedNode> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for node in components.into_iter().flat_map(|component| component.nodes) {
+        match places
+            .get(&node.name)
+            .and_then(|place| nodes.get_mut(*place))
+        {
+            Some(known) => {
+                known.slots = match (known.slots, node.slots) {
+                    (Slots::Explicit(here), Slots::Explicit(more)) => {
+                        Slots::Explicit(here.saturating_add(more))
+                    }
+                    (Slots::Implicit, slots) | (slots, Slots::Implicit) => slots,
+                };
+                known.granted = match (known.granted, node.granted) {
+                    (Some(here), Some(more)) => Some(here.saturating_add(more)),
+                    (known, other) => known.or(other),
+                };
+            }
+            None => {
+                places.insert(node.name.clone(), nodes.len());
+                nodes.push(node);
+            }
+        }
+    }
+    Allocation { nodes }
 }
 
 /// Returns the counts of a text, at most one for each node.
@@ -101,7 +153,7 @@ mod tests {
     fn with_cpus(nodes: &str, counts: &str, cpus: &str, here: Option<&str>) -> String {
         let text = |text, origin| Text { text, origin };
         let texts = SlurmTexts {
-            nodes,
+            nodes: text(nodes, "`SLURM_JOB_NODELIST`"),
             counts: (!counts.is_empty()).then_some(text(counts, "`SLURM_TASKS_PER_NODE`")),
             cpus: (!cpus.is_empty()).then_some(text(cpus, "`SLURM_JOB_CPUS_PER_NODE`")),
         };
@@ -145,6 +197,53 @@ mod tests {
         for (nodes, counts, here, expected) in cases {
             assert_eq!(read(nodes, counts, here), expected, "{nodes} {counts}");
         }
+    }
+
+    #[test]
+    fn the_number_of_components_is_bounded() {
+        let read = |text| {
+            let origin = "`SLURM_HET_SIZE`";
+            slurm_het_size(&Text { text, origin }).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("2"), Ok(2));
+        for text in ["", "two", "129", "-1"] {
+            assert!(
+                read(text).unwrap_err().contains("`SLURM_HET_SIZE`"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn components_are_one_allocation() {
+        let component = |nodes: &[(&str, Slots, Option<u32>)]| Allocation {
+            nodes: nodes
+                .iter()
+                .map(|&(name, slots, granted)| AllocatedNode {
+                    name: name.to_owned(),
+                    slots,
+                    max_slots: None,
+                    granted,
+                })
+                .collect(),
+        };
+        let joined = slurm_components([
+            component(&[
+                ("a", Slots::Explicit(2), Some(4)),
+                ("b", Slots::Implicit, None),
+            ]),
+            component(&[
+                ("c", Slots::Explicit(1), None),
+                ("a", Slots::Explicit(3), Some(3)),
+            ]),
+            component(&[("b", Slots::Explicit(5), Some(5))]),
+        ]);
+        let expected = component(&[
+            ("a", Slots::Explicit(5), Some(7)),
+            ("b", Slots::Explicit(5), Some(5)),
+            ("c", Slots::Explicit(1), None),
+        ]);
+        assert_eq!(joined, expected);
     }
 
     #[test]

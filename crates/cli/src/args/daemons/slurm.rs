@@ -31,7 +31,9 @@ pub(super) fn is_an_option(name: &OsStr) -> bool {
 ///
 /// Without `--overlap`, the step would wait for the resources of a step that is running. The directory exists on every node;
 /// ranks get their own. A node whose daemon ends, or which fails, does not end the other daemons: that is our decision.
-pub(super) fn command(hosts: &HostList, own: &[OsString]) -> Vec<OsString> {
+///
+/// `group` is the component of a heterogeneous job to which the nodes belong.
+pub(super) fn command(hosts: &HostList, group: Option<usize>, own: &[OsString]) -> Vec<OsString> {
     let count = hosts.len();
     let mut argv: Vec<OsString> = [
         "srun".to_owned(),
@@ -50,6 +52,7 @@ pub(super) fn command(hosts: &HostList, own: &[OsString]) -> Vec<OsString> {
     ]
     .map(OsString::from)
     .into();
+    argv.extend(group.map(|group| format!("--het-group={group}").into()));
     argv.extend_from_slice(own);
     argv
 }

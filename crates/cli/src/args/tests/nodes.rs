@@ -95,6 +95,50 @@ fn in_slurm(variables: &[(&str, &str)]) -> Place {
     })
 }
 
+/// The variables of a heterogeneous job of Slurm have the numbers of its components.
+#[test]
+fn all_components_of_a_heterogeneous_job_are_used() {
+    let mut place = Place::new();
+    for (name, value) in [
+        ("SLURM_JOB_ID", "7"),
+        ("SLURM_HET_SIZE", "2"),
+        // The first component's, in a batch script.
+        ("SLURM_JOB_NODELIST", "n1"),
+        ("SLURM_JOB_NODELIST_HET_GROUP_0", "n1"),
+        ("SLURM_TASKS_PER_NODE_HET_GROUP_0", "1"),
+        ("SLURM_JOB_CPUS_PER_NODE_HET_GROUP_0", "8"),
+        ("SLURM_JOB_NODELIST_HET_GROUP_1", "n[2-3]"),
+        ("SLURM_TASKS_PER_NODE_HET_GROUP_1", "2(x2)"),
+        ("SLURM_JOB_CPUS_PER_NODE_HET_GROUP_1", "4(x2)"),
+    ] {
+        place = place.variable(name, value);
+    }
+    insta::assert_snapshot!(plans(&place, &["rally run a", "rally run --host n3 a"]), @"
+    $ rally run a
+    n[1-3]
+    local: -, radix 32, lease 10s, ports None, interfaces []
+    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=0 /opt/bin/rally __daemon
+    1,2: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[2-3] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=1 /opt/bin/rally __daemon
+
+    $ rally run --host n3 a
+    n3
+    local: -, radix 32, lease 10s, ports None, interfaces []
+    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n3 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=1 /opt/bin/rally __daemon
+    ");
+    let slots = |line| {
+        let nodes = place.run(line).allocation.nodes;
+        nodes.iter().map(|node| node.slots).collect::<Vec<_>>()
+    };
+    assert_eq!(slots("rally run a"), [1, 2, 2].map(Slots::Explicit));
+    let granted = place.run("rally run a").allocation.nodes;
+    let granted: Vec<_> = granted.iter().map(|node| node.granted).collect();
+    assert_eq!(granted, [8, 4, 4].map(Some));
+    // A component whose nodes are not known is not left out.
+    let bad = place.variable("SLURM_HET_SIZE", "3");
+    let error = bad.complaint("rally run a");
+    assert!(error.contains("SLURM_JOB_NODELIST_HET_GROUP_2"), "{error}");
+}
+
 #[test]
 fn an_allocation_of_slurm_is_used_as_a_whole() {
     let place = in_slurm(&[("SLURMD_NODENAME", "n7")]).file("hosts", "+n0\nn7\nn8 slots=1\n");
