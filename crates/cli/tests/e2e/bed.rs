@@ -216,7 +216,7 @@ fn a_program_that_only_the_head_has_runs_on_every_node() {
         "#!/bin/sh\necho $(hostname) $(cat $RALLY_PRELOAD_DIR/in) $0\n",
     );
     let path = std::path::Path::new(&file);
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     sandbox.file("in", "content\n");
     let args = [
         "--preload-binary",
@@ -238,7 +238,7 @@ fn a_program_that_only_the_head_has_runs_on_every_node() {
     // Neither files nor directories remain on any node.
     for node in ["n1", "n2", "n3"] {
         let tmp = format!("/run/cluster/{node}/tmp");
-        let left = std::fs::read_dir(&tmp).unwrap();
+        let left = fs::read_dir(&tmp).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         let is_ours =
             |name: &std::ffi::OsString| name.to_string_lossy().starts_with("rally-preload");
