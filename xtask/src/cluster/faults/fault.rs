@@ -44,14 +44,14 @@ pub(super) struct Plan {
     pub(super) moment: Moment,
     pub(super) policy: Policy,
     pub(super) radix: u32,
-    /// For an agent: the time from the start of `dbgr` to the fault.
+    /// For an agent: the time from its start to the fault.
     pub(super) delay: Duration,
 }
 
 /// Latest moment of a fault while a job starts.
 const START_MAX: u32 = 1500;
-/// Latest moment of a fault of an agent.
-const AGENT_MAX: u32 = 3000;
+/// Latest moment of a fault of an agent. The samples take longer.
+const AGENT_MAX: u32 = 1000;
 /// Longest short interruption. It exceeds the lease, the reconnect window, and their sum.
 const SHORT_MAX: u32 = 3500;
 

@@ -33,8 +33,6 @@ const CLEAN_MAX: Duration = Duration::from_secs(12);
 const GO_ON: Duration = Duration::from_millis(3000);
 /// Longest interruption that a job must survive. Longer ones may cost the node.
 const SURVIVED: Duration = Duration::from_millis(500);
-/// Time from the start of `dbgr` in which it has not taken its last sample.
-const SAMPLED: Duration = Duration::from_millis(1000);
 /// Time to read the rest of the output of a program that has exited.
 const READ_MAX: Duration = Duration::from_secs(2);
 /// What each rank runs: it leaves a process in a session of its own.
@@ -225,7 +223,7 @@ fn inject(programs: &Programs, nodes: &Nodes, plan: &Plan, job: &mut Running) ->
             let mut all = nodes.processes_on(node).into_iter();
             all.find(|one| one.args == "sleep 1000").map(|one| one.pid)
         }
-        Fault::Agent(node) => return agent(programs, nodes, plan, node, front),
+        Fault::Agent(node) => return agent(programs, nodes, plan, node).map(|()| true),
         Fault::Cut(node, time) => {
             nodes.set_link(node, "down")?;
             if let Some(time) = time {
@@ -249,6 +247,10 @@ fn inject(programs: &Programs, nodes: &Nodes, plan: &Plan, job: &mut Running) ->
     if let Some(pid) = victim {
         kill(pid, Signal::SIGKILL);
     }
+    ensure!(
+        victim.is_some() || plan.moment != Moment::Running,
+        "there is no such process"
+    );
     Ok(victim.is_some())
 }
 
@@ -271,41 +273,36 @@ fn daemons(nodes: &Nodes, node: u32) -> Option<(i32, i32)> {
         .find_map(|daemon| Some((parent(daemon)?, daemon.pid)))
 }
 
-/// Kills the agent of a node. The debugger must name the node, and must end by itself.
-fn agent(programs: &Programs, nodes: &Nodes, plan: &Plan, node: u32, front: i32) -> Result<bool> {
+/// Kills the agent of a node before the last sample. The debugger must name the node, and must end by itself.
+fn agent(programs: &Programs, nodes: &Nodes, plan: &Plan, node: u32) -> Result<()> {
+    // The nodes share their pids, so `dbgr` would find all ranks of a job on the head. With names of hosts it starts agents.
+    let hosts = format!("n[1-{}]", super::NODES);
     let mut command = Command::new(&programs.dbgr);
-    command.args([
-        "stacks",
-        "--samples",
-        "5",
-        "--every",
-        "300ms",
-        &front.to_string(),
-    ]);
+    command.args(["stacks", "--hosts", &hosts, "--name", "sleep"]);
+    command.args(["--samples", "5", "--every", "300ms"]);
     let mut debugger = Running::start(&mut command)?;
+    let find = || {
+        let mut agents = nodes.processes_on(node);
+        agents.retain(|one| one.args.ends_with(" __agent"));
+        (!agents.is_empty()).then_some(agents)
+    };
+    let agents = eventually(UP_MAX, find).context("dbgr starts no agent")?;
     thread::sleep(plan.delay);
-    let mut agents = nodes.processes_on(node);
-    agents.retain(|one| one.args.ends_with(" __agent"));
     for agent in &agents {
         kill(agent.pid, Signal::SIGKILL);
     }
-    let debugger_was_busy = plan.delay < SAMPLED && debugger.is_running();
     let ended = debugger.code(END_MAX);
     let said = format!("{}{}", debugger.out(), debugger.err());
     if ended.is_none() {
         kill(debugger.pid(), Signal::SIGKILL);
         bail!("dbgr hangs; it said: {said}");
     }
-    // It was killed before the last sample, or had already answered.
     let name = format!("n{node}");
-    if !agents.is_empty() && debugger_was_busy {
-        ensure!(said.contains(&name), "dbgr does not name {name}: {said}");
-    }
     ensure!(
-        !said.trim().is_empty(),
-        "dbgr has ended with {ended:?} and said nothing"
+        names(&said, &name),
+        "dbgr has ended with {ended:?} and does not name {name}: {said}"
     );
-    Ok(!agents.is_empty())
+    Ok(())
 }
 
 /// Waits for what must follow the fault. Ends a job that goes on.
