@@ -20,6 +20,8 @@
 //! | `Accepted`, `Waiting` | [`HANDSHAKE_MAX`] is over (`Accepted`), wrong secret, another build | [`Output::Refused`] | closed |
 //! | `Accepted` | `Hello::Return` at the root | `Welcome::Child`, send again what the process has not received | `Linked` |
 //! | `Linked` | closed, or silent for a lease | the dialer dials again; the acceptor waits | closed |
+//! | `Linked` | the parent is silent for a lease | dial it again | `Silent` |
+//! | `Silent` | the link is resumed or given up | – | closed |
 //! | `Linked` | the peer breaks the rules | the link is lost | closed |
 //! | `Closing` | everything is written, or [`HANDSHAKE_MAX`] is over | – | closed |
 //!
@@ -192,6 +194,9 @@ enum Phase {
         comer: Comer,
     },
     Linked(Address),
+    /// The parent was silent, and its link continues on another connection. Until then this one stays open and is not read: the
+    /// parent may not have noticed, and would take its end for our death.
+    Silent,
     Closing,
 }
 

@@ -118,7 +118,7 @@ impl Node {
                 self.on_dial_failed(now, conn, error.into());
             }
             Some(Phase::Linked(_)) => self.on_lost(now, conn, Loss::Broken(error.to_string())),
-            Some(Phase::Closing) => self.close(conn),
+            Some(Phase::Silent | Phase::Closing) => self.close(conn),
             None => {}
         }
     }
@@ -143,9 +143,14 @@ impl Node {
                 }
                 self.close(conn);
             }
-            Phase::Waiting { .. } | Phase::Closing => self.close(conn),
+            Phase::Waiting { .. } | Phase::Silent | Phase::Closing => self.close(conn),
             Phase::Linked(peer) => {
-                self.close(conn);
+                let is_silent = matches!(loss, Loss::Silent { .. });
+                if is_silent && self.uplink.parent() == Some(peer) {
+                    self.enter(now, conn, Phase::Silent);
+                } else {
+                    self.close(conn);
+                }
                 self.on_link_down(now, peer, loss);
             }
         }

@@ -87,6 +87,9 @@ impl Node {
         let Some(connection) = self.connections.get_mut(&conn) else {
             return;
         };
+        if matches!(connection.phase, Phase::Silent) {
+            return;
+        }
         connection.secure.take(bytes);
         if let Phase::Linked(peer) = &connection.phase
             && let Some(link) = self.links.get_mut(peer)

@@ -294,8 +294,18 @@ impl Node {
         }
     }
 
+    /// Closes the connection on which the parent was silent.
+    fn close_silent(&mut self) {
+        let connections = self.connections.iter();
+        let mut silent = connections.filter(|(_, one)| matches!(one.phase, Phase::Silent));
+        if let Some(conn) = silent.next().map(|(conn, _)| *conn) {
+            self.close(conn);
+        }
+    }
+
     /// Closes what is dialed.
     pub(super) fn stop_dialing(&mut self) {
+        self.close_silent();
         if let Uplink::Dialing(dialing) = std::mem::replace(&mut self.uplink, Uplink::Over) {
             for (conn, _, _) in dialing.open {
                 self.close(conn);
@@ -359,6 +369,7 @@ impl Node {
 
     /// Keeps one of the dialed connections and closes the others.
     fn settle(&mut self, conn: Conn, parent: Address, at: SocketAddr) {
+        self.close_silent();
         let joined = Uplink::Joined { parent, at };
         if let Uplink::Dialing(dialing) = std::mem::replace(&mut self.uplink, joined) {
             for (other, _, _) in dialing.open {

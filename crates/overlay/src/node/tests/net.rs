@@ -117,7 +117,6 @@ impl Net {
     pub(super) fn close(&mut self, end: (Address, Conn)) {
         if let Some(wire) = self.wires.remove(&end)
             && let Some(peer) = wire.peer
-            && !self.cut.contains(&end.0)
             && let Some(peer) = self.wires.get_mut(&peer)
         {
             peer.closed = Some(self.now + DELAY);
