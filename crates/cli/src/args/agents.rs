@@ -174,12 +174,13 @@ mod tests {
         ["dbgr".to_owned()].into_iter().chain(words).collect()
     }
 
+    /// A command line, variables, and hosts.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+
     #[test]
     fn agents_are_started_like_daemons() {
         let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[1-3]")];
         let lsf = [("LSB_JOBID", "7"), ("LSB_HOSTS", "n1 n2")];
-        // The command line, the variables, the hosts.
-        type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
         let cases: &[Case<'_>] = &[
             ("", &[], "n1,n2"),
             ("", &[("RALLY_SSH", "rsh -v")], "n1"),

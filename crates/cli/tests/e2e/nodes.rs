@@ -260,6 +260,18 @@ fn a_killed_controller_leaves_nothing_on_any_node() {
 }
 
 #[test]
+fn a_killed_front_leaves_nothing_on_any_node() {
+    let sandbox = Sandbox::new();
+    let script = "setsid sleep 77 & echo up; sleep 77";
+    let args = ["-n", "3", "--", "sh", "-c", script];
+    let job = sandbox.start(&mut over(&sandbox, "3", &args));
+    job.expect_times(Stream::Stdout, "up", 3);
+    job.signal(Signal::SIGKILL);
+    job.end().expect_code(137);
+    sandbox.expect_clean();
+}
+
+#[test]
 fn an_interrupt_ends_the_ranks_of_all_nodes() {
     let sandbox = Sandbox::new();
     let job = sandbox.start(&mut over(

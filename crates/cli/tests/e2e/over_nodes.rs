@@ -152,6 +152,25 @@ fn an_agent_that_is_killed_is_missing_by_name() {
 }
 
 #[test]
+fn agents_end_with_their_session_and_the_job_lives() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "2"]), 2);
+    let mut command = trial.dbgr(&["stacks", "--hosts", "alpha,beta", "--name", &name]);
+    command.args(["--samples", "1000", "--every", "10ms"]);
+    let session = trial.sandbox.start(&mut command);
+    // Each agent has a relay.
+    let agents = || trial.sandbox.find("__agent").len();
+    eventually(DEADLINE, || (agents() == 4).then_some(())).expect("both agents run");
+    session.signal(Signal::SIGKILL);
+    session.end().expect_code(137);
+    eventually(DEADLINE, || (agents() == 0).then_some(())).expect("all agents end");
+    // The ranks are neither stopped nor killed.
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
+#[test]
 fn ranks_of_a_table_are_identified_by_the_agents_of_their_nodes() {
     let trial = Trial::new();
     // The ranks are not below the launcher, so that this node knows nothing of them.
