@@ -1,6 +1,6 @@
 //! Copying files to the nodes of a job before it starts.
 //!
-//! [`Source`] is the side of the controller, [`Store`] the side of a daemon. The source reads each file twice: first for
+//! `Source` is the side of the controller, `Store` the side of a daemon. The source reads each file twice: first for
 //! its digest, so that a content is sent once however many names it has, and a second time to send it. The daemons of the
 //! job get the same chunks as casts down the tree. They write them in order, and compare the digest of what they have
 //! written.

@@ -1,10 +1,10 @@
 //! The log of this crate: its parts, what it may show of a value, and the lines of daemons on other nodes.
 //!
 //! An event names a part as its target, so that filters do not depend on our modules. Values are shown by the name of their
-//! variant only ([`Name`]): their contents may be secret, such as environments, input and output of ranks.
+//! variant only (`Name`): their contents may be secret, such as environments, input and output of ranks.
 //!
 //! The daemon of another node writes its lines to its standard error, behind [`MARK`]. They reach the launcher through the
-//! command that started the daemon, whose other output is evidence if the daemon does not connect. [`Sifter`] separates them.
+//! command that started the daemon, whose other output is evidence if the daemon does not connect. `Sifter` separates them.
 
 use std::fmt::{self, Write as _};
 
