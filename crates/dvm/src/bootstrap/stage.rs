@@ -60,6 +60,7 @@ pub fn script(program: &Program) -> Vec<u8> {
         .replace("@ARGUMENT@", &program.argument)
         .replace("@SIZE@", &program.size.to_string())
         .replace("@MODIFIED@", &modified)
+        .replace("@SYSTEM@", own_system())
         .replace("@KEEP@", &CACHED_MAX.to_string());
     match text.split_once("@OWN@") {
         Some((before, after)) => [before.as_bytes(), &own, after.as_bytes()].concat(),

@@ -91,9 +91,16 @@ done
 if [ -x "$own" ] && [ "$(sum "$own")" = "$hash" ] && runs "$own"; then
   start "$own"
 fi
+system="$(uname -s) $(uname -m)"
+if [ "$system" != '@SYSTEM@' ]; then
+  # The other end gives up, and kills this shell: make no file before.
+  say need "$system"
+  cat >/dev/null
+  exit 1
+fi
 for dir do
   if make "$dir"; then
-    say need "$(uname -s)" "$(uname -m)"
+    say need "$system"
     if receive && w=$(LC_ALL=C mkdir -p "$dir/bin/$hash" 2>&1) && mv -f "$t" "$dir/bin/$hash/$name"; then
       prune "$dir"
       start "$dir/bin/$hash/$name"
