@@ -139,8 +139,8 @@ pub struct Controller {
     /// Jobs from their submission or spawn until they are finished or refused.
     jobs: BTreeMap<JobId, Job>,
     next_job: u32,
-    /// Lower bound for the next job's offset: the highest global rank of all finished jobs plus 1, or 0. The global rank
-    /// of a proc is its job's offset plus its rank in the job, and no two procs have the same.
+    /// The offset of the next job that is launched: the number of ranks of all jobs launched so far. The global rank of a
+    /// proc is its job's offset plus its rank in the job, and no two procs have the same.
     offset: u32,
     /// Prefix of the PMIx nspaces of all jobs, see [`Controller::new`].
     name: String,
@@ -228,8 +228,6 @@ impl Controller {
     fn add(&mut self, now: Time, spec: Box<JobSpec>, origin: Origin, front: FrontId, root: JobId) {
         let id = JobId(self.next_job);
         self.next_job += 1;
-        let behind = |job: &Job| job.offset.saturating_add(job.size);
-        let offset = self.jobs.values().map(behind).fold(self.offset, u32::max);
         let job = NewJob {
             id,
             spec,
@@ -237,7 +235,6 @@ impl Controller {
             front,
             root,
             nspace: self.nspace(id),
-            offset,
         };
         self.jobs.insert(id, Job::new(now, job));
         self.read_files(id);
@@ -516,7 +513,6 @@ impl Controller {
         let Some(job) = self.jobs.remove(&id) else {
             return;
         };
-        self.offset = self.offset.max(job.offset.saturating_add(job.size));
         self.drop_files(id);
         self.forget_uncredited(id);
         self.subscribers.forget_job(id);

@@ -126,7 +126,6 @@ pub(super) struct NewJob {
     pub(super) front: FrontId,
     pub(super) root: JobId,
     pub(super) nspace: String,
-    pub(super) offset: u32,
 }
 
 #[derive(Debug)]
@@ -140,8 +139,6 @@ pub(super) struct Job {
     pub(super) root: JobId,
     /// PMIx nspace of the job.
     pub(super) nspace: String,
-    /// Global rank of the job's rank 0. Global ranks number the procs of all jobs of the controller.
-    pub(super) offset: u32,
     pub(super) phase: Phase,
     /// Number of ranks; 0 before the job is placed.
     pub(super) size: u32,
@@ -196,7 +193,6 @@ impl Job {
             front,
             root,
             nspace,
-            offset,
         } = new;
         let limit = spec.end.time_limit;
         let warning = limit.zip(spec.end.warning);
@@ -206,7 +202,6 @@ impl Job {
             front,
             root,
             nspace,
-            offset,
             phase: Phase::Waiting,
             size: 0,
             exited_early: BTreeMap::new(),

@@ -93,6 +93,7 @@ impl Controller {
             return;
         };
         let nodes = self.launch_nodes(&map);
+        let offset = self.offset;
         let universe = Universe {
             slots: slots(&self.allocation, &self.nodes),
             said: match job.spec.universe {
@@ -105,7 +106,7 @@ impl Controller {
             job: job.id,
             nspace: job.nspace.clone(),
             universe,
-            offset: job.offset,
+            offset,
             parent,
             apps: job.spec.apps.clone(),
             nodes,
@@ -119,6 +120,7 @@ impl Controller {
             gpus: job.spec.gpus.clone(),
             preloaded: job.spec.preload.as_ref().map(|one| one.use_of.clone()),
         });
+        self.offset = offset.saturating_add(launch.map.ranks());
         self.subscribe_spawner(id);
         self.with(id, |job| job.launch(&launch));
         let is_there = |node: &NodeId| launch.map.nodes().any(|one| one == *node);

@@ -1,12 +1,12 @@
 //! Tests of the `Hello` of daemons.
 
-use base::{NodeId, Signal};
+use base::{JobId, NodeId, Signal};
 
 use crate::{
     controller::{
         ControllerOutput,
         spawned::tests::job,
-        tests::{NODES, World, hello},
+        tests::{JOB, NODES, World, hello},
     },
     proto::{FromFront, FrontId, ToController, ToDaemon, ToFront, VERSION},
     spec::OnFailure,
@@ -124,4 +124,22 @@ fn another_version_does_not_end_what_runs() {
     world.lose(2);
     let heard = words(world.says(2, of_version(2, VERSION + 1)));
     assert_eq!(heard, [""; 0]);
+}
+
+/// Two jobs may wait for the daemons together. Neither has a size before it is placed.
+#[test]
+fn no_two_jobs_have_the_same_global_ranks() {
+    let mut world = World::waiting();
+    let other = FrontId(7);
+    world.connects(other, 78);
+    world.hears(other, FromFront::Submit(Box::new(job(OnFailure::Continue))));
+    let mut launched = Vec::new();
+    for node in 0..NODES {
+        for output in world.says(node, hello(node)) {
+            if let ControllerOutput::Daemon(NodeId(0), ToDaemon::Launch(launch)) = output {
+                launched.push((launch.job, launch.offset));
+            }
+        }
+    }
+    assert_eq!(launched, [(JOB, 0), (JobId(2), NODES)]);
 }
