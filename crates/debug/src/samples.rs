@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | the same wait, called from the same lines | little | [`Motion::Stuck`] |
 //! | the same wait, called from the same lines | more | [`Motion::Spinning`] |
-//! | the same user function, called from the same lines | little, and the same callees | [`Motion::Stuck`] |
-//! | the same user function, called from the same lines | more, or other callees | [`Motion::Looping`] |
+//! | the same user function, called from the same lines | little, in the same known call or in none | [`Motion::Stuck`] |
+//! | the same user function, called from the same lines | more, or in different known calls | [`Motion::Looping`] |
 //! | anything else | any | [`Motion::Moving`] |
 //!
 //! Repeated waits on the same line cannot be distinguished from one long wait. Rules that use motions ([`crate::verdict`]) have to
@@ -97,7 +97,7 @@ pub struct RankTrack {
     pub helpers: BTreeMap<&'static str, u32>,
     /// CPU time of all helper threads.
     pub helping: Duration,
-    /// Whether descendants of the rank used CPU time.
+    /// Whether descendants of the rank worked: used CPU time, started or exited.
     pub below: Work,
     /// The descendants that are in all samples, by pid.
     pub children: BTreeMap<i32, ChildTrack>,
@@ -128,7 +128,7 @@ pub struct Observation {
     pub samples: usize,
     /// Each rank over all samples.
     pub ranks: BTreeMap<Rank, RankTrack>,
-    /// Whether siblings of the ranks used CPU time.
+    /// Whether other descendants of the launcher worked.
     pub beside: Work,
     /// Whether the launcher of the ranks has other jobs.
     pub jobs: Jobs,
@@ -158,7 +158,7 @@ pub enum Jobs {
     Several,
 }
 
-/// A class: ranks that did the same in all samples.
+/// A class: ranks whose main threads have the same motion, and the same place and activity in the last sample.
 #[derive(Clone, Debug)]
 pub struct Class {
     /// The ranks.

@@ -12,7 +12,7 @@
 //! | lost | detected by | response |
 //! |---|---|---|
 //! | a front | [`ControllerInput::FrontLost`] | end its job and the job's descendants, with [`LOSS_GRACE`] |
-//! | a daemon | [`ControllerInput::DaemonLost`] | end the jobs with live ranks there, or count these as killed if the user wants the job to continue; refuse jobs not launched yet |
+//! | a daemon | [`ControllerInput::DaemonLost`] | count the ranks there as killed, and end their jobs unless the user wants them to continue; refuse jobs not launched yet |
 //!
 //! The descendants of a job are the jobs that its procs have spawned, and the descendants of those jobs.
 //!

@@ -1,7 +1,7 @@
 //! The private messages between front, controller and daemon.
 //!
 //! The name of each type says the direction. Within one process, messages are passed as values. Between processes, they
-//! are encoded as `docs/formats/front-link.md` defines.
+//! are encoded as `docs/formats/front-link.md` defines; those of daemons travel as bodies of `docs/formats/node-link.md`.
 
 mod fence;
 mod front;
@@ -77,8 +77,8 @@ pub enum ToDaemon {
         ranks: RankSet,
         signal: Signal,
     },
-    /// Ends the job: SIGTERM, then SIGKILL after the grace. Processes that its ranks have left behind get the same
-    /// signals.
+    /// Ends the job: SIGTERM, then SIGKILL after the grace. When the ranks are gone, the daemon ends the processes that they
+    /// have left behind: SIGTERM, and SIGKILL at most 1 s later.
     End {
         job: JobId,
         grace: std::time::Duration,
@@ -126,7 +126,7 @@ pub enum ToDaemon {
     /// the daemon answers with [`FenceNews::Declined`].
     FenceAwaited {
         id: FenceId,
-        /// Number of the fence at the controller. The daemon's answer repeats it.
+        /// Number of the gather that the controller runs for this fence. The daemon's answer repeats it.
         gather: u64,
     },
 }
@@ -160,7 +160,8 @@ pub enum ToController {
         host: String,
         topology: Box<Topology>,
     },
-    /// The daemon has tried to start every proc of the job on this node: `started` and `failures` list them all.
+    /// Every proc of the job on this node was started, has failed to start, or was cancelled because the job ends. Cancelled
+    /// procs are in neither list.
     Launched {
         job: JobId,
         started: Vec<Started>,
@@ -288,7 +289,8 @@ pub enum ToController {
         job: JobId,
         ranks: RankSet,
     },
-    /// No process of the job remains on the node. This is the last message about the job.
+    /// No process of the job remains on the node, except those that were reported as unkillable. This is the last message
+    /// about the job.
     Clean {
         job: JobId,
     },

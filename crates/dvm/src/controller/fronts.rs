@@ -1,4 +1,4 @@
-//! Fronts: the connected ones, their jobs, and the output that each front has yet to credit.
+//! Fronts that are connected, or are lost while their jobs end; their jobs, and the output that each front has yet to credit.
 //!
 //! A front submits at most one job, and gets its outcome. A second submission violates the protocol. A job that the
 //! front's job spawns, or that a spawned job spawns in turn, also belongs to the front. The controller forgets a front
@@ -6,8 +6,8 @@
 //!
 //! | state of a front | submits a job | sends a request | its submitted job is finished | connection lost |
 //! |---|---|---|---|---|
-//! | `Connected`, no job | job is added, or refused and the front forgotten | answered | – | forgotten |
-//! | `Connected`, with a job | disconnected → `Lost` | handled | gets the outcome; forgotten | end its jobs → `Lost` |
+//! | `Connected`, no job | job is added, or refused and the front forgotten | `Release`, `Holds`: answered; others: ignored | – | forgotten |
+//! | `Connected`, with a job | disconnected → `Lost` | handled; input above the credit: disconnected → `Lost` | gets the outcome; forgotten | end its jobs → `Lost` |
 //! | `Lost` | – | – | forgotten | – |
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! and nodes, the job is complete ([`Job::is_settled`]), and the controller finishes it. A job that was ended before it
 //! was placed has neither ranks nor nodes, so it is complete immediately.
 //!
-//! When a rank fails, the job asks the controller to end it ([`JobOutput::Failed`]), unless its policy is to continue. A
+//! When a rank fails, the job asks the controller to end the job ([`JobOutput::Failed`]), unless its policy is to continue. A
 //! job has no knowledge of other jobs: the controller decides which of them end with it.
 
 mod input;
@@ -142,7 +142,7 @@ pub(super) struct Job {
     pub(super) phase: Phase,
     /// Number of ranks; 0 before the job is placed.
     pub(super) size: u32,
-    /// Ranks that have exited with code 0 before they initialized or finalized PMI, in jobs of several nodes.
+    /// Ranks that exited with code 0 without initializing, or without finalizing, PMI or PMIx; only in jobs of several nodes.
     exited_early: BTreeMap<PmiState, RankSet>,
     pub(super) shares: BTreeMap<NodeId, Share>,
     table: Table,
@@ -369,7 +369,7 @@ impl Job {
         let Some(Announcement::AllHeld { held, dead }) = news else {
             return;
         };
-        // If all ranks died before they were held, a debugger has no process to attach to. The outcome of the job will
+        // If no rank is held, because each one died or was released, a debugger has no process to attach to. The outcome of the job will
         // report why they died.
         if held.is_empty() {
             return;
@@ -393,7 +393,7 @@ impl Job {
         }));
     }
 
-    /// Releases these ranks, or all ranks if `None`: held ranks continue, and the others will not be held. Returns the
+    /// Releases these ranks, or all ranks if `None`: of these, the held ones continue, and those not held yet will not be held. Returns the
     /// released ranks that were held or were still to be held. Without such ranks, it does nothing and returns `None`.
     pub(super) fn release(&mut self, ranks: Option<&RankSet>) -> Option<RankSet> {
         let (freed, news) = self.hold.release(ranks);
@@ -416,7 +416,7 @@ impl Job {
     /// Handles a report about procs that have ended. Records all of them first, and only then ends the job if one of them
     /// has failed.
     pub(super) fn on_ended(&mut self, now: Time, classes: Vec<EndClass>) {
-        // While the job continues without a lost node, that node is the cause so far.
+        // An earlier cause stays, for example a lost node without which the job continues.
         let Some(failed) = self.record(now, classes).filter(|_| !self.is_ending()) else {
             return;
         };
@@ -524,7 +524,8 @@ impl Job {
         share.is_some_and(|share| !share.ranks.difference(&self.settled).is_empty())
     }
 
-    /// The job goes on without a lost node. The loss becomes its cause, unless it has one, and the front gets a note.
+    /// Continues the job without a lost node. The loss becomes the recorded cause, unless the job already has one. The front
+    /// gets a note.
     pub(super) fn continue_without(&mut self, node: NodeId, why: String) {
         if self.is_ending() {
             return;

@@ -14,7 +14,7 @@ use super::{
 use crate::bootstrap::NotJoined;
 use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
 
-/// Number that the controller assigns to a front. A front is one connection with at most one job.
+/// Number that the controller's host assigns to a front. A front is one connection with at most one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FrontId(pub u32);
 

@@ -2,13 +2,13 @@
 //! callers get their answers when the last member has called.
 //!
 //! The kinds of collectives are fence, connect, disconnect, and the construction and destruction of a group. A collective
-//! is identified by its kind and by the members that its callers name. Once all members have called, it accepts no more
-//! calls: a further call over the same members starts the next collective. If a process calls twice before another member
-//! has called once, its second call also belongs to the next collective.
+//! is identified by its kind and, except for destructions and groups with leaders, by the members that its callers name.
+//! Once all members have called, it accepts no more calls: a further call over the same members starts the next collective. If a process
+//! calls twice before another member has called once, its second call also belongs to the next collective.
 //!
 //! In a group construction, a caller might know only some of the members. A *leader* names itself and some other members, and says
-//! how many leaders there are. A *follower* names no members, and waits until another caller names it. The server of one
-//! node, the *coordinator*, collects such calls from all nodes, see [`super::construct`] and [`super::coordinate`].
+//! how many leaders there are. A *follower* names no members, and waits until another caller names it. The server of
+//! node 0, the *coordinator*, collects such calls from all nodes, see [`super::construct`] and [`super::coordinate`].
 //!
 //! A member is *lost* when its process has ended, or when its connection has broken and it has not reconnected in time:
 //!
@@ -19,7 +19,7 @@
 //! | construct with GROUP_OPTIONAL | the group is made without it | the group is made without it |
 //! | destruct | the other members do not wait for it | no effect |
 //!
-//! If the members are on several nodes, a collective has two stages, see [`super::gather`]. First, each server waits for
+//! If the members are on several nodes, a collective has two phases, see [`super::gather`]. First, each server waits for
 //! the members on its own node. Then it sends its *share* to the other servers, and waits for their shares. The share says
 //! that the members on that node have called, and contains their data ([`super::share::Share`]).
 //!
@@ -27,7 +27,7 @@
 //! construction with GROUP_OPTIONAL continues, but the lost process stays a member.
 //!
 //! The number of collectives is bounded: each of them either has sent its share or holds an unanswered request. The shares
-//! are bounded by [`MAX_SENT`] and [`MAX_SENT_BYTES`], and the unanswered requests by a limit for each connection.
+//! are bounded by [`MAX_SENT`] and [`MAX_SENT_BYTES`], and unanswered requests by a limit for each connection.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -585,8 +585,8 @@ impl Server {
         }
     }
 
-    /// Does nothing if a member is missing or unknown. Otherwise sends this node's share if other nodes have members. If
-    /// all members are here, answers the callers, or passes a construction with added members to the coordinator.
+    /// Does nothing if a member is missing or unknown. Otherwise sends this node's share if other nodes have members. If this
+    /// server waits for all members itself, answers the callers, or passes a construction with added members to the coordinator.
     pub(super) fn complete(&mut self, number: u64) {
         let Some(tracker) = self.collectives.get_mut(number) else {
             return;
@@ -726,8 +726,8 @@ impl Server {
         self.tell_callers(arrived.map(|arrival| arrival.reply), status);
     }
 
-    /// Answers callers with a status, except for `None`: it has disconnected or withdrawn its call. On other nodes, callers
-    /// get only errors in this way, one for each message (successes: [`Self::tell_other_callers`]).
+    /// Answers callers with a status. A caller that is `None` has disconnected or withdrawn its call. Callers on other nodes
+    /// get only errors from this function, one for each message (successes: [`Self::tell_other_callers`]).
     pub(super) fn tell_callers(
         &mut self,
         callers: impl IntoIterator<Item = Option<Caller>>,

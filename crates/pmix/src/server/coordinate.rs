@@ -5,9 +5,9 @@
 //!
 //! | caller | its server |
 //! |---|---|
-//! | a leader (GROUP_BOOTSTRAP) | sends its call to the coordinator ([`Question::Construct`]) |
-//! | a member that names no members | sends its call to the coordinator |
-//! | a member that names members | waits for the calls of all named members, over nodes in a gather ([`super::gather`]); then sends the calls of its node to the coordinator, if any call adds members |
+//! | a leader (the directive GROUP_BOOTSTRAP; not the bootstrap of daemons) | sends its call to the coordinator ([`Question::Construct`]) |
+//! | a follower, which names no members | sends its call to the coordinator |
+//! | a member that names members | waits for the calls of all named members, in a gather ([`super::gather`]) if they are on several nodes. If any call adds members, it then sends the calls of its node to the coordinator |
 //!
 //! The coordinator handles these calls like those of its own processes, see [`super::construct`]. It waits for named and
 //! added members on any node, and answers each call with the result. Each server with members then records the group and
@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | a server | the answer to a call | the answer arrives; all its callers disconnect; a caller's job ends; the coordinator is lost |
 //! | the coordinator | calls of members on other nodes | all have called; `pmix.timeout`; a member is lost ([`Question::Loss`]); a job ends |
-//! | a server that was asked to report a loss | the loss of one of these local processes | the loss; their job ends; the construction ends |
+//! | a server that was asked to report a loss | the loss of one of the local processes in the question | the loss; their job ends; the construction ends |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ use crate::{
     value::{Nspace, Proc, Status},
 };
 
-/// The node that coordinates the construction of groups whose members do not all name each other. Every DVM has a node 0.
+/// The node that coordinates the construction of groups whose members do not all name each other. Every dvm has a node 0.
 const COORDINATOR: u32 = 0;
 
 /// Maximum size of a call for the coordinator, in bytes. A longer call makes its construction fail with OUT_OF_RESOURCE.
@@ -55,7 +55,7 @@ pub(super) struct Coordination {
     watched: BTreeMap<(u32, QuestionTicket), Vec<Proc>>,
 }
 
-/// Calls of one node that were sent to the coordinator and have no answer yet.
+/// One message to the coordinator, with calls of local processes that have no answer yet.
 #[derive(Debug)]
 struct Call {
     group: Nspace,
