@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 
 use base::Time;
 
-use crate::{cluster::Report, rng::Rng, world::Recorded};
+use crate::{
+    rng::Rng,
+    world::{Recorded, Report},
+};
 
 /// Description of a fault, and the record of the run up to it; the record is empty if the run is not recorded.
 pub(crate) type Wrong = (String, Vec<String>);

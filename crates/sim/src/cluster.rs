@@ -20,7 +20,7 @@ use crate::{
     rng::Rng,
     scenario::{Fault, Scenario},
     verdict::Verdicts,
-    world::{Carried, Event, Link, Links, Recorded, World},
+    world::{Carried, Event, Link, Links, Recorded, Report, World},
 };
 
 /// PMIx port of the daemon on node 0. Node *n* listens on `PORT` + *n*.
@@ -31,16 +31,6 @@ const CORES: u32 = 64;
 const HORIZON: Time = Time::from_nanos(5_000_000_000_000);
 /// Number of events after which a run counts as an endless loop.
 const EVENTS_MAX: u64 = 3_000_000;
-
-/// Statistics of a run without a fault.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Number of events in the run.
-    pub events: u64,
-    /// Virtual time at which the last job was over. If the controller was lost: at which the last daemon was clean. In
-    /// [`Family::Beside`](crate::Family::Beside): at which the last state machine ended.
-    pub finished: Time,
-}
 
 pub(crate) struct Cluster {
     world: World,

@@ -23,8 +23,8 @@ mod world;
 
 use std::fmt;
 
-pub use self::{cluster::Report, scenario::Family};
 use self::{rng::Rng, world::Recorded};
+pub use self::{scenario::Family, world::Report};
 
 /// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq)]

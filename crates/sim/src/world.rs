@@ -316,3 +316,13 @@ pub(crate) enum Recorded {
     Yes,
     No,
 }
+
+/// Statistics of a run without a fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Number of events in the run.
+    pub events: u64,
+    /// Virtual time at which the last job was over. If the controller was lost: at which the last daemon was clean. In
+    /// [`Family::Beside`](crate::Family::Beside): at which the last state machine ended.
+    pub finished: Time,
+}
