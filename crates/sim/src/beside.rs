@@ -13,7 +13,7 @@ use base::Time;
 
 use crate::{
     rng::Rng,
-    world::{Recorded, Report},
+    world::{Played, Recorded, Report},
 };
 
 /// Description of a fault, and the record of the run up to it; the record is empty if the run is not recorded.
@@ -90,18 +90,32 @@ impl Record {
     }
 }
 
-/// Plays each of these worlds once. Returns the first fault as an error.
-pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Result<Report, Wrong> {
+/// Plays each of these worlds once.
+pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
     let mut record = Record {
         lines: matches!(recorded, Recorded::Yes).then(Vec::new),
         events: 0,
     };
+    match play(rng, &mut record) {
+        Ok(report) => Played {
+            result: Ok(report),
+            record: record.lines.unwrap_or_default(),
+        },
+        Err((what, record)) => Played {
+            result: Err(what),
+            record,
+        },
+    }
+}
+
+/// Returns the first fault as an error.
+fn play(rng: &mut Rng, record: &mut Record) -> Result<Report, Wrong> {
     let ends = [
-        front::play(rng, &mut record)?,
-        watchdog::play(rng, &mut record)?,
-        debuggers::play(rng, &mut record)?,
-        trap::play(rng, &mut record)?,
-        backlog::play(rng, &mut record)?,
+        front::play(rng, record)?,
+        watchdog::play(rng, record)?,
+        debuggers::play(rng, record)?,
+        trap::play(rng, record)?,
+        backlog::play(rng, record)?,
     ];
     Ok(Report {
         events: record.events,

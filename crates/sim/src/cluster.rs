@@ -20,7 +20,7 @@ use crate::{
     rng::Rng,
     scenario::{Fault, Scenario},
     verdict::Verdicts,
-    world::{Carried, Event, Link, Links, Recorded, Report, World},
+    world::{Carried, Event, Link, Links, Played, Recorded, Report, World},
 };
 
 /// PMIx port of the daemon on node 0. Node *n* listens on `PORT` + *n*.
@@ -58,15 +58,11 @@ pub(crate) struct FrontSide {
     is_finished: bool,
 }
 
-/// Runs a scenario to its end. Returns its statistics; on failure, the first fault and the record.
-pub(crate) fn run(
-    scenario: Scenario,
-    rng: Rng,
-    recorded: Recorded,
-) -> Result<Report, (String, Vec<String>)> {
+/// Runs a scenario to its end.
+pub(crate) fn run(scenario: Scenario, rng: Rng, recorded: Recorded) -> Played {
     let mut cluster = Cluster::new(scenario, rng, recorded);
     let report = cluster.run();
-    cluster.world.into_fault().map_or(Ok(report), Err)
+    cluster.world.into_played(report)
 }
 
 impl Cluster {

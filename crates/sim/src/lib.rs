@@ -23,7 +23,10 @@ mod world;
 
 use std::fmt;
 
-use self::{rng::Rng, world::Recorded};
+use self::{
+    rng::Rng,
+    world::{Played, Recorded},
+};
 pub use self::{scenario::Family, world::Report};
 
 /// A failed run.
@@ -41,30 +44,43 @@ pub struct Failure {
 ///
 /// # Errors
 ///
-/// Returns the first fault, with the record of the run up to it.
+/// Returns the first fault, with the record of the run up to it. A run that is not repeated event by event is a fault too:
+/// its seed proves nothing.
 pub fn run(family: Family, seed: u64) -> Result<Report, Box<Failure>> {
-    play(family, seed, Recorded::No).or_else(|_| {
-        // Play it again, with a record. The run is the same, because it depends only on its family and seed.
-        play(family, seed, Recorded::Yes)
-    })
+    confirm(family, seed, |recorded| play(family, seed, recorded))
 }
 
-fn play(family: Family, seed: u64, recorded: Recorded) -> Result<Report, Box<Failure>> {
-    let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(family as u64));
-    let played = if family == Family::Beside {
-        beside::run(&mut rng, recorded)
-    } else {
-        let scenario = scenario::make(family, &mut rng);
-        cluster::run(scenario, rng, recorded)
+/// Plays a run, and if it fails once more with a record.
+fn confirm(
+    family: Family,
+    seed: u64,
+    mut play: impl FnMut(Recorded) -> Played,
+) -> Result<Report, Box<Failure>> {
+    let what = match play(Recorded::No).result {
+        Ok(report) => return Ok(report),
+        Err(what) => what,
     };
-    played.map_err(|(what, record)| {
-        Box::new(Failure {
-            family,
-            seed,
-            what,
-            record,
-        })
-    })
+    let again = play(Recorded::Yes);
+    let what = match again.result {
+        Err(repeated) if repeated == what => what,
+        Err(other) => format!("{what}; the repeated run failed otherwise: {other}"),
+        Ok(_) => format!("{what}; the repeated run, which is recorded, did not fail"),
+    };
+    Err(Box::new(Failure {
+        family,
+        seed,
+        what,
+        record: again.record,
+    }))
+}
+
+fn play(family: Family, seed: u64, recorded: Recorded) -> Played {
+    let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(family as u64));
+    if family == Family::Beside {
+        return beside::run(&mut rng, recorded);
+    }
+    let scenario = scenario::make(family, &mut rng);
+    cluster::run(scenario, rng, recorded)
 }
 
 impl fmt::Display for Failure {
@@ -85,5 +101,46 @@ impl fmt::Display for Failure {
             self.family.name(),
             self.seed
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what is reported if a run has this result, and its repetition that one.
+    fn confirmed(first: Result<Report, &str>, second: Result<Report, &str>) -> String {
+        let mut results = vec![second, first];
+        let confirmed = confirm(Family::Life, 7, |recorded| Played {
+            result: results.pop().unwrap().map_err(str::to_owned),
+            record: match recorded {
+                Recorded::Yes => vec!["an event".to_owned()],
+                Recorded::No => Vec::new(),
+            },
+        });
+        confirmed.map_or_else(|failure| failure.to_string(), |_| "ok".to_owned())
+    }
+
+    #[test]
+    fn a_failure_that_is_not_repeated_is_a_failure() {
+        let passes = Ok(Report::default());
+        assert_eq!(confirmed(passes, Err("never played")), "ok");
+        let again = "again: cargo xtask sim --family life --seed 7";
+        assert_eq!(
+            confirmed(Err("it hangs"), Err("it hangs")),
+            format!("an event\nseed=7 family=life: it hangs\n{again}")
+        );
+        assert_eq!(
+            confirmed(Err("it hangs"), passes),
+            format!(
+                "an event\nseed=7 family=life: it hangs; the repeated run, which is recorded, did not fail\n{again}"
+            )
+        );
+        assert_eq!(
+            confirmed(Err("it hangs"), Err("it loops")),
+            format!(
+                "an event\nseed=7 family=life: it hangs; the repeated run failed otherwise: it loops\n{again}"
+            )
+        );
     }
 }

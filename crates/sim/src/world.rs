@@ -304,10 +304,22 @@ impl World {
         self.fault.is_some()
     }
 
-    pub(crate) fn into_fault(self) -> Option<(String, Vec<String>)> {
-        let record = self.record.unwrap_or_default().into();
-        self.fault.map(|fault| (fault, record))
+    /// Ends a run: it has failed if a fault was recorded.
+    pub(crate) fn into_played(self, report: Report) -> Played {
+        Played {
+            result: self.fault.map_or(Ok(report), Err),
+            record: self.record.unwrap_or_default().into(),
+        }
     }
+}
+
+/// A run that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Played {
+    /// The first fault is the error.
+    pub(crate) result: Result<Report, String>,
+    /// The last events; empty if the run was not recorded.
+    pub(crate) record: Vec<String>,
 }
 
 /// Whether a run keeps a record of its last events.
