@@ -232,13 +232,14 @@ impl Node {
                     if *heard + lease <= now {
                         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
                         self.on_lost(now, conn, Loss::Silent { millis });
-                    } else if *said + lease / 3 <= now
-                        && let Some(connection) = self.connections.get_mut(&conn)
-                        && connection.notes.is_empty()
-                    {
+                    } else if *said + lease / 3 <= now {
                         // Counted as said even if the socket is full: then the peer has bytes to read.
                         *said = now;
-                        connection.notes.push_back(Note::Alive);
+                        if let Some(connection) = self.connections.get_mut(&conn)
+                            && connection.notes.is_empty()
+                        {
+                            connection.notes.push_back(Note::Alive);
+                        }
                     }
                 }
                 Some(LinkState::Ending { heard, .. }) if *heard + lease <= now => {

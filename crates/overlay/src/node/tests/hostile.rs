@@ -461,6 +461,24 @@ fn a_peer_that_does_not_read_gets_no_queue_of_notes() {
 }
 
 #[test]
+fn a_process_whose_peer_does_not_read_sleeps_between_signs_of_life() {
+    let mut root = tree(&[(1, 0)]);
+    let (mut one, _) = Liar::join(&mut root, Time::ZERO, 1);
+    let third = Timing::default().lease / 3;
+    let alive = postcard::to_extend(&Note::Alive, vec![2]).unwrap();
+    // The socket takes nothing. The peer says that it lives.
+    for round in 1..=6 {
+        let now = Time::ZERO + third * round;
+        one.secure.seal(&alive);
+        let bytes = one.secure.outgoing().to_vec();
+        one.secure.written(bytes.len());
+        root.handle(now, Input::Bytes(one.conn, &bytes));
+        root.handle(now, Input::Tick);
+        assert_eq!(root.deadline(), Some(now + third));
+    }
+}
+
+#[test]
 fn the_last_words_of_a_process_are_passed_on_before_its_loss() {
     let mut net = Net::joined(2, 1);
     net.stopped.insert(Address::ROOT);
