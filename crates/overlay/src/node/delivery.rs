@@ -379,7 +379,8 @@ impl Node {
         }
     }
 
-    /// Sends a child the casts that it has not seen. Returns false if they are too many.
+    /// Sends a child the casts that it has not seen. Those that it has seen may not have reached everybody below it. Returns
+    /// false if they are too many.
     pub(super) fn cast_again(&mut self, peer: Address, seen: [u64; 2]) -> bool {
         let Some(link) = self.links.get_mut(&peer) else {
             return true;
@@ -387,10 +388,17 @@ impl Node {
         for lane in Lane::ALL {
             let seen = seen[lane.index()];
             let kept = self.casts.kept[lane.index()].iter();
-            for cast in kept.filter(|cast| cast.number > seen) {
+            for cast in kept {
                 let mine = cast.to.among(std::iter::once(&peer).chain(&link.below));
+                if mine.is_empty() {
+                    continue;
+                }
+                if cast.number <= seen {
+                    link.unreported[lane.index()].push_back(cast.number);
+                    continue;
+                }
                 let to = Members::of(&mine);
-                if !mine.is_empty() && !link.push_cast(lane, to, cast.number, cast.body.clone()) {
+                if !link.push_cast(lane, to, cast.number, cast.body.clone()) {
                     return false;
                 }
             }

@@ -143,6 +143,31 @@ fn what_a_process_took_and_did_not_pass_on_is_sent_again() {
 }
 
 #[test]
+fn a_cast_that_a_returned_process_has_not_passed_on_is_kept() {
+    let mut net = Net::joined(4, 1);
+    let Timing { lease, window } = Timing::default();
+    net.cut.insert(Address(3));
+    net.cast(&[1, 2, 3, 4], b"input");
+    net.run(Duration::from_millis(100));
+    // Process 2 returns. It has the cast, and the process below it does not.
+    net.kill(1);
+    net.run(lease + window + Duration::from_secs(1));
+    // The silence of process 3 is a loss, and process 4 returns.
+    assert_eq!(net.received(4), [(0, b"input".to_vec())]);
+    let lost = |who| [who].map(Address).into();
+    let lost = [1, 3].map(lost).to_vec();
+    let news = net.news_of(0).iter();
+    let told = news.filter_map(|news| match news {
+        Output::Lost { members, .. } => Some(members.clone()),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<BTreeSet<Address>>>(), lost);
+    // What everybody has is not kept.
+    net.run(lease);
+    assert_eq!(net.root().kept(), 0);
+}
+
+#[test]
 fn an_orphan_that_does_not_return_is_lost_by_the_name_of_its_parent() {
     let mut net = Net::joined(6, 2);
     net.kill(1);
