@@ -25,9 +25,9 @@
 //! | `Linked` | the peer breaks the rules | the link is lost | closed |
 //! | `Closing` | everything is written, or [`HANDSHAKE_MAX`] is over | – | closed |
 //!
-//! A link outlives its connection. If the connection was closed, the dialer connects once more immediately, and the
-//! acceptor waits [`RECONNECT_MAX`] for that: if the process has died, the kernel refuses the connection. If the peer was
-//! silent for a lease, both have the reconnect window of [`Timing`]. A link that was not resumed is lost, and with it the
+//! A link outlives its connection. If the connection was closed, the dialer connects again immediately, and the acceptor
+//! waits [`RECONNECT_MAX`] for that: if the process has died, the kernel refuses the connection. If the peer was silent for a
+//! lease, both have the reconnect window of [`Timing`]; the dialer also has it if nobody answers. A link that was not resumed is lost, and with it the
 //! process below it. The processes further below return to the root (`heal`), and no message is lost (`delivery`).
 //!
 //! The root reports that a process has joined before anything that the process sends, and its loss after everything. A

@@ -166,6 +166,8 @@ impl Node {
             return self.lose_link(now, peer, loss);
         }
         let wait = match &loss {
+            // If the parent has died, the kernel refuses the connection. No answer at all is silence.
+            Loss::Closed if link.side == Side::Parent => window,
             Loss::Closed => RECONNECT_MAX,
             Loss::Silent { .. } => window,
             // The peer broke the rules: do not continue with it.

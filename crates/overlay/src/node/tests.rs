@@ -299,6 +299,26 @@ fn a_silence_that_only_the_child_notices_loses_nobody() {
 }
 
 #[test]
+fn a_silence_that_only_the_parent_notices_loses_nobody() {
+    let mut net = Net::joined(1, 1);
+    net.mute.insert(Address(1));
+    let is_up = |net: &Net| {
+        let link = &net.nodes[&Address::ROOT].links[&Address(1)];
+        matches!(link.state, LinkState::Up { .. })
+    };
+    while is_up(&net) {
+        net.run(Duration::from_millis(100));
+    }
+    // The root closes the connection. Process 1 hears that, and gets no answer when it dials.
+    net.run(Duration::from_secs(1));
+    net.mute.clear();
+    net.cast(&[1], b"are you there?");
+    net.run(Timing::default().lease);
+    assert_eq!(net.received(1).len(), 1);
+    assert_eq!(net.news_of(0), []);
+}
+
+#[test]
 fn an_idle_link_says_three_words_a_lease() {
     let mut net = Net::joined(1, 2);
     let before = net.bytes;

@@ -18,6 +18,8 @@ pub(super) struct Net {
     pub(super) wires: BTreeMap<(Address, Conn), Wire>,
     /// Processes whose packets do not arrive. The network sends them again later, as TCP does.
     pub(super) cut: BTreeSet<Address>,
+    /// Processes whose packets do not arrive, although they get those of others.
+    pub(super) mute: BTreeSet<Address>,
     /// Processes that are stopped: they neither read nor write.
     pub(super) stopped: BTreeSet<Address>,
     pub(super) bytes: u64,
@@ -68,6 +70,7 @@ impl Net {
             news: BTreeMap::new(),
             wires: BTreeMap::new(),
             cut: BTreeSet::new(),
+            mute: BTreeSet::new(),
             stopped: BTreeSet::new(),
             bytes: 0,
         }
@@ -248,7 +251,8 @@ impl Net {
                 continue;
             };
             let peer = wire.peer.map(|peer| peer.0);
-            if self.cut.contains(&me) || peer.is_some_and(|peer| self.cut.contains(&peer)) {
+            let is_lost = |from| self.cut.contains(&from) || self.mute.contains(&from);
+            if self.cut.contains(&me) || peer.is_some_and(is_lost) {
                 continue;
             }
             let node = self.nodes.get_mut(&me).unwrap();
@@ -279,7 +283,10 @@ impl Net {
 
     pub(super) fn dial(&mut self, me: Address, conn: Conn, to: SocketAddr) {
         let peer = Address(u32::from(to.port()) - 1000);
-        if self.cut.contains(&me) || self.cut.contains(&peer) {
+        if [me, peer]
+            .iter()
+            .any(|one| self.cut.contains(one) || self.mute.contains(one))
+        {
             return;
         }
         let now = self.now;
@@ -315,7 +322,10 @@ impl Net {
             let awake = |me: &Address| !self.stopped.contains(me);
             let reached = |me: &Address| awake(me) && !self.cut.contains(me);
             let arrivals = self.wires.iter().filter(|(end, wire)| {
-                reached(&end.0) && wire.peer.is_none_or(|peer| !self.cut.contains(&peer.0))
+                let is_lost = |peer: (Address, Conn)| {
+                    self.cut.contains(&peer.0) || self.mute.contains(&peer.0)
+                };
+                reached(&end.0) && !wire.peer.is_some_and(is_lost)
             });
             let arrivals = arrivals.filter_map(|(_, wire)| {
                 let bytes = wire.arriving.front().map(|(time, _)| *time);
