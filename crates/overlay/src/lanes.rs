@@ -164,6 +164,13 @@ impl Lanes {
         sender.end - sender.next
     }
 
+    /// Returns the number of bytes that were received and not taken as frames.
+    #[must_use]
+    pub fn arrived(&self) -> u64 {
+        let receivers = self.receivers.iter();
+        receivers.map(|receiver| receiver.bytes.len() as u64).sum()
+    }
+
     /// Returns true if a record can be sent now.
     #[must_use]
     pub fn can_send(&self) -> bool {

@@ -269,6 +269,23 @@ enum Standing {
     Lost,
 }
 
+/// What waits in a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// True if the process has a parent to which it is not dialing.
+    pub has_way: bool,
+    /// Number of bytes that were not sent: to the parent, and to that child which has most to read.
+    pub to_parent: u64,
+    pub to_children: u64,
+    /// The most bytes of one peer that were not handled.
+    pub arrived: u64,
+    /// Number of bytes that are kept until the other end has reported them: messages to the root, and casts.
+    pub outbox: u64,
+    pub casts: u64,
+    pub connections: usize,
+    pub links: usize,
+}
+
 /// The state machine.
 #[derive(Debug)]
 pub struct Node {
@@ -470,6 +487,36 @@ impl Node {
         let dial = self.uplink.deadline();
         let ours = [dial, self.orphan_deadline(), self.report_deadline()];
         pending.chain(links).chain(ours.into_iter().flatten()).min()
+    }
+
+    /// Returns what waits in this process, for checks of the bounds.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let waits = |link: &Link| -> u64 {
+            let lanes = Lane::ALL.into_iter();
+            lanes.map(|lane| link.lanes.unsent(lane)).sum()
+        };
+        let to = |side: Side| {
+            let links = self.links.values().filter(move |link| link.side == side);
+            links.map(waits).max().unwrap_or(0)
+        };
+        let arrived = self.links.values().map(|link| link.lanes.arrived());
+        Load {
+            has_way: matches!(self.uplink, Uplink::Joined { .. }),
+            to_parent: to(Side::Parent),
+            to_children: to(Side::Child),
+            arrived: arrived.max().unwrap_or(0),
+            outbox: self.outbox.kept(),
+            casts: self.casts.kept(),
+            connections: self.connections.len(),
+            links: self.links.len(),
+        }
+    }
+
+    /// Returns the parent; `None` at the root, and while there is none.
+    #[must_use]
+    pub const fn parent(&self) -> Option<Address> {
+        self.uplink.parent()
     }
 
     /// Returns true if there is no link.

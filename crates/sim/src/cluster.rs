@@ -172,6 +172,7 @@ impl Cluster {
         }
         Report {
             events,
+            faults: u32::try_from(self.faults.len()).unwrap_or(u32::MAX),
             finished: self.finished.unwrap_or(Time::ZERO),
         }
     }

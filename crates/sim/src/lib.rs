@@ -2,11 +2,11 @@
 //!
 //! [`run`] generates a scenario from a family and a seed, and plays it in virtual time. During the run and at its end, it
 //! checks that everything the cluster reports is true. The same family and seed give the same run, event by event.
-//! `docs/simulator.md` explains the checks and how to read a failure. The family [`Family::Beside`] uses no cluster: it
-//! tests smaller state machines, each by itself.
+//! `docs/simulator.md` explains the checks and how to read a failure. Three families use no cluster: [`Family::Beside`] tests
+//! smaller state machines, each by itself; [`Family::Tree`] and [`Family::Crowd`] test the processes of the overlay.
 //!
 //! **Architecture invariant:** this crate reads no clock, uses no files and no processes, and depends on none of `os`,
-//! `runtime` and `cli`. The code under test is [`dvm`] and [`pmix`]; everything around it is simulated.
+//! `runtime` and `cli`. The code under test is [`dvm`], [`overlay`] and [`pmix`]; everything around it is simulated.
 
 mod beside;
 mod cluster;
@@ -14,10 +14,12 @@ mod front;
 mod kernel;
 mod ledger;
 mod names;
+mod net;
 mod node;
 mod rng;
 mod scenario;
 mod script;
+mod tree;
 mod verdict;
 mod world;
 
@@ -76,8 +78,11 @@ fn confirm(
 
 fn play(family: Family, seed: u64, recorded: Recorded) -> Played {
     let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(family as u64));
-    if family == Family::Beside {
-        return beside::run(&mut rng, recorded);
+    match family {
+        Family::Beside => return beside::run(&mut rng, recorded),
+        Family::Tree => return tree::run(&mut rng, tree::Size::Any, recorded),
+        Family::Crowd => return tree::run(&mut rng, tree::Size::Crowd, recorded),
+        _ => {}
     }
     let scenario = scenario::make(family, &mut rng);
     cluster::run(scenario, rng, recorded)

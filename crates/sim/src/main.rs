@@ -7,13 +7,22 @@ use std::{io::Write, process::ExitCode};
 
 use sim::{Failure, Family};
 
-/// Default number of seeds to play of each family.
-const SEEDS_DEFAULT: u64 = 1_000;
+/// Returns the default number of seeds to play of a family.
+const fn seeds(family: Family) -> u64 {
+    match family {
+        Family::Crowd => 10,
+        _ => 1_000,
+    }
+}
+
+/// Number of faults of a run that counts as rough.
+const ROUGH: u32 = 3;
 
 struct Args {
     families: Vec<Family>,
     from: u64,
-    count: u64,
+    /// Number of seeds of each family.
+    count: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -30,10 +39,14 @@ fn main() -> ExitCode {
     };
     let mut failures: Vec<Box<Failure>> = Vec::new();
     for family in args.families {
-        let (mut events, mut failed) = (0, 0);
-        for seed in args.from..args.from.saturating_add(args.count) {
+        let (mut events, mut rough, mut failed) = (0, 0, 0);
+        let count = args.count.unwrap_or_else(|| seeds(family));
+        for seed in args.from..args.from.saturating_add(count) {
             match sim::run(family, seed) {
-                Ok(report) => events += report.events,
+                Ok(report) => {
+                    events += report.events;
+                    rough += u64::from(report.faults >= ROUGH);
+                }
                 Err(failure) => {
                     let _ = writeln!(
                         out,
@@ -48,9 +61,8 @@ fn main() -> ExitCode {
         }
         let _ = writeln!(
             out,
-            "{:<7} {:>8} seeds {events:>12} events {failed:>6} failures",
+            "{:<7} {count:>8} seeds {events:>12} events {failed:>6} failures {rough:>8} seeds with {ROUGH} faults or more",
             family.name(),
-            args.count
         );
     }
     let Some(first) = failures.into_iter().next() else {
@@ -64,7 +76,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut args = Args {
         families: Family::ALL.to_vec(),
         from: 0,
-        count: SEEDS_DEFAULT,
+        count: None,
     };
     while let Some(word) = words.next() {
         let mut value = || {
@@ -83,8 +95,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
                     Family::parse(&name).ok_or_else(|| format!("there is no family `{name}`"))?;
                 args.families = vec![family];
             }
-            "--seed" => (args.from, args.count) = (number(value()?)?, 1),
-            "--seeds" => args.count = number(value()?)?,
+            "--seed" => (args.from, args.count) = (number(value()?)?, Some(1)),
+            "--seeds" => args.count = Some(number(value()?)?),
             "--from" => args.from = number(value()?)?,
             _ => return Err(format!("unknown argument `{word}`")),
         }

@@ -52,11 +52,15 @@ pub enum Family {
     Fronts,
     /// State machines outside of the cluster: escalation, watchdog, traced ranks, exec trap, backlogs.
     Beside,
+    /// The processes of the overlay, without jobs.
+    Tree,
+    /// The same with 1,024 processes.
+    Crowd,
 }
 
 impl Family {
     /// The families that are played by default.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -72,6 +76,8 @@ impl Family {
         Self::Beside,
         Self::Nodes,
         Self::Fronts,
+        Self::Tree,
+        Self::Crowd,
     ];
 
     /// Families that fail today, and why. They are played only if the user names them.
@@ -96,6 +102,8 @@ impl Family {
             Self::Nodes => "nodes",
             Self::Fronts => "fronts",
             Self::Beside => "beside",
+            Self::Tree => "tree",
+            Self::Crowd => "crowd",
         }
     }
 

@@ -183,7 +183,7 @@ pub(crate) struct World {
 }
 
 /// Maximum number of lines in a record. Older lines are dropped.
-const RECORD_MAX: usize = 4_000;
+pub(crate) const RECORD_MAX: usize = 4_000;
 
 impl World {
     pub(crate) fn new(
@@ -334,6 +334,9 @@ pub(crate) enum Recorded {
 pub struct Report {
     /// Number of events in the run.
     pub events: u64,
+    /// Number of faults: what breaks, is cut off, is stopped or dies, and strangers. What ranks do to themselves, and what a
+    /// front does, does not count.
+    pub faults: u32,
     /// Virtual time at which the last job was over. If the controller was lost: at which the last daemon was clean. In
     /// [`Family::Beside`](crate::Family::Beside): at which the last state machine ended.
     pub finished: Time,

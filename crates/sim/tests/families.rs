@@ -2,10 +2,13 @@
 
 use sim::Family;
 
-/// Returns the number of seeds of a family. Families with long runs have fewer; `flood`, which moves megabytes, has fewest.
+/// Returns the number of seeds of a family. Families with long runs have fewer; `flood` and `tree`, which move megabytes, have
+/// fewest.
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,
+        Family::Tree => 60,
+        Family::Crowd => 1,
         Family::Fronts => 150,
         Family::Output | Family::Input | Family::Pmix | Family::Spawn | Family::Nodes => 150,
         _ => 300,
@@ -50,6 +53,8 @@ families! {
     beside: Beside,
     nodes: Nodes,
     fronts: Fronts,
+    tree: Tree,
+    crowd: Crowd,
 }
 
 /// A family that no longer fails has to move to [`Family::ALL`].
@@ -63,7 +68,8 @@ fn families_that_are_known_to_fail_do() {
 
 #[test]
 fn a_run_is_a_function_of_its_seed() {
-    for family in Family::ALL {
+    let is_short = |family: &Family| *family != Family::Crowd;
+    for family in Family::ALL.into_iter().filter(is_short) {
         assert_eq!(sim::run(family, 7), sim::run(family, 7));
     }
 }

@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
         ],
         &["mischief"],
     ),
-    ("sim", &["dvm", "pmix", "base"], &[]),
+    ("sim", &["dvm", "pmix", "overlay", "base"], &[]),
     ("mischief", &[], &[]),
     ("xtask", &["mischief"], &[]),
 ];

@@ -69,6 +69,11 @@ impl Outbox {
         }
     }
 
+    /// Returns the number of bytes that are kept.
+    pub(super) const fn kept(&self) -> u64 {
+        self.bytes
+    }
+
     const fn is_full(&self) -> bool {
         self.bytes >= OUTBOX_MAX
     }
@@ -127,6 +132,11 @@ pub(super) struct Casts {
 }
 
 impl Casts {
+    /// Returns the number of bytes that are kept.
+    pub(super) const fn kept(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) const fn seen(&self) -> [u64; 2] {
         self.last
     }

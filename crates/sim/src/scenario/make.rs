@@ -280,7 +280,9 @@ impl Maker<'_> {
                 | Family::Spawn
                 | Family::Nodes
                 | Family::Fronts
-                | Family::Beside => match self.rng.below(5) {
+                | Family::Beside
+                | Family::Tree
+                | Family::Crowd => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),

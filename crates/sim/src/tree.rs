@@ -1,0 +1,395 @@
+//! A tree of overlay processes by itself: they start, send, and meet with faults of networks, processes and strangers.
+//!
+//! The messages are numbers; nobody looks into them. The checks are what [`overlay::node`] promises: they are in `check`.
+
+mod check;
+mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+    time::Duration,
+};
+
+use base::{NodeId, Time};
+use bytes::Bytes;
+use overlay::{
+    Address, Shape,
+    lanes::Lane,
+    node::Output,
+    secure::{Build, Secret},
+};
+
+pub(crate) use self::plan::Size;
+use self::{
+    check::{Death, Ledger},
+    plan::{Fault, Plan, STRANGERS, Step, Stranger, harmless},
+};
+use crate::{
+    net::{self, Net, Then},
+    rng::Rng,
+    world::{Played, Recorded, Report},
+};
+
+/// Time after the last step in which everything that was lost is noticed.
+const REST: Duration = Duration::from_secs(20);
+/// Time in which the end of the session reaches every process.
+const FAREWELL: Duration = Duration::from_secs(30);
+/// Allowance for each process on the way, in addition to the delays of the network.
+const HOP_MAX: Duration = Duration::from_millis(5);
+/// Number of events after which a run counts as an endless loop.
+const EVENTS_MAX: u64 = 2_000_000;
+
+pub(crate) fn run(rng: &mut Rng, size: Size, recorded: Recorded) -> Played {
+    let plan = plan::make(rng, size);
+    let faults = plan.faults;
+    let mut run = Run::new(plan, rng.clone(), recorded);
+    run.play();
+    let report = Report {
+        events: run.events,
+        faults,
+        finished: run.net.now,
+    };
+    run.ledger.into_played(report)
+}
+
+struct Run {
+    plan: Plan,
+    net: Net,
+    ledger: Ledger,
+    events: u64,
+    /// Number of the last message.
+    number: u32,
+    /// Number of strangers so far; each has an address of its own.
+    strangers: u32,
+    /// Number of the last part of the network that was made.
+    part: u32,
+}
+
+/// Returns the shape of a tree of a root and these members.
+fn shape(members: u32, radix: u32) -> Shape {
+    let radix = NonZeroU32::new(radix).unwrap_or(NonZeroU32::MIN);
+    Shape::new(members.saturating_add(1), radix)
+}
+
+/// Returns each process of a tree with its parent, except the root.
+pub(crate) fn parents(members: u32, radix: u32) -> impl Iterator<Item = (Address, Address)> {
+    let shape = shape(members, radix);
+    (1..=members).filter_map(move |member| {
+        let parent = shape.position(NodeId(member))?.parent()?;
+        Some((Address(member), Address(parent.0)))
+    })
+}
+
+impl Run {
+    fn new(plan: Plan, rng: Rng, recorded: Recorded) -> Self {
+        let mut net = Net::new(rng, plan.delay_max, plan.timing);
+        net.start_root(parents(plan.members, plan.radix));
+        let mut ledger = Ledger::new(plan.timing, recorded);
+        ledger.note(Time::ZERO, || {
+            let Plan {
+                members,
+                radix,
+                timing,
+                absent,
+                ..
+            } = &plan;
+            format!("{members} members, radix {radix}, {timing:?}, absent {absent:?}")
+        });
+        Self {
+            plan,
+            net,
+            ledger,
+            events: 0,
+            number: 0,
+            strangers: 0,
+            part: 0,
+        }
+    }
+
+    fn play(&mut self) {
+        for (when, step) in std::mem::take(&mut self.plan.steps) {
+            self.run_until(Time::ZERO + when);
+            if self.ledger.is_faulty() {
+                return;
+            }
+            self.ledger.note(self.net.now, || format!("{step:?}"));
+            self.perform(step);
+            self.hear();
+        }
+        let timing = self.plan.timing;
+        // Reports of what was received go up one level in a third of a lease.
+        let reports = timing.lease / 3 * shape(self.plan.members, self.plan.radix).height();
+        let rest = 2 * (timing.lease + timing.window) + reports + REST;
+        self.run_until(self.net.now + rest);
+        // The caller's time limit for the start: it knows which processes have failed.
+        let over = (1..=self.plan.members).map(Address);
+        // The root may have been stopped when it was told the first time.
+        let has_failed =
+            |who: &Address| self.plan.absent.contains(who) || self.ledger.has_failed(*who);
+        let over: Vec<Address> = over.filter(has_failed).collect();
+        if !over.is_empty() {
+            for member in over {
+                self.net
+                    .with(Address::ROOT, |root, now| root.give_up(now, member));
+            }
+            self.run_until(self.net.now + rest);
+        }
+        self.ledger.note(self.net.now, || "the end".to_owned());
+        self.ledger.check_rest(&self.net, self.plan.members);
+        self.net.with(Address::ROOT, |root, _| root.end());
+        // All links are up and idle, so the message passes from one process to the next.
+        let hop = 4 * self.plan.delay_max + HOP_MAX;
+        let way = hop * shape(self.plan.members, self.plan.radix).height();
+        self.ledger.end_by = Some(self.net.now + way);
+        self.run_until(self.net.now + FAREWELL);
+        self.ledger.check_end(&self.net, self.plan.members);
+    }
+
+    fn run_until(&mut self, until: Time) {
+        while !self.ledger.is_faulty() && self.net.next_at().is_some_and(|at| at <= until) {
+            self.events += 1;
+            self.net.step();
+            if self.events > EVENTS_MAX {
+                self.ledger
+                    .fault(self.net.now, "the run goes round in circles".to_owned());
+            }
+            if let Some(fault) = self.net.take_fault() {
+                self.ledger.fault(self.net.now, fault);
+            }
+            self.hear();
+        }
+        self.net.now = self.net.now.max(until);
+    }
+
+    fn hear(&mut self) {
+        while let Some((who, news)) = self.net.news() {
+            if news == Output::Ended {
+                self.net.leave(who);
+            }
+            self.ledger.on_news(self.net.now, who, news);
+        }
+    }
+
+    fn perform(&mut self, step: Step) {
+        match step {
+            Step::Start(who) => {
+                if !self.ledger.is_dead(who) {
+                    self.net.start(who);
+                }
+            }
+            Step::GiveUp(who) => {
+                self.net
+                    .with(Address::ROOT, |root, now| root.give_up(now, who));
+            }
+            Step::Send {
+                from,
+                lane,
+                count,
+                length,
+            } => {
+                for _ in 0..count {
+                    if !self.send(from, lane, length) {
+                        break;
+                    }
+                }
+            }
+            Step::Cast {
+                choice,
+                lane,
+                length,
+            } => self.cast(choice, lane, length),
+            Step::Fault(fault) => self.break_something(fault),
+            Step::Mend(nodes) => self.net.join(&nodes),
+            Step::Unmute(who) => self.net.unmute(who),
+        }
+        for who in (0..=self.plan.members).map(Address) {
+            if let Some(node) = self.net.node(who) {
+                self.ledger.check_load(self.net.now, who, &node.load());
+            }
+        }
+    }
+
+    fn body(&mut self, length: usize) -> (u32, Bytes) {
+        self.number += 1;
+        let mut body = self.number.to_le_bytes().to_vec();
+        body.resize(length.max(4), 7);
+        (self.number, Bytes::from(body))
+    }
+
+    /// Sends a message to the root; returns false if there is no room for it, or no process that could send it.
+    fn send(&mut self, from: Address, lane: Lane, length: usize) -> bool {
+        let has_room = self
+            .net
+            .node(from)
+            .is_some_and(overlay::node::Node::has_room);
+        if !has_room || !self.ledger.is_ready(from) {
+            return false;
+        }
+        let (number, body) = self.body(length);
+        if self.net.with(from, |node, _| node.send(lane, body)) {
+            self.ledger.on_sent(self.net.now, from, lane, number);
+            return true;
+        }
+        false
+    }
+
+    fn cast(&mut self, choice: u64, lane: Lane, length: usize) {
+        let chosen = |who: &Address| choice.rotate_left(who.0 % 64) & 3 != 0;
+        let members = self.ledger.members();
+        let to: BTreeSet<Address> = members.filter(chosen).collect();
+        let (number, body) = self.body(length);
+        let cast = self
+            .net
+            .with(Address::ROOT, |root, now| root.cast(now, &to, lane, &body));
+        if cast {
+            self.ledger.on_cast(&to, lane, number);
+        }
+    }
+
+    fn break_something(&mut self, fault: Fault) {
+        let now = self.net.now;
+        let harmless = harmless(self.plan.timing);
+        match fault {
+            Fault::Reset(who) => {
+                // A connection that is closed during its handshake counts as refused.
+                if !self.net.node(who).is_some_and(|node| node.load().has_way) {
+                    self.ledger.may_be_lost(who);
+                }
+                let peer = self.net.reset(who);
+                self.ledger.on_reset(now, [Some(who), peer]);
+            }
+            Fault::Part(nodes, time) => {
+                for who in self.cut_off(&nodes) {
+                    self.disturb(who, time, harmless);
+                }
+                self.ledger.disturbed(now, time);
+                self.part += 1;
+                self.net.part(&nodes, self.part);
+            }
+            Fault::Mute(who, time) => {
+                for who in self.cut_off(&[who].into()) {
+                    self.disturb(who, time, harmless);
+                }
+                self.ledger.disturbed(now, time);
+                self.net.mute(who);
+            }
+            Fault::Stop(who, time) => {
+                if who != Address::ROOT {
+                    self.disturb(who, time, harmless);
+                }
+                self.ledger.disturbed(now, time);
+                self.net.stop(who, time);
+            }
+            Fault::Kill(who) => {
+                self.orphan(who);
+                if self.ledger.on_death(now, who, Death::Process) {
+                    self.net.kill(who);
+                }
+            }
+            Fault::PowerOff(who) => {
+                self.orphan(who);
+                if self.ledger.on_death(now, who, Death::Node) {
+                    self.net.power_off(who);
+                }
+            }
+            Fault::Duplicate(who) => {
+                if self.ledger.is_member(who) {
+                    let from = self.stranger();
+                    let config = net::config(who, from, self.plan.timing);
+                    self.net.start_with(from, config);
+                }
+            }
+            Fault::Replay(who) => {
+                let pieces = self.net.heard(who);
+                if !pieces.is_empty() {
+                    let from = self.stranger();
+                    self.net.meddle(from, Address::ROOT, pieces, Then::Wait);
+                }
+            }
+            Fault::Stranger(stranger) => self.meet(stranger),
+        }
+    }
+
+    /// Notes the processes that a dying one may have admitted, and that have not heard so. Elsewhere they are refused, because
+    /// they count as connected.
+    fn orphan(&mut self, dying: Address) {
+        for (who, parent) in parents(self.plan.members, self.plan.radix) {
+            if parent == dying && !self.ledger.is_ready(who) {
+                self.ledger.may_be_lost(who);
+            }
+        }
+    }
+
+    /// Returns these nodes, and those whose parent is among them: a parent reports a silent child, even if the root reaches
+    /// both.
+    fn cut_off(&self, nodes: &BTreeSet<Address>) -> BTreeSet<Address> {
+        let is_below = |who: &Address| {
+            let parent = self.net.node(*who).and_then(overlay::node::Node::parent);
+            parent.is_some_and(|parent| nodes.contains(&parent))
+        };
+        let below = (1..=self.plan.members).map(Address).filter(is_below);
+        nodes.iter().copied().chain(below).collect()
+    }
+
+    /// Notes that a node is cut off for a while.
+    fn disturb(&mut self, who: Address, time: Duration, harmless: Duration) {
+        let has_way = self.net.node(who).is_some_and(|node| node.load().has_way);
+        let is_settled = has_way && self.ledger.is_member(who);
+        if time > harmless || !is_settled || !self.ledger.disturb(self.net.now, who, time) {
+            self.ledger.may_be_lost(who);
+        }
+    }
+
+    fn stranger(&mut self) -> Address {
+        self.strangers += 1;
+        Address(STRANGERS + self.strangers)
+    }
+
+    fn meet(&mut self, stranger: Stranger) {
+        let from = self.stranger();
+        let timing = self.plan.timing;
+        let right = net::config(Address(1), from, timing);
+        let mut refused = BTreeMap::from([(from, stranger)]);
+        match stranger {
+            Stranger::Garbage => {
+                for _ in 0..2 {
+                    let pieces = vec![b"GET / HTTP/1.1\r\n\r\n".to_vec()];
+                    self.net.meddle(from, Address::ROOT, pieces, Then::Wait);
+                }
+            }
+            Stranger::Silent => self.net.meddle(from, Address::ROOT, Vec::new(), Then::Wait),
+            Stranger::Scan => {
+                // Before all processes have joined, it may be one of them.
+                refused.clear();
+                self.net
+                    .meddle(from, Address::ROOT, Vec::new(), Then::Close);
+            }
+            Stranger::Secret => {
+                let secret = Secret::new([6; 32]);
+                let config = overlay::node::Config { secret, ..right };
+                self.net.start_with(from, config);
+            }
+            Stranger::Build => {
+                let build = Build::new("rally old");
+                let config = overlay::node::Config { build, ..right };
+                self.net.start_with(from, config);
+            }
+            Stranger::Unknown => {
+                let config = net::config(Address(STRANGERS - 1), from, timing);
+                self.net.start_with(from, config);
+            }
+        }
+        self.ledger.refused.extend(refused);
+    }
+}
+
+/// Returns the number of a message; `None` if it is none of ours.
+fn number(body: &Bytes) -> Option<u32> {
+    Some(u32::from_le_bytes(*body.first_chunk()?))
+}
+
+/// Returns true if this news comes from the overlay's work and not from a message.
+const fn is_message(news: &Output) -> bool {
+    matches!(news, Output::Received { .. })
+}
