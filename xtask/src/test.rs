@@ -113,7 +113,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     });
     if fs::read_to_string(root().join("crates/sim/Cargo.toml"))?.contains("planted") {
         steps.run("planted bugs", |tally| {
-            let args = ["test", "--locked", "-p", "sim", "--features", "planted"];
+            let sim = ["test", "--locked", "-p", "sim", "--test", "planted"];
+            let args = [&sim[..], &["--features", "planted"]].concat();
             steps::execute_tests(&mut cargo(&args), LIMIT, tally)?;
             let nodes = [
                 "test",

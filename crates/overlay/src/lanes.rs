@@ -16,7 +16,11 @@ use std::collections::VecDeque;
 use bytes::{Buf as _, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use crate::{secure::RECORD_MAX, wire::FRAME_MAX};
+use crate::{
+    planted::{self, Bug},
+    secure::RECORD_MAX,
+    wire::FRAME_MAX,
+};
 
 /// One of the two streams of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -181,7 +185,11 @@ impl Lanes {
     /// Returns the lane and the bytes of the next record; `None` if there is nothing to send, or no credit for it.
     pub fn record(&mut self) -> Option<(Lane, Bytes)> {
         let is_waiting = |lane: &Lane| self.unsent(*lane) > 0;
-        let lane = Lane::ALL.into_iter().find(is_waiting)?;
+        let lane = if planted::is(Bug::BulkFirst) {
+            Lane::ALL.into_iter().rev().find(is_waiting)?
+        } else {
+            Lane::ALL.into_iter().find(is_waiting)?
+        };
         let bytes = self.senders[lane.index()].record()?;
         Some((lane, bytes))
     }
@@ -260,6 +268,9 @@ impl Lanes {
     }
 
     fn due(&self) -> Option<Credit> {
+        if planted::is(Bug::CreditNotSent) {
+            return None;
+        }
         let credits = Lane::ALL
             .into_iter()
             .zip(&self.receivers)
@@ -306,7 +317,12 @@ impl Lanes {
 
 impl Sender {
     fn record(&mut self) -> Option<Bytes> {
-        let room = self.end.min(self.limit).saturating_sub(self.next);
+        let end = if planted::is(Bug::LimitIgnored) {
+            self.end
+        } else {
+            self.end.min(self.limit)
+        };
+        let room = end.saturating_sub(self.next);
         let most = usize::try_from(room).map_or(RECORD_MAX, |room| room.min(RECORD_MAX - KIND));
         let mut record = BytesMut::with_capacity(most);
         while record.len() < most
@@ -349,6 +365,9 @@ impl Sender {
             let sent = self.start;
             return Err(LaneError::Offset { received, sent });
         }
+        if planted::is(Bug::ResumeBehindSent) {
+            return Ok(());
+        }
         while let Some(last) = self.sent.pop_back() {
             self.waiting.push_front(last);
         }
@@ -358,6 +377,7 @@ impl Sender {
             return Err(LaneError::Offset { received, sent });
         }
         while self.next < received
+            && !planted::is(Bug::ResumeFromStart)
             && let Some(first) = self.waiting.front_mut()
         {
             let count = usize::try_from(received - self.next).unwrap_or(usize::MAX);

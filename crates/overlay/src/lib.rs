@@ -13,6 +13,7 @@ pub mod lanes;
 pub mod link;
 pub mod node;
 mod packet;
+pub mod planted;
 pub mod secure;
 pub mod shape;
 pub mod wire;

@@ -39,6 +39,7 @@ pub use self::{
     keys::{Entropy, Secret},
     preamble::Build,
 };
+use crate::planted::{self, Bug};
 
 /// Version of the protocol between nodes. Increment it with every change to a message or its encoding.
 pub const VERSION: u16 = 2;
@@ -288,7 +289,11 @@ impl Own {
     fn new(build: &Build, secret: &Secret, entropy: &mut Entropy) -> Box<Self> {
         Box::new(Self {
             build: build.clone(),
-            secret: secret.clone(),
+            secret: if planted::is(Bug::SecretIgnored) {
+                Secret::new([0; 32])
+            } else {
+                secret.clone()
+            },
             key: entropy.next(),
         })
     }
@@ -315,7 +320,7 @@ impl Own {
             let (theirs, build) = (theirs.version, theirs.build.clone());
             return Err(SecureError::Version { theirs, build });
         }
-        if theirs.build != self.build.0 {
+        if theirs.build != self.build.0 && !planted::is(Bug::BuildNotCompared) {
             return Err(SecureError::Build {
                 theirs: theirs.build.clone(),
                 ours: self.build.0.clone(),

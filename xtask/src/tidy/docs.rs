@@ -114,13 +114,17 @@ pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
         .collect()
 }
 
-const PLANTED: (&str, &str) = ("crates/dvm/src/planted.rs", "docs/simulator.md");
+/// The files with the bugs planted for the simulator, and the document that lists them.
+const PLANTED: ([&str; 2], &str) = (
+    ["crates/dvm/src/planted.rs", "crates/overlay/src/planted.rs"],
+    "docs/simulator.md",
+);
 
 /// Checks that the document lists exactly the bugs planted for the simulator.
 pub(super) fn planted(root: &Path) -> Complaints {
     let read = |path| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let (code, document) = PLANTED;
-    compare_planted(&read(code), &read(document))
+    compare_planted(&code.map(read).concat(), &read(document))
 }
 
 fn compare_planted(code: &str, document: &str) -> Complaints {
@@ -132,13 +136,14 @@ fn compare_planted(code: &str, document: &str) -> Complaints {
             .collect::<BTreeSet<_>>()
     };
     let (code, document) = (listed(code, "Self::", ","), listed(document, "| `", "` |"));
-    let (path, place) = PLANTED;
+    let (paths, place) = PLANTED;
+    let paths = paths.join(" and ");
     let missing = code
         .difference(&document)
         .map(|name| format!("{place}: no line for the planted bug `{name}`"));
     let unknown = document
         .difference(&code)
-        .map(|name| format!("{place}: {path} has no bug `{name}`"));
+        .map(|name| format!("{place}: no bug `{name}` in {paths}"));
     missing.chain(unknown).collect()
 }
 
@@ -216,7 +221,7 @@ mod tests {
             compare_planted(code, "| `One` | a |\n| `Three` | b |"),
             [
                 "docs/simulator.md: no line for the planted bug `Two`",
-                "docs/simulator.md: crates/dvm/src/planted.rs has no bug `Three`",
+                "docs/simulator.md: no bug `Three` in crates/dvm/src/planted.rs and crates/overlay/src/planted.rs",
             ]
         );
     }

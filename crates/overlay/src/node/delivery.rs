@@ -21,6 +21,7 @@ use super::{Link, Node, Side};
 use crate::{
     lanes::Lane,
     packet::{Address, HEARD_MAX, Head, Loss, Members, Number, Then},
+    planted::{self, Bug},
 };
 
 /// Number of received bytes after which a receiver reports them.
@@ -93,6 +94,10 @@ impl Heard {
     fn accept(&mut self, lane: Lane, number: Number) -> bool {
         let is_next = number.own == self.received[lane.index()] + 1
             && (lane == Lane::Control || number.control <= self.received[Lane::Control.index()]);
+        if planted::is(Bug::NumbersIgnored) {
+            self.received[lane.index()] = number.own;
+            return true;
+        }
         if is_next {
             self.received[lane.index()] = number.own;
         }
@@ -215,8 +220,11 @@ impl Node {
     ) -> bool {
         let mut slow = Vec::new();
         let mut is_passed = false;
+        let last = self.links.last_key_value().map(|(peer, _)| *peer);
         for (peer, link) in &mut self.links {
-            if link.side == Side::Parent {
+            if link.side == Side::Parent
+                || planted::is(Bug::LastChildForgotten) && last == Some(*peer)
+            {
                 continue;
             }
             let mine: Vec<Address> = if to.len() == 1 {
@@ -231,6 +239,11 @@ impl Node {
             if mine.is_empty() {
                 continue;
             }
+            let mine = if planted::is(Bug::CastToAllBelow) {
+                std::iter::once(peer).chain(&link.below).copied().collect()
+            } else {
+                mine
+            };
             is_passed = true;
             if !link.push_cast(lane, Members::of(&mine), number, body.clone()) {
                 slow.push(*peer);
@@ -294,6 +307,9 @@ impl Node {
     /// Returns the numbers of the last casts that this process and everybody below it have received.
     fn done(&self) -> [u64; 2] {
         let mut done = self.casts.last;
+        if planted::is(Bug::DoneTooEarly) {
+            return done;
+        }
         let children = self.links.values().filter(|link| link.side == Side::Child);
         for link in children {
             for (done, unreported) in done.iter_mut().zip(&link.unreported) {
@@ -348,6 +364,9 @@ impl Node {
     }
 
     fn pass_heard(&mut self, received: &[(Address, [u64; 2])], then: Then) {
+        if planted::is(Bug::HeardNotTold) && then == Then::Forget {
+            return;
+        }
         for (peer, link) in &mut self.links {
             if link.side == Side::Parent {
                 continue;
@@ -368,7 +387,7 @@ impl Node {
         let me = self.config.me;
         if let Some((_, mine)) = received.iter().find(|(who, _)| *who == me) {
             self.outbox.forget(*mine);
-            if then == Then::Resend {
+            if then == Then::Resend && !planted::is(Bug::NotSentAgain) {
                 self.send_again();
             }
         }
@@ -392,7 +411,8 @@ impl Node {
     /// Sends a child the casts that it has not seen. Those that it has seen may not have reached everybody below it. Returns
     /// false if they are too many.
     pub(super) fn cast_again(&mut self, peer: Address, seen: [u64; 2]) -> bool {
-        let Some(link) = self.links.get_mut(&peer) else {
+        let link = self.links.get_mut(&peer);
+        let Some(link) = link.filter(|_| !planted::is(Bug::NotCastAgain)) else {
             return true;
         };
         for lane in Lane::ALL {
@@ -404,6 +424,9 @@ impl Node {
                     continue;
                 }
                 if cast.number <= seen {
+                    if planted::is(Bug::SeenTakenForDone) {
+                        continue;
+                    }
                     link.unreported[lane.index()].push_back(cast.number);
                     continue;
                 }

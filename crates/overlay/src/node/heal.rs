@@ -22,6 +22,7 @@ use super::{
 use crate::{
     lanes::Lane,
     packet::{Address, Head, Hello, Loss, Members, Note, Refusal, Then, Welcome},
+    planted::{self, Bug},
 };
 
 /// A process that the root expects to return.
@@ -44,7 +45,8 @@ impl Node {
     /// Handles the loss of the parent.
     pub(super) fn on_parent_lost(&mut self, now: Time, parent: Address, loss: Loss) {
         self.stop_dialing();
-        if parent == Address::ROOT || self.root.is_empty() {
+        let is_last = planted::is(Bug::ReturnNotTried);
+        if parent == Address::ROOT || self.root.is_empty() || is_last {
             return self.abandon(loss);
         }
         self.returning = Some(Returning { loss, below: None });
@@ -133,6 +135,7 @@ impl Node {
         }
         match self.expected.get(&who).map(|expected| &expected.state) {
             Some(Standing::Joined { .. } | Standing::Absent) => {}
+            Some(Standing::Lost) if planted::is(Bug::LostMayReturn) => {}
             Some(Standing::Lost) => return self.refuse(now, conn, Refusal::Expired),
             None => return self.refuse(now, conn, Refusal::Unknown),
         }
@@ -200,6 +203,12 @@ impl Node {
 
     /// Expects processes to return that were cut off by the loss of another one.
     pub(super) fn await_orphans(&mut self, now: Time, of: Address, members: BTreeSet<Address>) {
+        if planted::is(Bug::OrphansForgotten) {
+            return;
+        }
+        if planted::is(Bug::OrphansLost) {
+            return self.on_members_lost(now, of, members, Loss::Orphan);
+        }
         let Timing { lease, window } = self.config.timing;
         let until = now + lease + window;
         let orphans = members.into_iter().map(|one| (one, Orphan { of, until }));

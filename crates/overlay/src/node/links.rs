@@ -12,6 +12,7 @@ use super::{
 use crate::{
     lanes::{Lane, Lanes},
     packet::{Address, Head, Loss, Note, Refusal, Welcome},
+    planted::{self, Bug},
     secure::SecureError,
 };
 
@@ -84,7 +85,9 @@ impl Node {
             connection.notes.push_back(Note::Welcome(welcome));
         }
         // The dialer may notice the loss of a connection before we do.
-        if let Some(before) = before {
+        if let Some(before) = before
+            && !planted::is(Bug::OldConnectionKept)
+        {
             self.close(before);
         }
     }
@@ -166,8 +169,16 @@ impl Node {
             return self.lose_link(now, peer, loss);
         }
         let wait = match &loss {
+            Loss::Closed if planted::is(Bug::ClosedGivenUp) => {
+                return self.lose_link(now, peer, loss);
+            }
+            Loss::Silent { .. } if planted::is(Bug::WindowWithoutEnd) => WAITING_MAX,
             // If the parent has died, the kernel refuses the connection. No answer at all is silence.
-            Loss::Closed if link.side == Side::Parent => window,
+            Loss::Closed
+                if link.side == Side::Parent && !planted::is(Bug::NoAnswerTakenForDeath) =>
+            {
+                window
+            }
             Loss::Closed => RECONNECT_MAX,
             Loss::Silent { .. } => window,
             // The peer broke the rules: do not continue with it.
@@ -193,12 +204,13 @@ impl Node {
         }
         match (link.side, link.state) {
             (Side::Parent, _) => self.on_parent_lost(now, peer, loss),
-            (Side::Child, LinkState::Ending { .. }) => {}
+            (Side::Child, LinkState::Ending { .. }) if !planted::is(Bug::ByeTakenForLoss) => {}
             (Side::Child, _) if self.config.me == Address::ROOT => {
                 self.await_orphans(now, peer, link.below);
                 self.on_members_lost(now, peer, [peer].into(), loss);
                 self.forget_casts();
             }
+            (Side::Child, _) if planted::is(Bug::LostNotTold) => {}
             // On the bulk lane, so that nothing of the lost process comes later.
             (Side::Child, _) => {
                 self.push_up(Lane::Bulk, &Head::Lost { who: peer, loss }, Bytes::new());
@@ -221,6 +233,9 @@ impl Node {
             })
             .collect();
         for (conn, from) in late {
+            if from.is_some() && planted::is(Bug::HandshakeWithoutLimit) {
+                continue;
+            }
             if let Some(from) = from {
                 self.report_refused(from, DialError::Silent(HANDSHAKE_MAX));
             }
@@ -231,16 +246,23 @@ impl Node {
             match self.links.get_mut(&peer).map(|link| &mut link.state) {
                 Some(LinkState::Up { conn, heard, said }) => {
                     let conn = *conn;
+                    if planted::is(Bug::LeaseIgnored) {
+                        *heard = now;
+                    }
                     if *heard + lease <= now {
                         let millis = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
                         self.on_lost(now, conn, Loss::Silent { millis });
                     } else if *said + lease / 3 <= now {
                         // Counted as said even if the socket is full: then the peer has bytes to read.
-                        *said = now;
+                        let before = std::mem::replace(said, now);
                         if let Some(connection) = self.connections.get_mut(&conn)
                             && connection.notes.is_empty()
                         {
-                            connection.notes.push_back(Note::Alive);
+                            if !planted::is(Bug::AliveNotSent) {
+                                connection.notes.push_back(Note::Alive);
+                            }
+                        } else if planted::is(Bug::AliveTriedAtOnce) {
+                            *said = before;
                         }
                     }
                 }

@@ -9,6 +9,7 @@ use super::{Comer, Conn, DialError, Node, Output, PENDING_MAX, Phase, Side, Stan
 use crate::{
     lanes::Lane,
     packet::{Address, Head, Hello, Loss, MEMBERS_MAX, Note, Reason, Refusal, Welcome},
+    planted::{self, Bug},
 };
 
 impl Node {
@@ -81,11 +82,14 @@ impl Node {
                 // It has not heard the answer to its first hello.
                 return self.on_resume(now, conn, who, comer.link, None);
             }
-            Some(_) => return self.refuse(now, conn, Refusal::Taken),
+            Some(_) if !planted::is(Bug::TakenAdmitted) => {
+                return self.refuse(now, conn, Refusal::Taken);
+            }
+            None if planted::is(Bug::TakenAdmitted) => {}
             None if who == self.config.me || self.is_known_below(who) => {
                 return self.refuse(now, conn, Refusal::Taken);
             }
-            None => {}
+            Some(_) | None => {}
         }
         if self.config.me == Address::ROOT {
             let Some(expected) = self.expected.get(&who) else {
@@ -93,6 +97,7 @@ impl Node {
             };
             match expected.state {
                 Standing::Absent => {}
+                Standing::Joined { .. } if planted::is(Bug::TakenAdmitted) => {}
                 Standing::Joined { .. } => return self.refuse(now, conn, Refusal::Taken),
                 Standing::Lost => return self.refuse(now, conn, Refusal::Expired),
             }
@@ -172,7 +177,9 @@ impl Node {
         match self.links.get_mut(&peer) {
             Some(link) if !is_elsewhere && link.below.len() < MEMBERS_MAX => {
                 link.below.insert(who);
-                self.push_up(Lane::Control, &Head::Joined { who, at }, Bytes::new());
+                if !planted::is(Bug::JoinedNotTold) {
+                    self.push_up(Lane::Control, &Head::Joined { who, at }, Bytes::new());
+                }
             }
             _ => {
                 let loss = "it announced a process that is elsewhere, or too many";
@@ -192,6 +199,15 @@ impl Node {
 
     /// Gives a place to the processes that wait for `parent`, which has joined or will not.
     pub(super) fn place_waiting(&mut self, now: Time, parent: Address) {
+        let has_joined = match self.expected.get(&parent).map(|parent| &parent.state) {
+            Some(Standing::Absent | Standing::Lost) => false,
+            Some(Standing::Joined { .. }) | None => true,
+        };
+        if planted::is(Bug::WaitingForgotten) && has_joined
+            || planted::is(Bug::AbsentParentAwaited) && !has_joined
+        {
+            return;
+        }
         let all = (parent, Address(0))..=(parent, Address(u32::MAX));
         let waiting: Vec<Conn> = self.waiting.range(all).map(|(_, conn)| *conn).collect();
         for conn in waiting {
@@ -227,7 +243,11 @@ impl Node {
     }
 
     pub(super) fn report_refused(&mut self, from: SocketAddr, why: DialError) {
-        if self.refused.len() < PENDING_MAX && self.refused.insert(from.ip()) {
+        if planted::is(Bug::StrangerNotReported) {
+            return;
+        }
+        let is_first = self.refused.len() < PENDING_MAX && self.refused.insert(from.ip());
+        if is_first || planted::is(Bug::StrangerReportedAgain) {
             self.outputs.push_back(Output::Refused { from, why });
         }
     }

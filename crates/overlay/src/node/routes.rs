@@ -9,12 +9,16 @@ use super::{Link, LinkState, Node, Output, QUEUE_MAX, Side};
 use crate::{
     lanes::{Lane, window},
     packet::{self, Address, Head, Loss},
+    planted::{self, Bug},
 };
 
 impl Node {
     /// Ends the session: each process gets [`Output::Ended`] behind everything that was sent before.
     pub fn end(&mut self) {
         self.is_ended = true;
+        if planted::is(Bug::EndNotPassedOn) && self.config.me != Address::ROOT {
+            return;
+        }
         for link in self.links.values_mut() {
             if link.side == Side::Child {
                 link.push(Lane::Control, &Head::Bye, Bytes::new());
@@ -68,7 +72,7 @@ impl Node {
                 None => return Relayed::Nothing,
             };
             // Without room on the control lane, the bulk lane waits too: bulk frames do not overtake control frames.
-            if is_child && !self.takes(lane) {
+            if is_child && !self.takes(lane) && !planted::is(Bug::TakenWithoutRoom) {
                 return Relayed::NoRoom;
             }
             if self.take_frame(now, peer, lane) {
