@@ -306,7 +306,8 @@ pub enum StreamPlan {
 #[derive(Debug)]
 pub struct Daemon {
     config: DaemonConfig,
-    jobs: BTreeMap<JobId, LocalJob>,
+    /// In boxes: the map makes room for eleven jobs at a time.
+    jobs: BTreeMap<JobId, Box<LocalJob>>,
     /// Preloaded files of jobs, from before the launch until the job is over.
     stores: BTreeMap<JobId, Store>,
     service: Option<Service>,
@@ -487,7 +488,7 @@ impl Daemon {
     /// Returns the time at which [`Input::Tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let jobs = self.jobs.values().filter_map(LocalJob::deadline).min();
+        let jobs = self.jobs.values().filter_map(|job| job.deadline()).min();
         let service = self.service.as_ref().and_then(Service::deadline);
         [jobs, service].into_iter().flatten().min()
     }
@@ -531,7 +532,7 @@ impl Daemon {
                 });
                 let out = &mut self.outputs;
                 let job = LocalJob::launch(now, &self.config, own, launch, environment, out);
-                self.jobs.insert(id, job);
+                self.jobs.insert(id, Box::new(job));
             }
             ToDaemon::Preload { job, what } => self.on_preload(job, what),
             ToDaemon::Server(message) => {
@@ -605,7 +606,7 @@ impl Daemon {
             }
             ToDaemon::FenceAwaited { id, gather } => {
                 // No rank of a job that is over on this node will join the fence.
-                if self.jobs.get(&id.job).is_none_or(LocalJob::has_no_fences) {
+                if self.jobs.get(&id.job).is_none_or(|job| job.has_no_fences()) {
                     let news = FenceNews::Declined { gather };
                     let declined = ToController::Fence { id, news };
                     self.outputs.push_back(Output::Send(declined));
@@ -682,7 +683,7 @@ impl Daemon {
 
     fn forget_clean(&mut self, now: Time) {
         let clean = self.jobs.extract_if(.., |_, job| job.is_clean());
-        let clean: Vec<(JobId, LocalJob)> = clean.collect();
+        let clean: Vec<(JobId, Box<LocalJob>)> = clean.collect();
         let count = clean.len();
         for (number, (id, mut job)) in clean.into_iter().enumerate() {
             let left = self.jobs.len() + count - 1 - number;

@@ -4,7 +4,7 @@
 //! facts about remote procs that it reports to its own. The size of the message therefore depends on the irregularity
 //! of the map and of the nodes. A million ranks on equal nodes take hardly more bytes than two.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use base::{HostList, JobId, NodeId, ProcId};
 use serde::{Deserialize, Serialize};
@@ -106,10 +106,11 @@ pub struct NodeLoad {
     pub others: u32,
 }
 
-/// Nodes of a job. On the wire, the names form one host list, and adjacent nodes with equal loads share one entry.
+/// Nodes of a job. Copies share them. On the wire, the names form one host list, and adjacent nodes with equal loads share one
+/// entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Wire", into = "Wire")]
-pub struct LaunchNodes(Vec<LaunchNode>);
+pub struct LaunchNodes(Arc<[LaunchNode]>);
 
 impl LaunchNodes {
     /// Returns the nodes in the order of the map.
@@ -118,12 +119,12 @@ impl LaunchNodes {
     }
 
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -166,12 +167,12 @@ impl From<LaunchNodes> for Wire {
     fn from(nodes: LaunchNodes) -> Self {
         let mut loads: Vec<(u32, NodeLoad)> = Vec::new();
         let mut names = Vec::with_capacity(nodes.0.len());
-        for LaunchNode { host, load } in nodes.0 {
+        for LaunchNode { host, load } in &nodes {
             match loads.last_mut() {
-                Some((count, last)) if *last == load => *count += 1,
-                _ => loads.push((1, load)),
+                Some((count, last)) if last == load => *count += 1,
+                _ => loads.push((1, *load)),
             }
-            names.push(host);
+            names.push(host.clone());
         }
         let list: HostList = names.iter().map(String::as_str).collect();
         let hosts = if list.to_string().parse() == Ok(list.clone()) {
