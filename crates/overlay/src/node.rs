@@ -297,12 +297,13 @@ pub struct Node {
     uplink: Uplink,
     /// At another process, where the root accepts connections.
     root: Vec<SocketAddr>,
-    connections: BTreeMap<Conn, Connection>,
+    /// In boxes, as the links: the maps make room for eleven at a time, and most processes have one.
+    connections: BTreeMap<Conn, Box<Connection>>,
     /// Connections in the phase `Accepted`. The oldest is the first.
     pending: BTreeSet<Conn>,
     /// Connections in the phase `Waiting`, by the parent that they wait for and their process.
     waiting: BTreeMap<(Address, Address), Conn>,
-    links: BTreeMap<Address, Link>,
+    links: BTreeMap<Address, Box<Link>>,
     /// At the root, the processes whose parent was lost.
     orphans: BTreeMap<Address, Orphan>,
     /// Set while this process has lost its parent and looks for another place.
@@ -402,7 +403,7 @@ impl Node {
             notes: VecDeque::new(),
             since: now,
         };
-        self.connections.insert(conn, connection);
+        self.connections.insert(conn, Box::new(connection));
         self.enter(now, conn, phase);
         conn
     }
@@ -498,7 +499,7 @@ impl Node {
         };
         let to = |side: Side| {
             let links = self.links.values().filter(move |link| link.side == side);
-            links.map(waits).max().unwrap_or(0)
+            links.map(|link| waits(link)).max().unwrap_or(0)
         };
         let arrived = self.links.values().map(|link| link.lanes.arrived());
         Load {

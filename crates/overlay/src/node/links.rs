@@ -6,8 +6,8 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Comer, Conn, Connection, DialError, HANDSHAKE_MAX, Link, LinkState, Node, Phase, RECONNECT_MAX,
-    Side, Timing, WAITING_MAX,
+    Comer, Conn, DialError, HANDSHAKE_MAX, Link, LinkState, Node, Phase, RECONNECT_MAX, Side,
+    Timing, WAITING_MAX,
 };
 use crate::{
     lanes::{Lane, Lanes},
@@ -27,7 +27,7 @@ impl Node {
             unreported: Default::default(),
             state: LinkState::up(now, conn),
         };
-        self.links.insert(peer, link);
+        self.links.insert(peer, Box::new(link));
     }
 
     /// Continues a link on another connection.
@@ -111,7 +111,7 @@ impl Node {
                 if self
                     .connections
                     .get(&conn)
-                    .is_some_and(Connection::is_written)
+                    .is_some_and(|one| one.is_written())
                 {
                     self.close(conn);
                 }
