@@ -13,6 +13,7 @@ mod place;
 mod pmix;
 mod report;
 mod sample;
+mod scale;
 mod stacks;
 mod stdin;
 mod stdout;
@@ -62,6 +63,8 @@ enum What {
     Nodes,
     /// Time and memory of `dbgr stacks`.
     Stacks,
+    /// Simulated jobs on 100 to 100,000 nodes: prints the table of docs/scaling.md. Not part of `all`.
+    SimScale,
 }
 
 /// Binaries and settings shared by the measurements.
@@ -86,6 +89,9 @@ impl Bench {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.what == What::SimScale {
+        return scale::measure();
+    }
     if args.binary.is_none() {
         release()?;
     }

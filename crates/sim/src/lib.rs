@@ -17,6 +17,7 @@ mod names;
 mod net;
 mod node;
 mod rng;
+pub mod scale;
 mod scenario;
 mod script;
 mod tree;

@@ -1,4 +1,5 @@
-//! Plays one or more seeds of one family or of all: `sim [--family NAME] [--seed N | --seeds COUNT [--from N]]`.
+//! Plays one or more seeds of one family or of all: `sim [--family NAME] [--seed N | --seeds COUNT [--from N]]`. Or measures
+//! one job on many nodes: `sim --scale NODES`.
 //!
 //! Prints a line for each failed seed and for each family, and at the end the first failure with its record. Exits with 0
 //! if no seed failed, with 1 if one did, and with 2 if the arguments are wrong.
@@ -18,7 +19,12 @@ const fn seeds(family: Family) -> u64 {
 /// Number of faults of a run that counts as rough.
 const ROUGH: u32 = 3;
 
+/// Number of ranks of each node with `--scale`.
+const EACH: u32 = 10;
+
 struct Args {
+    /// Measure one job on this number of nodes instead.
+    scale: Option<u32>,
     families: Vec<Family>,
     from: u64,
     /// Number of seeds of each family.
@@ -32,11 +38,14 @@ fn main() -> ExitCode {
         Err(what) => {
             let _ = writeln!(
                 out,
-                "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]]"
+                "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]], or sim --scale NODES"
             );
             return ExitCode::from(2);
         }
     };
+    if let Some(nodes) = args.scale {
+        return scale(&mut out, nodes);
+    }
     let mut failures: Vec<Box<Failure>> = Vec::new();
     for family in args.families {
         let (mut events, mut rough, mut failed) = (0, 0, 0);
@@ -72,8 +81,26 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Prints what a job on this number of nodes shows, and waits for the end of input: whoever reads the line can look at our
+/// memory.
+fn scale(out: &mut impl Write, nodes: u32) -> ExitCode {
+    match sim::scale::measure(nodes, EACH) {
+        Ok(measured) => {
+            let _ = writeln!(out, "{measured:?}");
+            let _ = out.flush();
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            ExitCode::SUCCESS
+        }
+        Err(what) => {
+            let _ = writeln!(out, "error: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut args = Args {
+        scale: None,
         families: Family::ALL.to_vec(),
         from: 0,
         count: None,
@@ -96,6 +123,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
                 args.families = vec![family];
             }
             "--seed" => (args.from, args.count) = (number(value()?)?, Some(1)),
+            "--scale" => {
+                let nodes = u32::try_from(number(value()?)?)
+                    .ok()
+                    .filter(|nodes| *nodes > 0);
+                args.scale = Some(nodes.ok_or("`--scale` needs a number of nodes")?);
+            }
             "--seeds" => args.count = Some(number(value()?)?),
             "--from" => args.from = number(value()?)?,
             _ => return Err(format!("unknown argument `{word}`")),

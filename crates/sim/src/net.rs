@@ -25,6 +25,8 @@ const SOCKET_ROOM: usize = 160 * 1024;
 const RETRY: Duration = Duration::from_millis(200);
 /// Number of pieces of a connection that a meddler knows.
 const HEARD_MAX: usize = 4;
+/// Number of processes of which a meddler knows any.
+const OVERHEARD_MAX: usize = 128;
 /// The secret of the simulated session.
 pub(crate) const SECRET: Secret = Secret::new([5; 32]);
 /// The build of its processes.
@@ -72,13 +74,22 @@ enum Event {
     Wake(Address),
 }
 
+/// What processes have sent, for measurements.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    /// Number of writes to connections.
+    pub(crate) writes: u64,
+    pub(crate) bytes: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) now: Time,
     rng: Rng,
     delay_max: Duration,
     timing: Timing,
-    machines: BTreeMap<Address, Machine>,
+    /// In boxes, because the map has room for more.
+    machines: BTreeMap<Address, Box<Machine>>,
     ends: BTreeMap<EndId, End>,
     dialing: BTreeSet<EndId>,
     agenda: BTreeMap<(Time, u64), Event>,
@@ -94,6 +105,7 @@ pub(crate) struct Net {
     news: VecDeque<(Address, Output)>,
     /// First bytes that a process has sent on its first connection, for a replay.
     heard: BTreeMap<Address, Vec<Vec<u8>>>,
+    traffic: BTreeMap<Address, Traffic>,
     fault: Option<String>,
 }
 
@@ -142,6 +154,7 @@ impl Net {
             dirty: BTreeSet::new(),
             news: VecDeque::new(),
             heard: BTreeMap::new(),
+            traffic: BTreeMap::new(),
             fault: None,
         }
     }
@@ -182,7 +195,7 @@ impl Net {
             stopped: None,
             is_leaving: false,
         };
-        self.machines.insert(place, machine);
+        self.machines.insert(place, Box::new(machine));
         self.dirty.insert(place);
     }
 
@@ -211,6 +224,14 @@ impl Net {
 
     pub(crate) const fn take_fault(&mut self) -> Option<String> {
         self.fault.take()
+    }
+
+    pub(crate) fn traffic(&self, who: Address) -> Traffic {
+        self.traffic.get(&who).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn forget_traffic(&mut self) {
+        self.traffic.clear();
     }
 
     /// Returns the time of the next event.
@@ -420,6 +441,9 @@ impl Net {
             }
             machine.node.written(now, conn, bytes.len());
             did = true;
+            let traffic = self.traffic.entry(who).or_default();
+            traffic.writes += 1;
+            traffic.bytes += bytes.len() as u64;
             if let Some(peer) = peer {
                 self.carry(who, peer, bytes);
             }
@@ -429,7 +453,8 @@ impl Net {
 
     /// Sends bytes to an end. They arrive in one or two pieces.
     fn carry(&mut self, from: Address, to: EndId, mut bytes: Vec<u8>) {
-        if to.0 == Address::ROOT {
+        let is_near = self.heard.len() < OVERHEARD_MAX || self.heard.contains_key(&from);
+        if to.0 == Address::ROOT && is_near {
             let heard = self.heard.entry(from).or_default();
             if heard.len() < HEARD_MAX {
                 heard.push(bytes.clone());

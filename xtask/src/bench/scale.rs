@@ -1,0 +1,103 @@
+//! Simulated jobs on 100 to 100,000 nodes of ten ranks: the table of docs/scaling.md.
+//!
+//! The simulator measures what happens inside it. We measure its time and its memory: it waits after it has printed its
+//! result.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{
+    env::{cargo, target},
+    steps,
+};
+
+const NODES: [u32; 4] = [100, 1_000, 10_000, 100_000];
+/// Time limit of the build.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// Prints the table, one column for each size.
+pub(super) fn measure() -> Result<()> {
+    let args = ["build", "--locked", "--release", "-p", "sim"];
+    steps::execute(&mut cargo(&args), LIMIT)?;
+    let columns = NODES.map(column).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut text = String::new();
+    for index in 0..columns.first().map_or(0, Vec::len) {
+        let cells = columns.iter().map(|column| column[index].1.as_str());
+        let name = columns[0][index].0.as_str();
+        let cells = std::iter::once(name).chain(cells).collect::<Vec<_>>();
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
+        if index == 0 {
+            text.push_str(&"|---".repeat(cells.len()));
+            text.push_str("|\n");
+        }
+    }
+    print!("{text}");
+    Ok(())
+}
+
+/// Runs one size, and returns the names of its numbers and the numbers.
+fn column(nodes: u32) -> Result<Vec<(String, String)>> {
+    let since = Instant::now();
+    let mut child = Command::new(target().join("release/sim"))
+        .args(["--scale", &nodes.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the simulator")?;
+    let stdout = child.stdout.take().context("no output")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let seconds = since.elapsed().as_secs_f64();
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
+    drop(child.stdin.take());
+    if !child.wait()?.success() {
+        bail!("{nodes} nodes: {line}");
+    }
+    let status = status?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.and_then(|rest| rest.trim().strip_suffix(" kB"));
+    let peak: u64 = peak.context("no VmHWM")?.trim().parse()?;
+    let mut numbers = parse(&line)?;
+    let ranks = numbers.iter().find(|(name, _)| name == "ranks");
+    let ranks: u64 = ranks.context("no number of ranks")?.1.parse()?;
+    numbers.push((
+        "memory_bytes_per_rank".to_owned(),
+        (peak * 1024 / ranks).to_string(),
+    ));
+    numbers.push(("memory_mib".to_owned(), (peak / 1024).to_string()));
+    numbers.push(("seconds".to_owned(), format!("{seconds:.1}")));
+    Ok(numbers)
+}
+
+/// Returns the fields of the simulator's line, which is `Measured { name: value, ... }`.
+fn parse(line: &str) -> Result<Vec<(String, String)>> {
+    let fields = line.trim().strip_prefix("Measured { ");
+    let fields = fields.and_then(|fields| fields.strip_suffix(" }"));
+    let fields = fields.with_context(|| format!("the simulator printed `{line}`"))?;
+    let fields = fields.split(", ").map(|field| {
+        let (name, value) = field.split_once(": ")?;
+        Some((name.to_owned(), value.to_owned()))
+    });
+    fields
+        .collect::<Option<Vec<_>>>()
+        .with_context(|| format!("the simulator printed `{line}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_simulator_is_split() {
+        let two =
+            [("a", "1"), ("b", "2.5s")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(parse("Measured { a: 1, b: 2.5s }\n").unwrap(), two);
+        assert!(parse("error: no").is_err());
+    }
+}
