@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use overlay::{
     Address,
     lanes::Lane,
-    node::{Config, Conn, Input, Node, Output, Timing},
+    node::{Config, Conn, GatherId, Input, Node, Output, Patience, Timing},
     secure::{Build, Entropy, Secret, Secure},
 };
 
@@ -34,6 +34,7 @@ struct End {
     middle: Secure,
     joined: BTreeSet<Address>,
     lost: BTreeSet<Address>,
+    answered: BTreeSet<(GatherId, Address)>,
 }
 
 impl End {
@@ -44,6 +45,7 @@ impl End {
             middle,
             joined: BTreeSet::new(),
             lost: BTreeSet::new(),
+            answered: BTreeSet::new(),
         }
     }
 
@@ -62,6 +64,14 @@ impl End {
                 Output::Received { from, .. } => {
                     let is_root = from == Address::ROOT;
                     assert!(is_root || self.joined.contains(&from));
+                }
+                Output::Asked { id, .. } => {
+                    self.node.answer_gather(id, Bytes::from_static(b"answer"));
+                }
+                Output::Part { id, of, .. } => {
+                    for one in of {
+                        assert!(self.answered.insert((id, one)), "no answer counts twice");
+                    }
                 }
                 _ => {}
             }
@@ -147,6 +157,16 @@ fuzz_target!(|bytes: &[u8]| {
             &everyone,
             Lane::ALL[round % 2],
             &Bytes::from_static(b"cast"),
+        );
+        let _ = ends[0].node.gather(
+            now,
+            &everyone,
+            Lane::ALL[round % 2],
+            &Bytes::from_static(b"ask"),
+            Patience {
+                merging: Duration::from_millis(500),
+                whole: Duration::from_secs(1),
+            },
         );
         ends[1]
             .node

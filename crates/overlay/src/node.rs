@@ -3,6 +3,7 @@
 //! The root knows the shape of the tree. A process that starts dials the root, and the root tells it its place: below the
 //! root, or below another process, which it then dials. If that process cannot be reached, its place is below the root.
 //! Messages go from the root to any set of processes ([`Node::cast`]), and from any process to the root ([`Node::send`]).
+//! The answers to a question of the root come merged ([`Node::gather`]).
 //!
 //! | state of a connection | event | response | next state |
 //! |---|---|---|---|
@@ -34,6 +35,7 @@
 //! process speaks only for itself and for those that have joined below it.
 
 mod delivery;
+mod gather;
 mod heal;
 mod links;
 mod places;
@@ -52,12 +54,16 @@ use std::{
 use base::Time;
 use bytes::Bytes;
 
+pub use crate::packet::{GatherId, Patience};
+
 pub use self::{
     delivery::{CASTS_MAX, OUTBOX_MAX, UNREPORTED_MAX},
+    gather::{GATHERS_MAX, Merge, PARTS_MAX, TooMany},
     uplink::{AGAIN_MAX, DIAL_MAX, DIAL_STAGGER, PLACE_MAX},
 };
 use self::{
     delivery::{Casts, Inbox, Outbox},
+    gather::Gathers,
     heal::{Orphan, Returning},
     uplink::{Purpose, Uplink},
 };
@@ -161,6 +167,19 @@ pub enum Output {
         from: Address,
         lane: Lane,
         body: Bytes,
+    },
+    /// A question of the root to this process, for [`Node::answer_gather`].
+    Asked { id: GatherId, body: Bytes },
+    /// At the root: the merged answers of these members. No member is in two parts of a gather.
+    Part {
+        id: GatherId,
+        of: BTreeSet<Address>,
+        body: Bytes,
+    },
+    /// At the root: a gather is over. These members have not answered.
+    Gathered {
+        id: GatherId,
+        missing: BTreeSet<Address>,
     },
     /// At the root: a process has joined the tree.
     Joined(Address),
@@ -315,6 +334,7 @@ pub struct Node {
     outbox: Outbox,
     inbox: Inbox,
     casts: Casts,
+    gathers: Gathers,
     /// Peers whose links may have frames that were not handled.
     arrived: BTreeSet<Address>,
     /// The peer whose packet was handled last.
@@ -371,6 +391,7 @@ impl Node {
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             casts: Casts::default(),
+            gathers: Gathers::default(),
             arrived: BTreeSet::new(),
             served: Address::ROOT,
             refused: BTreeSet::new(),
@@ -486,7 +507,12 @@ impl Node {
             LinkState::Ending { heard, .. } => heard + lease,
         });
         let dial = self.uplink.deadline();
-        let ours = [dial, self.orphan_deadline(), self.report_deadline()];
+        let ours = [
+            dial,
+            self.orphan_deadline(),
+            self.report_deadline(),
+            self.gather_deadline(),
+        ];
         pending.chain(links).chain(ours.into_iter().flatten()).min()
     }
 

@@ -3,7 +3,7 @@
 //! A note is a record of its own. A packet is a frame of a lane: the length of its head (four bytes), the head, and the
 //! body, which the overlay does not look into.
 
-use std::{collections::BTreeSet, fmt, net::SocketAddr};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, time::Duration};
 
 use base::{Rank, RankSet};
 use bytes::{Buf as _, Bytes};
@@ -44,6 +44,10 @@ pub(crate) struct Members(RankSet);
 impl Members {
     pub(crate) fn of<'a>(members: impl IntoIterator<Item = &'a Address>) -> Self {
         Self(members.into_iter().map(|member| Rank(member.0)).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(crate) fn contains(&self, member: Address) -> bool {
@@ -162,7 +166,11 @@ pub(crate) enum Head {
     /// To the root.
     Up { from: Address, number: Number },
     /// From the root, to these members. Casts of a lane are numbered; the first is 1.
-    Down { to: Members, number: u64 },
+    Down {
+        to: Members,
+        number: u64,
+        purpose: Purpose,
+    },
     /// To the root: a process has joined below the sender, and accepts connections at these addresses.
     Joined { who: Address, at: Vec<SocketAddr> },
     /// To the root: the sender has lost its link to a child.
@@ -176,6 +184,60 @@ pub(crate) enum Head {
     },
     /// To the parent: the sender and all processes below it have received the casts up to these numbers.
     Done { casts: [u64; 2] },
+    /// To the root: the merged answers of these processes.
+    Part { id: GatherId, of: Members },
+}
+
+/// Identifies a gather. Numbers are not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GatherId(pub u64);
+
+/// How long a gather may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patience {
+    /// How long answers wait for others to be merged with, at most.
+    pub merging: Duration,
+    /// How long the root waits for answers.
+    pub whole: Duration,
+}
+
+impl Patience {
+    /// Returns the time for which a process waits that is this many hops below the root.
+    pub(crate) fn share(self, hops: u8) -> Duration {
+        let merging = self.merging.min(self.whole);
+        (0..hops.min(32)).fold(merging, |time, _| time / 8 * 7)
+    }
+}
+
+/// What a cast is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// For the owners of the members.
+    Message,
+    /// The same, and they answer. The receiver is so many hops below the root.
+    Ask {
+        id: GatherId,
+        patience: Patience,
+        hops: u8,
+    },
+    /// The root does not have the answers of the members.
+    Again(GatherId),
+    /// The gather is over.
+    End(GatherId),
+}
+
+impl Purpose {
+    /// Returns the purpose for processes one hop further down.
+    pub(crate) const fn below(self) -> Self {
+        match self {
+            Self::Ask { id, patience, hops } => Self::Ask {
+                id,
+                patience,
+                hops: hops.saturating_add(1),
+            },
+            other => other,
+        }
+    }
 }
 
 /// Why a link was lost.

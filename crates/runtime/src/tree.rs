@@ -255,6 +255,12 @@ impl TreeHost {
                 }
                 Output::Abandoned(loss) => return Some(News::Abandoned(loss)),
                 Output::Ended => return Some(News::Ended),
+                Output::Asked { id, .. }
+                | Output::Part { id, .. }
+                | Output::Gathered { id, .. } => {
+                    let what = format!("nobody has asked for gather {}", id.0);
+                    return Some(News::Report(what));
+                }
                 Output::Refused { from, why } => {
                     let why = why.to_string();
                     return Some(News::Refused { from, why });

@@ -17,10 +17,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use base::Time;
 use bytes::Bytes;
 
-use super::{Link, Node, Side};
+use super::{Link, Node, Side, gather::Asked};
 use crate::{
     lanes::Lane,
-    packet::{Address, HEARD_MAX, Head, Loss, Members, Number, Then},
+    packet::{Address, HEARD_MAX, Head, Loss, Members, Number, Purpose, Then},
     planted::{self, Bug},
 };
 
@@ -117,6 +117,7 @@ pub(super) struct Inbox {
 struct Kept {
     number: u64,
     to: Members,
+    purpose: Purpose,
     body: Bytes,
 }
 
@@ -199,13 +200,28 @@ impl Node {
     /// Sends a message of at most [`BODY_MAX`](crate::BODY_MAX) bytes from the root to these members. Those that were lost do
     /// not get it.
     pub fn cast(&mut self, now: Time, to: &BTreeSet<Address>, lane: Lane, body: &Bytes) {
+        self.cast_for(now, to, lane, Purpose::Message, body);
+    }
+
+    pub(super) fn cast_for(
+        &mut self,
+        now: Time,
+        to: &BTreeSet<Address>,
+        lane: Lane,
+        purpose: Purpose,
+        body: &Bytes,
+    ) {
         self.casts.last[lane.index()] += 1;
         let number = self.casts.last[lane.index()];
         let is_awaited = to.iter().any(|one| self.orphans.contains_key(one));
-        if self.pass_down(now, to, lane, number, body) || is_awaited {
-            let to = Members::of(to);
-            let body = body.clone();
-            self.casts.keep(lane, Kept { number, to, body });
+        if self.pass_down(now, to, lane, number, purpose, body) || is_awaited {
+            let kept = Kept {
+                number,
+                to: Members::of(to),
+                purpose,
+                body: body.clone(),
+            };
+            self.casts.keep(lane, kept);
         }
     }
 
@@ -216,6 +232,7 @@ impl Node {
         to: &BTreeSet<Address>,
         lane: Lane,
         number: u64,
+        purpose: Purpose,
         body: &Bytes,
     ) -> bool {
         let mut slow = Vec::new();
@@ -245,7 +262,8 @@ impl Node {
                 mine
             };
             is_passed = true;
-            if !link.push_cast(lane, Members::of(&mine), number, body.clone()) {
+            let to = Members::of(&mine);
+            if !link.push_cast(lane, to, number, purpose, body.clone()) {
                 slow.push(*peer);
             }
         }
@@ -262,6 +280,7 @@ impl Node {
         to: &Members,
         lane: Lane,
         number: u64,
+        purpose: Purpose,
         body: &Bytes,
     ) -> bool {
         let last = &mut self.casts.last[lane.index()];
@@ -279,9 +298,12 @@ impl Node {
         let known = children.flat_map(|(peer, link)| std::iter::once(peer).chain(&link.below));
         let below = to.among(known);
         if !below.is_empty() {
-            self.pass_down(now, &below, lane, number, body);
+            self.pass_down(now, &below, lane, number, purpose.below(), body);
         }
-        to.contains(self.config.me)
+        let is_for_us = to.contains(self.config.me);
+        let asked = if is_for_us { Asked::Yes } else { Asked::No };
+        self.on_purpose(now, lane, purpose, &below, asked);
+        is_for_us
     }
 
     /// Handles a child's report of the casts that it and everybody below it have received.
@@ -431,7 +453,8 @@ impl Node {
                     continue;
                 }
                 let to = Members::of(&mine);
-                if !link.push_cast(lane, to, cast.number, cast.body.clone()) {
+                let (number, body) = (cast.number, cast.body.clone());
+                if !link.push_cast(lane, to, number, cast.purpose, body) {
                     return false;
                 }
             }
@@ -483,10 +506,22 @@ impl Node {
 
 impl Link {
     /// Queues a cast; returns false if the peer has too much to read, or does not report what it has read.
-    fn push_cast(&mut self, lane: Lane, to: Members, number: u64, body: Bytes) -> bool {
+    fn push_cast(
+        &mut self,
+        lane: Lane,
+        to: Members,
+        number: u64,
+        purpose: Purpose,
+        body: Bytes,
+    ) -> bool {
         let unreported = &mut self.unreported[lane.index()];
         unreported.push_back(number);
         let is_reporting = unreported.len() <= UNREPORTED_MAX;
-        self.push(lane, &Head::Down { to, number }, body) && is_reporting
+        let head = Head::Down {
+            to,
+            number,
+            purpose,
+        };
+        self.push(lane, &head, body) && is_reporting
     }
 }

@@ -60,6 +60,7 @@ impl Node {
         self.hang_up();
         self.has_place = false;
         self.outbox = Outbox::default();
+        self.forget_gathers();
         self.outputs.push_back(Output::Abandoned(loss));
         // Those below return to the root. They hear it now, and not when the caller has cleaned up.
         for link in std::mem::take(&mut self.links).into_values() {
@@ -167,6 +168,7 @@ impl Node {
         if !self.cast_again(who, seen) {
             return self.lose_link(now, who, Loss::Slow);
         }
+        self.ask_returned(now, &members);
         if self.is_ended
             && let Some(link) = self.links.get_mut(&who)
         {

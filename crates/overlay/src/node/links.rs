@@ -196,6 +196,13 @@ impl Node {
         if !matches!(loss, Loss::Broken(_)) {
             self.drain(now, peer);
         }
+        if self
+            .links
+            .get(&peer)
+            .is_some_and(|link| link.side == Side::Child)
+        {
+            self.stop_awaiting(peer);
+        }
         let Some(link) = self.links.remove(&peer) else {
             return;
         };
@@ -277,6 +284,7 @@ impl Node {
             }
         }
         self.give_up_orphans(now);
+        self.on_gather_tick(now);
         self.dial(now);
     }
 }

@@ -305,6 +305,7 @@ impl Node {
         }
         let all: Vec<Address> = members.iter().copied().collect();
         self.outputs.push_back(Output::Lost { who, members, loss });
+        self.miss_answers(now, &all.iter().copied().collect());
         for member in all {
             self.place_waiting(now, member);
         }

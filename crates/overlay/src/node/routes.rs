@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Link, LinkState, Node, Output, QUEUE_MAX, Side};
 use crate::{
     lanes::{Lane, window},
-    packet::{self, Address, Head, Loss},
+    packet::{self, Address, Head, Loss, Purpose},
     planted::{self, Bug},
 };
 
@@ -130,6 +130,7 @@ impl Node {
                 self.on_lost_below(now, peer, who, loss.printable());
             }
             (Head::Lost { who, loss }, Side::Child) if who != peer && self.has(peer, who) => {
+                self.stop_awaiting(peer);
                 if let Some(link) = self.links.get_mut(&peer) {
                     link.below.remove(&who);
                 }
@@ -142,13 +143,25 @@ impl Node {
                 let loss = "it sent a packet about a process that is not below it";
                 self.lose_link(now, peer, Loss::Broken(loss.to_owned()));
             }
-            (Head::Down { to, number }, Side::Parent) => {
-                if self.on_cast(now, &to, lane, number, &body) {
+            (
+                Head::Down {
+                    to,
+                    number,
+                    purpose,
+                },
+                Side::Parent,
+            ) => {
+                if self.on_cast(now, &to, lane, number, purpose, &body) {
                     let from = Address::ROOT;
-                    let received = Output::Received { from, lane, body };
-                    self.outputs.push_back(received);
+                    let news = match purpose {
+                        Purpose::Message => Some(Output::Received { from, lane, body }),
+                        Purpose::Ask { id, .. } => Some(Output::Asked { id, body }),
+                        Purpose::Again(_) | Purpose::End(_) => None,
+                    };
+                    self.outputs.extend(news);
                 }
             }
+            (Head::Part { id, of }, Side::Child) => self.on_part(now, peer, id, &of, body),
             (Head::Heard { received, then }, Side::Parent) => self.on_heard(&received, then),
             (Head::Done { casts }, Side::Child) => self.on_done(peer, casts),
             (Head::Bye, Side::Parent) => {
@@ -168,7 +181,11 @@ impl Node {
                 }
             }
             (
-                Head::Up { .. } | Head::Joined { .. } | Head::Lost { .. } | Head::Done { .. },
+                Head::Up { .. }
+                | Head::Joined { .. }
+                | Head::Lost { .. }
+                | Head::Done { .. }
+                | Head::Part { .. },
                 Side::Parent,
             )
             | (Head::Down { .. } | Head::Heard { .. }, Side::Child) => {

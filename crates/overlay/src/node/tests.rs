@@ -1,4 +1,5 @@
 mod faults;
+mod gather;
 mod hostile;
 mod net;
 
