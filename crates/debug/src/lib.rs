@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod arch;
+pub mod gathered;
 pub mod image;
 pub mod known;
 pub mod languages;

@@ -7,10 +7,11 @@
 //! | `Cancel` | nothing: a cancelled command gets no answer |
 //! | `Stop` | `Stopped`, as its last message |
 //!
-//! An answer is about the ranks of one agent, and merges with the answers of other agents ([`crate::reply`]). The encoding on the
+//! An answer is about the ranks of one agent, and merges with the answers of other agents ([`crate::reply`]). On other nodes a `Do`
+//! is the same message for all of them, with the ranks of all, and their answers are merged on their way ([`Answers`]). The encoding on the
 //! wire is postcard; docs/formats/debug-session.md lists the fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{NodeId, Rank, RankSet};
 use serde::{Deserialize, Serialize};
@@ -129,6 +130,15 @@ pub enum FromAgent {
     },
     /// Every thread is released. This is the agent's last message.
     Stopped,
+}
+
+/// The answers of the agents of some nodes to one command, merged on their way to the session ([`crate::gathered`]).
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Answers {
+    /// The merged answers; `None` if all have refused.
+    pub part: Option<Partial>,
+    /// The nodes whose agents have refused the command.
+    pub refused: BTreeSet<NodeId>,
 }
 
 /// The reason why an agent refuses a command.

@@ -20,7 +20,7 @@ use crate::{
     unwind::Build,
 };
 
-pub use self::wire::{MAX_FRAMES, MAX_NAME, Malformed};
+pub use self::wire::{MAX_COPIES, MAX_FRAMES, MAX_NAME, Malformed};
 
 /// Maximum number of threads of one process to sample. With more, the first thread would have moved on before the last is
 /// sampled.
@@ -127,17 +127,17 @@ impl Partial {
         }
     }
 
-    /// Adds the name of the host to an answer about one node. Agents do not send the name, because the session knows it.
-    pub fn name_host(&mut self, node: NodeId, host: &str) {
+    /// Adds the names of the hosts to an answer about these nodes. Agents do not send the names, because the session knows them.
+    pub fn name_hosts(&mut self, hosts: BTreeMap<NodeId, String>) {
         match self {
             Self::Sample(part) => {
-                if let Some(peers) = part.snapshot.peers.0.get_mut(&node) {
-                    host.clone_into(&mut peers.host);
+                for (node, peers) in &mut part.snapshot.peers.0 {
+                    if let Some(host) = hosts.get(node) {
+                        peers.host.clone_from(host);
+                    }
                 }
             }
-            Self::Description(part) => {
-                part.hosts = BTreeMap::from([(node, host.to_owned())]);
-            }
+            Self::Description(part) => part.hosts = hosts,
             Self::Stacks(_) => {}
         }
     }
@@ -156,16 +156,17 @@ impl Partial {
         Ok(())
     }
 
-    /// Checks that the answer of one agent is about its node and the ranks that it was asked for. Also checks that it is no
-    /// longer than such an answer can be. Lengths are checked first, because they bound the time of the other checks.
+    /// Checks that the merged answer of some agents is about their nodes and the ranks that they were asked for. Also checks
+    /// that it is no longer than such an answer can be. Lengths are checked first, because they bound the time of the other
+    /// checks.
     ///
     /// # Errors
     /// Returns the first fault found.
-    pub fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
+    pub fn check(&self, nodes: &BTreeSet<NodeId>, asked: &RankSet) -> Result<(), Fault> {
         match self {
-            Self::Sample(part) => part.check(node, asked),
-            Self::Stacks(part) => part.check(asked),
-            Self::Description(part) => part.check(node, asked),
+            Self::Sample(part) => part.check(nodes, asked),
+            Self::Stacks(part) => part.check(nodes.len(), asked),
+            Self::Description(part) => part.check(nodes, asked),
         }
     }
 
@@ -220,11 +221,11 @@ impl PartialSample {
         self.snapshot.procs.keys().copied().collect()
     }
 
-    fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
+    fn check(&self, nodes: &BTreeSet<NodeId>, asked: &RankSet) -> Result<(), Fault> {
         let is_asked = |rank: &Rank| asked.contains(*rank);
         let snapshot = &self.snapshot;
-        // Checked first, because it leaves at most one set of ranks to compare.
-        if !snapshot.peers.0.keys().all(|&of| of == node) {
+        // Checked first, because it leaves at most one set of ranks for each node to compare.
+        if !snapshot.peers.0.keys().all(|of| nodes.contains(of)) {
             return Err(Fault::OtherNode);
         }
         let children: usize = snapshot.children.values().map(Vec::len).sum();
@@ -232,7 +233,9 @@ impl PartialSample {
             Seen::Threads(threads) => threads.len() > MAX_THREADS,
             Seen::Missing(_) => false,
         };
-        if children > MAX_ALL_CHILDREN || snapshot.all_seen().any(is_long) {
+        if children > MAX_ALL_CHILDREN.saturating_mul(nodes.len())
+            || snapshot.all_seen().any(is_long)
+        {
             return Err(Fault::TooMuch);
         }
         let peers = snapshot.peers.0.values();
@@ -288,19 +291,20 @@ impl PartialStacks {
         tree::union(missing.chain([self.merged.ranks()]).collect())
     }
 
-    fn check(&self, asked: &RankSet) -> Result<(), Fault> {
+    fn check(&self, nodes: usize, asked: &RankSet) -> Result<(), Fault> {
+        let most_children = MAX_ALL_CHILDREN.saturating_mul(nodes);
         let most = asked.len().saturating_mul(MAX_THREADS);
         check_threads(&self.merged.threads(), most, asked)?;
         let children = self.merged.children.values();
         let procs = children.clone().flat_map(|it| &it.procs);
-        if procs.clone().count() > MAX_ALL_CHILDREN {
+        if procs.clone().count() > most_children {
             return Err(Fault::TooMuch);
         }
         if !{ procs }.all(|child| asked.contains(child.rank)) {
             return Err(Fault::OtherRanks);
         }
         let below: Vec<&Threads> = children.flat_map(|it| it.tree.threads()).collect();
-        let most = MAX_ALL_CHILDREN.saturating_mul(MAX_THREADS);
+        let most = most_children.saturating_mul(MAX_THREADS);
         check_threads(&below, most, asked)?;
         let missing = self.missing.values();
         let ranks = missing.clone().map(RankSet::len);
@@ -325,19 +329,20 @@ impl PartialStacks {
 }
 
 impl Description {
-    fn check(&self, node: NodeId, asked: &RankSet) -> Result<(), Fault> {
+    fn check(&self, nodes: &BTreeSet<NodeId>, asked: &RankSet) -> Result<(), Fault> {
         let is_long = |command: &Command| command.line.chars().count() > MAX_COMMAND;
-        if self.commands.len() > MAX_COMMANDS
+        let most = |of_one: usize| of_one.saturating_mul(nodes.len());
+        if self.commands.len() > most(MAX_COMMANDS)
             || self.commands.iter().any(is_long)
-            || self.builds.len() > MAX_BUILDS
-            || self.many_threads.len() > asked.len() + MAX_ALL_CHILDREN
+            || self.builds.len() > most(MAX_BUILDS)
+            || self.many_threads.len() > asked.len().saturating_add(most(MAX_ALL_CHILDREN))
         {
             return Err(Fault::TooMuch);
         }
         let many_threads = self.many_threads.keys().map(|(of, _)| of);
         if !many_threads
             .chain(self.left_out.keys())
-            .all(|&of| of == node)
+            .all(|of| nodes.contains(of))
         {
             return Err(Fault::OtherNode);
         }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | answers | answered; ranks that the answer leaves out are *silent* |
 //! | refuses | *refused* |
+//! | answers together with others ([`Input::Answers`]) | the same |
 //! | is lost, or sends an answer that it was not asked for | *lost*, in every command |
 //! | sends nothing for [`SILENCE`], or the command takes longer than [`LONGEST`] | *silent* |
 //!
@@ -29,7 +30,7 @@ use std::{
 use base::{NodeId, Rank, RankSet, Time};
 
 use crate::{
-    proto::{Action, CommandId, Extent, FromAgent, Proc, ToAgent},
+    proto::{Action, Answers, CommandId, Extent, FromAgent, Proc, ToAgent},
     reply::{Description, Fault, Partial, PartialSample, PartialStacks},
     stack::Missing,
     target::{Target, Whereabouts},
@@ -60,6 +61,15 @@ pub enum Input {
     Lost(NodeId),
     /// The agent on this node has sent a message.
     Message(NodeId, FromAgent),
+    /// The merged answers of the agents on some nodes. No node is in two parts of the answers to a command.
+    Answers {
+        /// The nodes.
+        nodes: BTreeSet<NodeId>,
+        /// The command.
+        id: CommandId,
+        /// What the agents have answered.
+        answers: Answers,
+    },
     /// The user has cancelled a command.
     Cancel(CommandId),
     /// [`Session::deadline`] has passed.
@@ -187,6 +197,8 @@ struct Command {
     answer: Partial,
     missing: BTreeMap<Missing, RankSet>,
     waiting: BTreeMap<NodeId, Waiting>,
+    /// The ranks of each node that was asked.
+    asked: BTreeMap<NodeId, RankSet>,
     /// Time at which the command ends even if answers are outstanding.
     end: Time,
 }
@@ -263,6 +275,7 @@ impl Session {
             }
         }
         let mut waiting = BTreeMap::new();
+        let asked = of_agents.clone();
         for (node, ranks) in of_agents {
             let until = now + SILENCE;
             self.outputs.push_back(Output::Send(
@@ -279,6 +292,7 @@ impl Session {
             answer: empty_answer(action),
             missing,
             waiting,
+            asked,
             end: now + LONGEST,
         };
         self.commands.insert(id, command);
@@ -292,6 +306,7 @@ impl Session {
             Input::Joined { node, host } => self.join(node, host),
             Input::Lost(node) => self.lose(node),
             Input::Message(node, message) => self.hear(now, node, message),
+            Input::Answers { nodes, id, answers } => self.take(now, &nodes, id, answers),
             Input::Cancel(id) => self.cancel(id),
             Input::Tick => {}
         }
@@ -370,12 +385,7 @@ impl Session {
         if id.0 > self.last_id {
             return self.distrust(node, Fault::UnknownCommand);
         }
-        // An agent carries out one command at a time, so this is a sign of life for its queued commands too.
-        for command in self.commands.values_mut() {
-            if let Some(waiting) = command.waiting.get_mut(&node) {
-                waiting.until = now + SILENCE;
-            }
-        }
+        self.note_life(now, node);
         let Some(command) = self.commands.get_mut(&id) else {
             return self.drop_answer(node, id, &message, Dropped::Over);
         };
@@ -386,10 +396,10 @@ impl Session {
             FromAgent::Refused { .. } => command.give_up(node, &Missing::AgentRefused(host)),
             FromAgent::Done { mut part, .. } => {
                 let asked = &waiting.ranks;
-                if let Err(fault) = part.check(node, asked) {
+                if let Err(fault) = part.check(&[node].into(), asked) {
                     return self.distrust(node, fault);
                 }
-                part.name_host(node, &host);
+                part.name_hosts([(node, host.clone())].into());
                 let left_out = asked.difference(&part.ranks());
                 if command.answer.merge(part).is_err() {
                     return self.distrust(node, Fault::OtherAnswer);
@@ -398,6 +408,67 @@ impl Session {
                 command.miss(left_out, &Missing::AgentSilent(host));
             }
             FromAgent::Working(_) | FromAgent::Stopped => {}
+        }
+    }
+
+    /// Extends the deadlines of an agent. It carries out one command at a time, so a sign of life counts for its queued commands
+    /// too.
+    fn note_life(&mut self, now: Time, node: NodeId) {
+        for command in self.commands.values_mut() {
+            if let Some(waiting) = command.waiting.get_mut(&node) {
+                waiting.until = now + SILENCE;
+            }
+        }
+    }
+
+    /// Handles the merged answers of some nodes. A node among them may have been given up: its answer comes late but in time, and
+    /// cannot be taken out.
+    fn take(&mut self, now: Time, nodes: &BTreeSet<NodeId>, id: CommandId, answers: Answers) {
+        for &node in nodes {
+            self.note_life(now, node);
+        }
+        let Some(command) = self.commands.get_mut(&id) else {
+            if let Some(&node) = nodes.first() {
+                let why = Dropped::Over;
+                self.outputs.push_back(Output::Dropped { node, id, why });
+            }
+            return;
+        };
+        let host = |node| self.agents.get(node).map(|agent| agent.host.clone());
+        let hosts = nodes.iter().filter_map(|node| Some((*node, host(node)?)));
+        let hosts: BTreeMap<NodeId, String> = hosts.collect();
+        for (node, host) in &hosts {
+            if answers.refused.contains(node) {
+                command.give_up(*node, &Missing::AgentRefused(host.clone()));
+            }
+        }
+        let asked = nodes.iter().filter_map(|node| command.asked.get(node));
+        let asked = asked.fold(RankSet::new(), |all, ranks| all.union(ranks));
+        let mut answered = RankSet::new();
+        if let Some(mut part) = answers.part {
+            let fault = part.check(nodes, &asked).err();
+            answered = part.ranks();
+            part.name_hosts(hosts.clone());
+            let fault = fault.or_else(|| {
+                let merged = command.answer.merge(part);
+                merged.err().map(|_| Fault::OtherAnswer)
+            });
+            if let Some(fault) = fault {
+                for &node in nodes {
+                    self.distrust(node, fault);
+                }
+                return;
+            }
+        }
+        for ranks in command.missing.values_mut() {
+            *ranks = ranks.difference(&answered);
+        }
+        command.missing.retain(|_, ranks| !ranks.is_empty());
+        for (node, host) in hosts {
+            if let Some(waiting) = command.waiting.remove(&node) {
+                let left_out = waiting.ranks.difference(&answered);
+                command.miss(left_out, &Missing::AgentSilent(host));
+            }
         }
     }
 

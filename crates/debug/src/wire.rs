@@ -7,7 +7,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use crate::proto::{FromAgent, FromNode, ToAgent, ToNode};
+use crate::proto::{Answers, FromAgent, FromNode, ToAgent, ToNode};
 
 /// Largest encoded message, in bytes. The overlay carries it as one body.
 pub const MAX_MESSAGE: usize = 48 << 20;
@@ -15,6 +15,7 @@ pub const MAX_MESSAGE: usize = 48 << 20;
 /// A message of this protocol.
 pub trait Message: Serialize + DeserializeOwned {}
 
+impl Message for Answers {}
 impl Message for ToAgent {}
 impl Message for FromAgent {}
 impl Message for ToNode {}

@@ -286,6 +286,12 @@ fn is_same(one: &ToDaemon, other: &ToDaemon) -> bool {
 fn news(news: tree::News) -> News {
     match news {
         tree::News::Received { from, body } => received(from, &body),
+        tree::News::Asked { id, .. } | tree::News::Part { id, .. } | tree::News::Gathered(id) => {
+            News::Report(format!(
+                "daemons have no gathers, and this is number {}",
+                id.0
+            ))
+        }
         tree::News::Joined(who) => News::Joined(node_of(who)),
         tree::News::Lost { members, loss } => {
             let nodes = members.into_iter().map(node_of).collect();

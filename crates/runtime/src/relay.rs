@@ -15,6 +15,7 @@
 mod process;
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
@@ -40,6 +41,16 @@ mod kind {
     pub(super) const SEND: u8 = 2;
     /// To the relay: end the session.
     pub(super) const END: u8 = 3;
+    /// To the relay of the root: the number of a question, the number of nodes, the nodes, and the question.
+    pub(super) const ASK: u8 = 6;
+    /// To the relay of the root: the number of a question that is over.
+    pub(super) const ENOUGH: u8 = 7;
+    /// To the relay of another node: the number of a gather, and the answer.
+    pub(super) const ANSWER: u8 = 8;
+    /// From the relay of another node: the number of a gather, and the question.
+    pub(super) const ASKED: u8 = 9;
+    /// From the relay of the root: the number of a question, the number of nodes, the nodes, and their merged answers.
+    pub(super) const PART: u8 = 10;
     /// From the relay: a node, and a body that it has sent. At another node than the root, the body is the root's.
     pub(super) const BODY: u8 = 4;
     /// From the relay: news.
@@ -48,6 +59,11 @@ mod kind {
 
 /// Time for which a program waits for its relay to end the session.
 const ENDING_MAX: Duration = Duration::from_secs(4);
+/// How long answers to a question wait for others to be merged with, at most. Other answers are not late because of a node that
+/// does not answer, and a slow node is waited for in the program only.
+const MERGING_MAX: Duration = Duration::from_secs(20);
+/// How long a question stays open if the program does not end it.
+const ASKING_MAX: Duration = Duration::from_secs(3600);
 /// Bytes read from the relay at a time.
 const READ_MAX: usize = 256 * 1024;
 
@@ -75,8 +91,16 @@ pub enum News {
 pub enum Received {
     /// A message of a node; at another node than the root, a message of the root.
     Body(NodeId, Bytes),
+    /// At another node than the root: a question of the root, for [`Relay::answer`].
+    Asked(Question, Bytes),
+    /// At the root: the merged answers of some nodes to the question with this number.
+    Part(u64, BTreeSet<NodeId>, Bytes),
     News(News),
 }
+
+/// A question of the root that this node has to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question(u64);
 
 /// Why a relay is of no use any more.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +156,9 @@ pub fn root(plan: DaemonPlan, hosts: Vec<String>, build: &str) -> Result<Side<Re
     fork(|socket| process::root(plan, hosts, build, socket))
 }
 
+/// Merges the answers of disjoint sets of nodes; `None` if they cannot be merged.
+pub use overlay::node::Merge;
+
 /// What the program of another node passes to its relay.
 #[derive(Clone, Debug)]
 pub struct Birth {
@@ -140,6 +167,8 @@ pub struct Birth {
     pub alias: Option<String>,
     /// Name and version of the program.
     pub build: String,
+    /// Merges answers of other nodes on their way to the root. The relay calls it, so it must not take long.
+    pub merge: Merge,
     /// The file that says what to do; `None`: standard input does.
     pub file: Option<PathBuf>,
 }
@@ -159,10 +188,13 @@ pub fn member(birth: &Birth) -> Result<Side<(Relay, String)>, JoinError> {
     os::let_go_of_standard_stream(0)?;
     let own = boot.own(&birth.host, birth.alias.as_deref())?.clone();
     let name = own.name.clone();
-    Ok(match fork(|socket| process::member(&boot, &own, socket))? {
-        Side::Program(relay) => Side::Program((relay, name)),
-        Side::Relay(code) => Side::Relay(code),
-    })
+    let merge = birth.merge;
+    Ok(
+        match fork(|socket| process::member(&boot, &own, merge, socket))? {
+            Side::Program(relay) => Side::Program((relay, name)),
+            Side::Relay(code) => Side::Relay(code),
+        },
+    )
 }
 
 /// Forks a process that executes `run` with its end of the link.
@@ -193,10 +225,37 @@ impl Relay {
     ///
     /// See [`LinkError`].
     pub fn cast(&mut self, nodes: &[NodeId], body: Bytes) -> Result<(), LinkError> {
-        let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
-        let mut to = count.to_le_bytes().to_vec();
-        to.extend(nodes.iter().flat_map(|node| node.0.to_le_bytes()));
-        self.push(kind::CAST, &to, body)
+        self.push(kind::CAST, &list(nodes), body)
+    }
+
+    /// Asks these nodes from the root. [`Received::Part`] follows with the number, and merged answers. Nodes that are not
+    /// connected do not answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub fn ask(&mut self, number: u64, nodes: &[NodeId], body: Bytes) -> Result<(), LinkError> {
+        let mut fixed = number.to_le_bytes().to_vec();
+        fixed.extend(list(nodes));
+        self.push(kind::ASK, &fixed, body)
+    }
+
+    /// Ends a question of the root. Nothing follows if it was over.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub fn enough(&mut self, number: u64) -> Result<(), LinkError> {
+        self.push(kind::ENOUGH, &number.to_le_bytes(), Bytes::new())
+    }
+
+    /// Answers a question of the root, with at most [`BODY_MAX`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`LinkError`].
+    pub fn answer(&mut self, question: Question, body: Bytes) -> Result<(), LinkError> {
+        self.push(kind::ANSWER, &question.0.to_le_bytes(), body)
     }
 
     /// Sends a message of at most [`BODY_MAX`] bytes to the root.
@@ -257,8 +316,42 @@ impl Drop for Relay {
     }
 }
 
+/// Returns the number of nodes, and the nodes.
+fn list(nodes: &[NodeId]) -> Vec<u8> {
+    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+    let mut bytes = count.to_le_bytes().to_vec();
+    bytes.extend(nodes.iter().flat_map(|node| node.0.to_le_bytes()));
+    bytes
+}
+
+/// Takes a number of nodes, and the nodes.
+fn take_list(body: &mut Bytes) -> Option<BTreeSet<NodeId>> {
+    if body.len() < size_of::<u32>() {
+        return None;
+    }
+    let count = body.get_u32_le() as usize;
+    if body.len() / size_of::<u32>() < count {
+        return None;
+    }
+    Some((0..count).map(|_| NodeId(body.get_u32_le())).collect())
+}
+
+/// Takes the number of a question.
+fn take_number(body: &mut Bytes) -> Option<u64> {
+    (body.len() >= size_of::<u64>()).then(|| body.get_u64_le())
+}
+
 fn received(kind: u8, mut body: Bytes) -> Result<Received, WireError> {
     match kind {
+        kind::ASKED => {
+            let number = take_number(&mut body).ok_or(WireError::Undecodable)?;
+            Ok(Received::Asked(Question(number), body))
+        }
+        kind::PART => {
+            let number = take_number(&mut body).ok_or(WireError::Undecodable)?;
+            let nodes = take_list(&mut body).ok_or(WireError::Undecodable)?;
+            Ok(Received::Part(number, nodes, body))
+        }
         kind::BODY if body.len() >= size_of::<u32>() => {
             let node = NodeId(body.get_u32_le());
             Ok(Received::Body(node, body))

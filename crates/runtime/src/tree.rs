@@ -12,7 +12,7 @@ use os::{ConnectOutcome, Interest, RemoteOutcome, Token, WriteOutcome};
 use overlay::{
     Address, Loss,
     lanes::Lane,
-    node::{Conn, DialError, Input, Node, Output},
+    node::{Conn, DialError, GatherId, Input, Node, Output, Patience, TooMany},
 };
 
 use crate::reactor::{Reactor, Read, Source, TreeChannel};
@@ -30,6 +30,19 @@ pub(crate) enum News {
         from: Address,
         body: Bytes,
     },
+    /// A question of the root.
+    Asked {
+        id: GatherId,
+        body: Bytes,
+    },
+    /// At the root: merged answers of these members.
+    Part {
+        id: GatherId,
+        of: BTreeSet<Address>,
+        body: Bytes,
+    },
+    /// At the root: a gather is over.
+    Gathered(GatherId),
     Joined(Address),
     Lost {
         members: BTreeSet<Address>,
@@ -139,6 +152,27 @@ impl TreeHost {
     /// Sends a message of the root to members.
     pub(crate) fn cast(&mut self, now: Time, to: &BTreeSet<Address>, lane: Lane, body: &Bytes) {
         self.node.cast(now, to, lane, body);
+    }
+
+    /// Asks members at the root; see [`Node::gather`].
+    pub(crate) fn gather(
+        &mut self,
+        now: Time,
+        to: &BTreeSet<Address>,
+        body: &Bytes,
+        patience: Patience,
+    ) -> Result<GatherId, TooMany> {
+        self.node.gather(now, to, Lane::Control, body, patience)
+    }
+
+    /// Ends a gather of the root before its time.
+    pub(crate) fn end_gather(&mut self, now: Time, id: GatherId) {
+        self.node.end_gather(now, id);
+    }
+
+    /// Answers a question of the root.
+    pub(crate) fn answer_gather(&mut self, id: GatherId, body: Bytes) {
+        self.node.answer_gather(id, body);
     }
 
     /// Handles events of the port.
@@ -255,12 +289,9 @@ impl TreeHost {
                 }
                 Output::Abandoned(loss) => return Some(News::Abandoned(loss)),
                 Output::Ended => return Some(News::Ended),
-                Output::Asked { id, .. }
-                | Output::Part { id, .. }
-                | Output::Gathered { id, .. } => {
-                    let what = format!("nobody has asked for gather {}", id.0);
-                    return Some(News::Report(what));
-                }
+                Output::Asked { id, body } => return Some(News::Asked { id, body }),
+                Output::Part { id, of, body } => return Some(News::Part { id, of, body }),
+                Output::Gathered { id, .. } => return Some(News::Gathered(id)),
                 Output::Refused { from, why } => {
                     let why = why.to_string();
                     return Some(News::Refused { from, why });

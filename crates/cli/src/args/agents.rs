@@ -1,5 +1,7 @@
 //! How the agents of `dbgr` are started on other nodes: with the options and settings that `rally run` has for its daemons.
 
+use std::num::NonZeroU32;
+
 use base::NodeId;
 use clap::{ArgAction, Args};
 use dvm::bootstrap::{self, DaemonPlan, Hosting};
@@ -38,6 +40,9 @@ pub(crate) struct AgentArgs {
     /// Ports for connections between nodes
     #[arg(long, value_name = "LOW-HIGH", value_parser = values::port_range)]
     port_range: Option<(u16, u16)>,
+    /// The most agents that connect to one process; the answers of the others are merged on their way
+    #[arg(long, value_name = "N", value_parser = values::radix, hide_short_help = true)]
+    radix: Option<NonZeroU32>,
 }
 
 impl AgentArgs {
@@ -78,7 +83,7 @@ impl AgentArgs {
             program: world.executable.clone().into_os_string(),
             argument: argument.to_owned(),
             environment: daemons::environment(way, world),
-            radix: bootstrap::RADIX,
+            radix: self.radix.unwrap_or(bootstrap::RADIX),
             ports: self.port_range,
             interfaces: self.if_include.clone(),
             hosting: Hosting::Alone,

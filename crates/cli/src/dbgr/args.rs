@@ -454,6 +454,10 @@ mod tests {
           --port-range <LOW-HIGH>
               Ports for connections between nodes
 
+          --radix <N>
+              The most agents that connect to one process; the answers of the others are merged on their
+              way
+
           --explain
               Print how the job was found; take no sample
 

@@ -250,6 +250,9 @@ impl Local {
         let input = match nodes.next(until) {
             Some((node, Event::Message(message))) => session::Input::Message(node, message),
             Some((node, Event::Lost)) => session::Input::Lost(node),
+            Some((_, Event::Answers { nodes, id, answers })) => {
+                session::Input::Answers { nodes, id, answers }
+            }
             None => return false,
         };
         self.session.handle(Clock::now(), input);
@@ -270,10 +273,18 @@ impl Local {
                         nodes.send(node, message);
                     }
                 }
-                session::Output::Reply(reply) => return Step::Reply(reply),
+                session::Output::Reply(reply) => {
+                    if let Some(nodes) = &mut self.nodes {
+                        nodes.end(reply.id);
+                    }
+                    return Step::Reply(reply);
+                }
                 session::Output::Close(..) | session::Output::Dropped { .. } => {}
             }
             return Step::Done;
+        }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.ask_agents();
         }
         match self.agent.step() {
             host::Step::Done => Step::Done,

@@ -1,11 +1,14 @@
 //! The other nodes of a session: starts an agent on each, and passes messages.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use base::{NodeId, Time};
+use base::{NodeId, RankSet, Time};
 use bytes::Bytes;
 use debug::{
-    proto::{FromAgent, FromNode, Search, ToAgent, ToNode},
+    proto::{Action, Answers, CommandId, FromAgent, FromNode, Search, ToAgent, ToNode},
     report::Detail,
     stack::Missing,
     target::OnNode,
@@ -62,6 +65,12 @@ impl NotReached {
 pub(super) enum Event {
     Message(FromAgent),
     Lost,
+    /// Merged answers of several nodes to a command.
+    Answers {
+        nodes: BTreeSet<NodeId>,
+        id: CommandId,
+        answers: Answers,
+    },
 }
 
 /// The state of another node.
@@ -87,6 +96,8 @@ pub(super) struct Nodes {
     /// When each node has to connect, or to answer the current search.
     due: BTreeMap<NodeId, Time>,
     detail: Detail,
+    /// A command for several nodes that waits for further ones, and the nodes.
+    command: Option<(BTreeSet<NodeId>, CommandId, RankSet, Action)>,
 }
 
 impl Nodes {
@@ -116,6 +127,7 @@ impl Nodes {
             searches: BTreeMap::new(),
             until,
             detail,
+            command: None,
         })
     }
 
@@ -179,7 +191,45 @@ impl Nodes {
 
     /// Sends a message of the session to the agent of a node.
     pub(super) fn send(&mut self, node: NodeId, message: ToAgent) {
-        self.push(node, &ToNode::Agent(message));
+        let ToAgent::Do { id, ranks, action } = message else {
+            return self.push(node, &ToNode::Agent(message));
+        };
+        // All agents get the same message, with the ranks of all.
+        match &mut self.command {
+            Some((nodes, of, all, _)) if *of == id => {
+                nodes.insert(node);
+                *all = all.union(&ranks);
+            }
+            _ => {
+                self.ask_agents();
+                self.command = Some(([node].into(), id, ranks, action));
+            }
+        }
+    }
+
+    /// Sends the command that waits for further nodes.
+    pub(super) fn ask_agents(&mut self) {
+        let (Some((nodes, id, ranks, action)), Some(relay)) =
+            (self.command.take(), &mut self.relay)
+        else {
+            return;
+        };
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        let sent = wire::encode(&ToAgent::Do { id, ranks, action })
+            .map(|body| relay.ask(id.0, &nodes, Bytes::from(body)));
+        if let Ok(Err(_)) = sent {
+            self.relay = None;
+        }
+    }
+
+    /// Notes that a command is over, whoever has not answered.
+    pub(super) fn end(&mut self, id: CommandId) {
+        self.ask_agents();
+        if let Some(relay) = &mut self.relay
+            && relay.enough(id.0).is_err()
+        {
+            self.relay = None;
+        }
     }
 
     /// Returns the next news for the session. `None` if there is none until `until`.
@@ -209,6 +259,7 @@ impl Nodes {
     }
 
     fn push(&mut self, node: NodeId, message: &ToNode) {
+        self.ask_agents();
         let Some(relay) = &mut self.relay else {
             return;
         };
@@ -228,6 +279,8 @@ impl Nodes {
         match received {
             Ok(None) => None,
             Ok(Some(Received::Body(node, body))) => Some((node, self.hear(node, &body))),
+            Ok(Some(Received::Part(number, nodes, body))) => Some(self.take(number, nodes, &body)),
+            Ok(Some(Received::Asked(..))) => Some((NodeId(0), None)),
             Ok(Some(Received::News(news))) => Some(self.learn(news)),
             Err(_) => {
                 self.relay = None;
@@ -250,6 +303,21 @@ impl Nodes {
         match self.states.insert(node, State::Down(why)) {
             Some(State::Up) => Some(Event::Lost),
             _ => None,
+        }
+    }
+
+    fn take(
+        &mut self,
+        number: u64,
+        nodes: BTreeSet<NodeId>,
+        body: &[u8],
+    ) -> (NodeId, Option<Event>) {
+        let first = nodes.first().copied().unwrap_or(NodeId(0));
+        let id = CommandId(number);
+        match wire::decode(body) {
+            Ok(answers) => (first, Some(Event::Answers { nodes, id, answers })),
+            // Nobody knows whose answer it was. The session gives all of them up when it has waited long enough.
+            Err(_) => (first, None),
         }
     }
 

@@ -1,18 +1,19 @@
 //! `dbgr __agent`: the agent of another node. `dbgr` starts it and says on its standard input, or in a file, what to do.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     env,
     io::{self, Write as _},
     path::PathBuf,
 };
 
-use base::Time;
+use base::{NodeId, Time};
 use bytes::Bytes;
 use debug::{
-    proto::{FromAgent, FromNode, Refusal, Search, ToNode},
+    proto::{Answers, CommandId, FromAgent, FromNode, Search, ToAgent, ToNode},
     target, wire,
 };
-use runtime::relay::{self, Birth, JoinError, LinkError, News, Received, Relay, Side};
+use runtime::relay::{self, Birth, JoinError, LinkError, News, Question, Received, Relay, Side};
 
 use super::{
     host::{AgentHost, Step},
@@ -53,6 +54,7 @@ fn run(file: Option<PathBuf>) -> Result<u8, Ended> {
         host: os::host_name(),
         alias: env::var(SLURM_NODE).ok(),
         build: BUILD.to_owned(),
+        merge: debug::gathered::merge,
         file,
     };
     let mut relay = match relay::member(&birth)? {
@@ -60,29 +62,45 @@ fn run(file: Option<PathBuf>) -> Result<u8, Ended> {
         Side::Relay(code) => return Ok(code),
     };
     let mut agent: Option<AgentHost> = None;
+    let mut questions = BTreeMap::new();
+    let mut own = NodeId(0);
     loop {
         let step = agent.as_mut().map_or(Step::Idle, AgentHost::step);
         let until = match step {
             Step::Idle => None,
             Step::Done => Some(Time::ZERO),
             Step::Sent(message) => {
-                send(&mut relay, message)?;
+                send(&mut relay, own, &mut questions, message)?;
                 Some(Time::ZERO)
             }
         };
         match relay.next(until)? {
             Some(Received::Body(_, body)) => match wire::decode(&body)? {
-                ToNode::Begin { node, detail } => agent = Some(AgentHost::new(node, detail)),
+                ToNode::Begin { node, detail } => {
+                    own = node;
+                    agent = Some(AgentHost::new(node, detail));
+                }
                 ToNode::Find(search) => {
                     let found = wire::encode(&FromNode::Found(find(&search)))?;
                     relay.send(Bytes::from(found))?;
                 }
                 ToNode::Agent(message) => {
+                    if let ToAgent::Cancel(id) = &message {
+                        questions.remove(id);
+                    }
                     if let Some(agent) = &mut agent {
                         agent.handle(message);
                     }
                 }
             },
+            Some(Received::Asked(question, body)) => {
+                let message: ToAgent = wire::decode(&body)?;
+                if let (ToAgent::Do { id, .. }, Some(agent)) = (&message, &mut agent) {
+                    questions.insert(*id, question);
+                    agent.handle(message);
+                }
+            }
+            Some(Received::Part(..)) => {}
             Some(Received::News(News::Ended)) => return Ok(exit::SUCCESS),
             Some(Received::News(News::Failed(why))) => return Err(Ended::Failed(why)),
             Some(Received::News(_)) | None => {}
@@ -90,19 +108,37 @@ fn run(file: Option<PathBuf>) -> Result<u8, Ended> {
     }
 }
 
-fn send(relay: &mut Relay, message: FromAgent) -> Result<(), Ended> {
-    let id = match &message {
-        FromAgent::Done { id, .. } => Some(*id),
-        FromAgent::Working(_) | FromAgent::Refused { .. } | FromAgent::Stopped => None,
+/// Sends a message of the agent. Answers to a question are merged with those of other nodes on their way.
+fn send(
+    relay: &mut Relay,
+    own: NodeId,
+    questions: &mut BTreeMap<CommandId, Question>,
+    message: FromAgent,
+) -> Result<(), Ended> {
+    let refusal = || Answers {
+        part: None,
+        refused: [own].into(),
     };
-    let body = match (wire::encode(&FromNode::Agent(message)), id) {
-        (Err(wire::Error::TooLong { .. }), Some(id)) => {
-            let why = Refusal::TooLong;
-            wire::encode(&FromNode::Agent(FromAgent::Refused { id, why }))?
+    let (id, answers) = match message {
+        FromAgent::Done { id, part } => {
+            let (part, refused) = (Some(part), BTreeSet::new());
+            (id, Answers { part, refused })
         }
-        (encoded, _) => encoded?,
+        FromAgent::Refused { id, .. } => (id, refusal()),
+        FromAgent::Working(_) | FromAgent::Stopped => {
+            let body = wire::encode(&FromNode::Agent(message))?;
+            return Ok(relay.send(Bytes::from(body))?);
+        }
     };
-    Ok(relay.send(Bytes::from(body))?)
+    // Without a question the command was cancelled.
+    let Some(question) = questions.remove(&id) else {
+        return Ok(());
+    };
+    let body = match wire::encode(&answers) {
+        Err(wire::Error::TooLong { .. }) => wire::encode(&refusal())?,
+        encoded => encoded?,
+    };
+    Ok(relay.answer(question, Bytes::from(body))?)
 }
 
 fn find(search: &Search) -> target::OnNode {

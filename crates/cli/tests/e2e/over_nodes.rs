@@ -122,6 +122,40 @@ fn a_search_over_nodes_names_those_that_cannot_be_reached() {
     trial.sandbox.expect_clean();
 }
 
+/// Six agents in a tree of radix 2: four of them are below others, which merge their answers.
+#[test]
+fn answers_are_merged_on_their_way() {
+    let trial = Trial::new();
+    let rank = |rank: usize| {
+        let mut command = trial.sandbox.command(&trial.program);
+        command.arg(&trial.go).env("PMI_RANK", rank.to_string());
+        let running = trial.sandbox.start(&mut command);
+        running.expect(Stream::Stdout, "ready");
+        running
+    };
+    let ranks: Vec<Running> = (0..6).map(rank).collect();
+    let launcher = compiled("cc".as_ref(), &testdata("stacks/table.c"), &[]);
+    let mut command = trial.sandbox.command(&launcher);
+    for (rank, running) in ranks.iter().enumerate() {
+        command.args([format!("n{rank}"), running.pid.to_string()]);
+    }
+    let launcher = trial.sandbox.start(&mut command);
+    launcher.expect(Stream::Stdout, "table");
+    let pid = launcher.pid.to_string();
+    let mut command = trial.dbgr(&["stacks", "--radix", "2", "--samples", "3", &pid]);
+    let stacks = trial.sandbox.run(command.args(["--every", "100ms"]));
+    let out = stacks.expect_code(0).out();
+    assert!(out.contains("6 [0-5] main"), "{out}");
+    assert!(!out.contains("missing"), "{out}");
+    launcher.signal(Signal::SIGTERM);
+    launcher.end();
+    trial.sandbox.file("go", "");
+    for rank in ranks {
+        rank.end().expect_code(0);
+    }
+    trial.sandbox.expect_clean();
+}
+
 #[test]
 fn an_agent_that_is_killed_is_missing_by_name() {
     let mut trial = Trial::new();

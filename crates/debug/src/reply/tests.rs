@@ -132,13 +132,13 @@ fn sets_of_an_agent_are_compared_with_the_ranks_that_it_was_asked_for() {
             ..report::Children::default()
         };
         below.merged.children.insert("sh".to_owned(), children);
-        assert_eq!(own.check(&set("0-3")), expected, "{:?}", threads[0]);
+        assert_eq!(own.check(1, &set("0-3")), expected, "{:?}", threads[0]);
         // The limit for the descendants of ranks is higher.
         let expected = expected.or_else(|fault| match fault {
             Fault::TooMuch => Ok(()),
             fault => Err(fault),
         });
-        assert_eq!(below.check(&set("0-3")), expected, "{:?}", threads[0]);
+        assert_eq!(below.check(1, &set("0-3")), expected, "{:?}", threads[0]);
     }
     let missing = |number: i32, ranks: &str| {
         let missing = (0..number).map(|pid| (Missing::TracedBy(pid), set(ranks)));
@@ -148,7 +148,7 @@ fn sets_of_an_agent_are_compared_with_the_ranks_that_it_was_asked_for() {
         }
     };
     let asked = set("0-3");
-    assert_eq!(missing(1, "0-3").check(&asked), Ok(()));
-    assert_eq!(missing(2, "0-3").check(&asked), Err(Fault::TooMuch));
-    assert_eq!(missing(1, "0-2,4").check(&asked), Err(Fault::OtherRanks));
+    assert_eq!(missing(1, "0-3").check(1, &asked), Ok(()));
+    assert_eq!(missing(2, "0-3").check(1, &asked), Err(Fault::TooMuch));
+    assert_eq!(missing(1, "0-2,4").check(1, &asked), Err(Fault::OtherRanks));
 }

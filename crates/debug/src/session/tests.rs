@@ -181,6 +181,108 @@ fn replies_merge_in_whatever_order_they_come() {
     }
 }
 
+/// Returns the answers that the agents have sent, merged as processes between them and the session merge them.
+fn merged(pair: &mut Pair, nodes: &[NodeId]) -> Answers {
+    let mut bodies = Vec::new();
+    for node in nodes {
+        for message in pair.held.remove(node).unwrap_or_default() {
+            let (part, refused) = match message {
+                FromAgent::Done { part, .. } => (Some(part), BTreeSet::new()),
+                FromAgent::Refused { .. } => (None, [*node].into()),
+                FromAgent::Working(_) | FromAgent::Stopped => continue,
+            };
+            let answers = Answers { part, refused };
+            bodies.push(crate::wire::encode(&answers).unwrap().into());
+        }
+    }
+    crate::wire::decode(&crate::gathered::merge(&bodies).unwrap()).unwrap()
+}
+
+#[test]
+fn answers_that_were_merged_on_their_way_are_the_same() {
+    for action in [STACKS, Action::Sample(Extent::Everybody), Action::Describe] {
+        let mut texts = Vec::new();
+        for together in [false, true] {
+            let mut pair = Pair::new();
+            let id = pair.command(action);
+            pair.send();
+            if together {
+                let answers = merged(&mut pair, &[B, A]);
+                let nodes = [A, B].into();
+                pair.tell(Input::Answers { nodes, id, answers });
+                pair.send();
+            } else {
+                pair.deliver(A);
+                pair.deliver(B);
+            }
+            let reply = pair.reply();
+            assert_eq!(missing(&reply), ["8: Unproved"]);
+            texts.push(match &reply.answer {
+                Partial::Stacks(_) => stacks(&reply),
+                Partial::Sample(part) => {
+                    let hosts = part
+                        .snapshot
+                        .peers
+                        .0
+                        .values()
+                        .map(|peers| peers.host.clone());
+                    hosts.chain([part.ranks().to_string()]).collect()
+                }
+                Partial::Description(part) => vec![format!("{part:?}")],
+            });
+        }
+        assert_eq!(texts[0], texts[1], "{action:?}");
+    }
+}
+
+#[test]
+fn a_merged_answer_counts_also_for_an_agent_that_was_given_up() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    pair.tell(Input::Lost(B));
+    let answers = merged(&mut pair, &[A, B]);
+    let nodes = [A, B].into();
+    pair.tell(Input::Answers { nodes, id, answers });
+    pair.send();
+    let reply = pair.reply();
+    assert_eq!(missing(&reply), ["8: Unproved"]);
+    assert_eq!(reply.answer.ranks().to_string(), "0-8");
+}
+
+#[test]
+fn merged_answers_about_other_ranks_are_refused() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    let answers = merged(&mut pair, &[A, B]);
+    // The part has the ranks of the other node too.
+    let nodes = [A].into();
+    pair.tell(Input::Answers { nodes, id, answers });
+    pair.send();
+    assert_eq!(pair.said, ["close 0: OtherRanks"]);
+    let answers = Answers {
+        part: None,
+        refused: [B].into(),
+    };
+    let nodes = [B].into();
+    pair.tell(Input::Answers { nodes, id, answers });
+    pair.send();
+    assert_eq!(
+        missing(&pair.reply()),
+        [
+            "8: Unproved",
+            "0-3: AgentLost(\"n1\")",
+            "4-7: AgentRefused(\"n2\")"
+        ]
+    );
+    let nodes = [B].into();
+    let answers = Answers::default();
+    pair.tell(Input::Answers { nodes, id, answers });
+    pair.send();
+    assert_eq!(pair.said[1..], [format!("dropped of 1, {}: Over", id.0)]);
+}
+
 #[test]
 fn the_ranks_of_a_lost_agent_are_missing_by_name() {
     let mut pair = Pair::new();

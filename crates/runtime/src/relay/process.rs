@@ -1,20 +1,23 @@
 //! The process of a relay: its event loop.
 
-use std::{collections::BTreeSet, os::fd::OwnedFd, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::OwnedFd,
+    time::Duration,
+};
 
 use base::{NodeId, Signal, Time};
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use dvm::bootstrap::DaemonPlan;
 use os::{ChildEvent, Clock, Event, Interest, Loop, Token, WriteOutcome};
 use overlay::{
-    Address,
     lanes::Lane,
-    node::{Config, Node, Timing},
+    node::{Config, GatherId, Merge, Node, Patience, Timing},
     secure::{Build, Entropy, Secret},
     wire::{self, Incoming, Outgoing},
 };
 
-use super::{News, kind};
+use super::{ASKING_MAX, MERGING_MAX, News, kind, list, take_list, take_number};
 use crate::{
     IGNORED,
     boot::{Boot, BootNode, port_range, reachable_at},
@@ -52,6 +55,8 @@ struct Process {
     program: Option<Token>,
     incoming: Incoming,
     outgoing: Outgoing,
+    /// At the root, the gathers that are open, with the number that the program has given to its question.
+    questions: BTreeMap<GatherId, u64>,
     state: State,
 }
 
@@ -67,7 +72,12 @@ pub(super) fn root(
     Process::new(reactor, tree, Some(starters), socket)?.run()
 }
 
-pub(super) fn member(boot: &Boot, own: &BootNode, socket: OwnedFd) -> Result<(), os::Error> {
+pub(super) fn member(
+    boot: &Boot,
+    own: &BootNode,
+    merge: Merge,
+    socket: OwnedFd,
+) -> Result<(), os::Error> {
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
     let (listener, port) = os::listen_anywhere(port_range(boot.ports))?;
     let config = Config {
@@ -81,7 +91,8 @@ pub(super) fn member(boot: &Boot, own: &BootNode, socket: OwnedFd) -> Result<(),
         at: reachable_at(port, &boot.interfaces, boot.hosting)?,
     };
     let entropy = Entropy::new(random_bytes()?);
-    let node = Node::member(Clock::now(), config, entropy, boot.root.clone());
+    let mut node = Node::member(Clock::now(), config, entropy, boot.root.clone());
+    node.merge_with(merge);
     let tree = TreeHost::new(node, listener, &mut reactor)?;
     Process::new(reactor, tree, None, socket)?.run()
 }
@@ -103,6 +114,7 @@ impl Process {
             program: Some(program),
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
+            questions: BTreeMap::new(),
             state: State::Running,
         })
     }
@@ -181,6 +193,19 @@ impl Process {
                 let fixed = node_of(from).0.to_le_bytes();
                 self.push(kind::BODY, &fixed, body);
             }
+            tree::News::Asked { id, body } => {
+                self.push(kind::ASKED, &id.0.to_le_bytes(), body);
+            }
+            tree::News::Part { id, of, body } => {
+                if let Some(number) = self.questions.get(&id) {
+                    let mut fixed = number.to_le_bytes().to_vec();
+                    let of: Vec<NodeId> = of.into_iter().map(node_of).collect();
+                    fixed.extend(list(&of));
+                    self.push(kind::PART, &fixed, body);
+                }
+            }
+            // The program knows who has not answered.
+            tree::News::Gathered(id) => drop(self.questions.remove(&id)),
             tree::News::Joined(who) => {
                 // Another node than the root hears of those below it.
                 if let Some(starters) = &mut self.starters {
@@ -338,17 +363,46 @@ impl Process {
 
     fn on_frame(&mut self, now: Time, kind: u8, mut body: Bytes) {
         match kind {
-            kind::CAST if body.len() >= size_of::<u32>() => {
-                let count = body.get_u32_le() as usize;
-                if body.len() / size_of::<u32>() < count {
-                    return self.end(now);
+            kind::CAST => match take_list(&mut body) {
+                Some(to) => {
+                    let to = to.into_iter().map(address_of).collect();
+                    self.tree.cast(now, &to, Lane::Control, &body);
                 }
-                let to = (0..count).map(|_| address_of(NodeId(body.get_u32_le())));
-                let to: BTreeSet<Address> = to.collect();
-                self.tree.cast(now, &to, Lane::Control, &body);
+                None => self.end(now),
+            },
+            kind::ASK => {
+                let number = take_number(&mut body);
+                match number.zip(take_list(&mut body)) {
+                    Some((number, to)) => self.ask(now, number, to, &body),
+                    None => self.end(now),
+                }
             }
+            kind::ENOUGH => {
+                let number = take_number(&mut body);
+                let open = self.questions.iter();
+                let mut open = open.filter(|(_, of)| Some(**of) == number);
+                if let Some(id) = open.next().map(|(id, _)| *id) {
+                    self.tree.end_gather(now, id);
+                }
+            }
+            kind::ANSWER => match take_number(&mut body) {
+                Some(number) => self.tree.answer_gather(GatherId(number), body),
+                None => self.end(now),
+            },
             kind::SEND => self.tree.send(Lane::Bulk, body),
             _ => self.end(now),
+        }
+    }
+
+    fn ask(&mut self, now: Time, number: u64, to: BTreeSet<NodeId>, body: &Bytes) {
+        let to = to.into_iter().map(address_of).collect();
+        let patience = Patience {
+            merging: MERGING_MAX,
+            whole: ASKING_MAX,
+        };
+        // A session has no more commands than a root has gathers.
+        if let Ok(id) = self.tree.gather(now, &to, body, patience) {
+            self.questions.insert(id, number);
         }
     }
 }
