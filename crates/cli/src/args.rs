@@ -39,7 +39,7 @@ use clap::{
 };
 
 pub(crate) use self::{
-    agents::AgentArgs,
+    agents::{AgentArgs, Starter},
     define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
     environment::of_node,
     error::Error,
@@ -47,9 +47,9 @@ pub(crate) use self::{
     request::{
         ConfigRequest, DAEMON_ARGUMENT, DEMO_ARGUMENT, Detail, ExitCodes, Format, FrontOptions,
         InputSource, Label, MessageFormat, Notice, PidChannel, ReleaseRequest, Report, Request,
-        RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity,
+        RunRequest, SINGLETON_ARGUMENT, Show, THROUGH_ARGUMENT, Timestamps, Verbosity,
     },
-    resolve::resolve,
+    resolve::{of_agents, resolve},
     world::{SLURM_NODE, World},
 };
 use self::{

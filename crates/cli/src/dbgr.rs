@@ -11,6 +11,7 @@ mod nodes;
 mod output;
 mod remote;
 mod sampling;
+mod through;
 mod watch;
 
 use std::{
@@ -42,7 +43,10 @@ use self::{
     messages::FileThere,
     sampling::Ended,
 };
-use crate::{args::MessageFormat, exit};
+use crate::{
+    args::{MessageFormat, THROUGH_ARGUMENT},
+    exit,
+};
 
 /// Runs the program `dbgr`.
 pub fn dbgr() -> ExitCode {
@@ -54,6 +58,11 @@ pub fn dbgr() -> ExitCode {
     }
     if env::args_os().nth(1).as_deref() == Some(OsStr::new(remote::AGENT_ARGUMENT)) {
         return ExitCode::from(remote::serve(env::args_os().nth(2).map(PathBuf::from)));
+    }
+    if env::args_os().nth(1).as_deref() == Some(OsStr::new(THROUGH_ARGUMENT))
+        && let Some(socket) = env::args_os().nth(2)
+    {
+        return ExitCode::from(through::serve(Path::new(&socket)));
     }
     let code = match CommandLine::try_parse_from(args::words(env::args_os())) {
         Ok(line) => match line.command {

@@ -1,5 +1,6 @@
 //! The socket to which other processes of the user connect as fronts (`docs/formats/front-link.md`). It is opened only
-//! for jobs whose ranks are held, so that it costs other jobs nothing. It is removed with the session directory.
+//! for jobs whose ranks are held, and for jobs with other nodes, whose daemons start the agents of `dbgr`. So it costs other
+//! jobs nothing. It is removed with the session directory.
 
 use std::{os::fd::AsFd, path::Path};
 

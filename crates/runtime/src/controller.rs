@@ -259,13 +259,18 @@ impl ControllerHost {
         if let ToDaemon::Launch(launch) = message
             && launch.hold.at != HoldAt::Nowhere
         {
-            self.control.open(
-                self.setup.session.as_deref(),
-                self.setup.front_pid,
-                reactor,
-                &mut self.setup.missing_reports,
-            );
+            self.admit_fronts(reactor);
         }
+    }
+
+    /// Opens the control socket, so that other fronts can connect.
+    pub(crate) fn admit_fronts(&mut self, reactor: &mut Reactor) {
+        self.control.open(
+            self.setup.session.as_deref(),
+            self.setup.front_pid,
+            reactor,
+            &mut self.setup.missing_reports,
+        );
     }
 
     /// Reports to the front what the system has refused on a node, or on this host if that is none.

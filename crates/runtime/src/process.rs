@@ -119,6 +119,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Lets `dbgr` connect, which has the daemons of other nodes start its agents.
+    fn admit_fronts(&mut self) {
+        if let Head::Controller(controller) = &mut self.head {
+            controller.admit_fronts(&mut self.reactor);
+        }
+    }
+
     fn new(
         reactor: Reactor,
         head: Head,

@@ -1,16 +1,17 @@
 //! How the agents of `dbgr` are started on other nodes: with the options and settings that `rally run` has for its daemons.
 
-use std::num::NonZeroU32;
+use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 
 use base::NodeId;
 use clap::{ArgAction, Args};
-use dvm::bootstrap::{self, DaemonPlan, Hosting};
+use dvm::bootstrap::{self, DaemonPlan, Delivery, Hosting, StartCommand};
 
 use super::{
     Error, Personality, World,
     batch::{self, Manager},
-    daemons::{self, Program},
+    daemons::{self, Program, Way},
     define::Bootstrap,
+    request::THROUGH_ARGUMENT,
     resolve::settings,
 };
 use crate::{
@@ -20,6 +21,15 @@ use crate::{
 
 /// The number of the node on which `dbgr` runs. Those of the others follow.
 const HERE: NodeId = NodeId(0);
+
+/// Who can start agents on the nodes of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Starter {
+    /// The daemons of `rally`, through the socket of the job's controller.
+    Daemons(PathBuf),
+    /// `srun`, in the allocation with this number.
+    Slurm(String),
+}
 
 /// Options about other nodes. Those of `rally run` with these names mean the same.
 #[derive(Clone, Debug, Default, Args)]
@@ -43,10 +53,26 @@ pub(crate) struct AgentArgs {
     /// The most agents that connect to one process; the answers of the others are merged on their way
     #[arg(long, value_name = "N", value_parser = values::radix, hide_short_help = true)]
     radix: Option<NonZeroU32>,
+    /// The number of a Slurm job: `srun --overlap --jobid` starts the agents on its nodes. Found without this option for
+    /// the process number of an `srun`, and for JOB.STEP
+    #[arg(long, value_name = "JOB", value_parser = jobid, conflicts_with_all = ["bootstrap", "ssh", "bootstrap_command"])]
+    jobid: Option<String>,
 }
 
 impl AgentArgs {
-    /// Returns how our program is started on these nodes, whose numbers begin with 1. `argument` makes it an agent.
+    /// Returns who starts the agents of a job: who the user has named, else the one who could, unless the user has chosen
+    /// another way.
+    pub(crate) fn starter(&self, of_job: Option<Starter>) -> Option<Starter> {
+        let is_open =
+            self.bootstrap.is_none() && self.ssh.is_none() && self.bootstrap_command.is_none();
+        match &self.jobid {
+            Some(job) => Some(Starter::Slurm(job.clone())),
+            None => of_job.filter(|_| is_open),
+        }
+    }
+
+    /// Returns how our program is started on these nodes, whose numbers begin with 1. `argument` makes it an agent. `starter`
+    /// starts it in place of our own command.
     ///
     /// # Errors
     ///
@@ -55,6 +81,7 @@ impl AgentArgs {
         &self,
         hosts: &[String],
         argument: &'static str,
+        starter: Option<&Starter>,
         world: &World,
     ) -> Result<DaemonPlan, Error> {
         let (layers, _) = settings(world)?;
@@ -77,12 +104,31 @@ impl AgentArgs {
         let names = hosts.iter().map(String::as_str);
         let nodes: Vec<(NodeId, &str)> = (HERE.0 + 1..).map(NodeId).zip(names).collect();
         let program = Program { argument, world };
+        let (commands, environment) = match starter {
+            Some(Starter::Daemons(socket)) => {
+                let words = [
+                    world.executable.as_os_str(),
+                    THROUGH_ARGUMENT.as_ref(),
+                    socket.as_os_str(),
+                ];
+                let command = direct(words.map(OsString::from).to_vec(), &nodes);
+                (vec![command], daemons::environment(Way::Ssh, world))
+            }
+            Some(Starter::Slurm(job)) => {
+                let commands = daemons::commands_in_slurm(job, &nodes, &program);
+                (commands, daemons::environment(Way::Slurm, world))
+            }
+            None => {
+                let commands = daemons::commands(way, &nodes, &program, &settings);
+                (commands, daemons::environment(way, world))
+            }
+        };
         Ok(DaemonPlan {
             local: Some(HERE),
-            commands: daemons::commands(way, &nodes, &program, &settings),
+            commands,
             program: world.executable.clone().into_os_string(),
             argument: argument.to_owned(),
-            environment: daemons::environment(way, world),
+            environment,
             radix: self.radix.unwrap_or(bootstrap::RADIX),
             ports: self.port_range,
             interfaces: self.if_include.clone(),
@@ -117,16 +163,31 @@ fn starter(text: &str) -> Result<Bootstrap, values::ValueError> {
         .ok_or_else(|| values::ValueError::NotOneOf(ways.map(|(name, _)| name.to_owned()).into()))
 }
 
+fn jobid(text: &str) -> Result<String, values::ValueError> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number
+        .then(|| text.to_owned())
+        .ok_or(values::ValueError::NotANumber)
+}
+
+fn direct(argv: Vec<OsString>, nodes: &[(NodeId, &str)]) -> StartCommand {
+    StartCommand {
+        argv,
+        nodes: nodes.iter().map(|(id, _)| *id).collect(),
+        delivery: Delivery::Direct,
+        check: Vec::new(),
+    }
+}
+
 fn template(text: &str) -> Result<Words, values::ValueError> {
     remote::template(text)?.ok_or(values::ValueError::Empty)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::{OsStr, OsString};
+    use std::ffi::OsStr;
 
     use clap::Parser;
-    use dvm::bootstrap::Delivery;
 
     use super::*;
 
@@ -151,7 +212,8 @@ mod tests {
             .map(|(name, value)| (OsString::from(name), OsString::from(value)))
             .collect();
         let hosts: Vec<String> = hosts.split(',').map(str::to_owned).collect();
-        let plan = match agents.plan(&hosts, "__agent", &world) {
+        let starter = agents.starter(None);
+        let plan = match agents.plan(&hosts, "__agent", starter.as_ref(), &world) {
             Ok(plan) => plan,
             Err(error) => return error.message().headline,
         };
@@ -183,6 +245,22 @@ mod tests {
     type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
 
     #[test]
+    fn a_job_starts_the_agents_unless_the_user_chooses_another_way() {
+        let daemons = || Some(Starter::Daemons("/run/control-7".into()));
+        for (line, starter) in [
+            ("", daemons()),
+            ("--radix 2", daemons()),
+            ("--ssh rsh", None),
+            ("--bootstrap ssh", None),
+            ("--bootstrap-command 'k {host} {daemon}'", None),
+            ("--jobid 12", Some(Starter::Slurm("12".to_owned()))),
+        ] {
+            let agents = Line::try_parse_from(shlex(line)).unwrap().agents;
+            assert_eq!(agents.starter(daemons()), starter, "{line}");
+        }
+    }
+
+    #[test]
     fn agents_are_started_like_daemons() {
         let slurm = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[1-3]")];
         let lsf = [("LSB_JOBID", "7"), ("LSB_HOSTS", "n1 n2")];
@@ -209,6 +287,9 @@ mod tests {
             ("", &lsf, "n2"),
             ("--bootstrap fork", &[], "n1"),
             ("", &[("RALLY_SSH", "ssh '")], "n1"),
+            ("--jobid 12", &[("RALLY_SSH", "rsh")], "n1,n2"),
+            ("--jobid 12 --ssh s", &[], "n1"),
+            ("--jobid 12.0", &[], "n1"),
         ];
         let all: Vec<_> = cases
             .iter()
@@ -247,6 +328,12 @@ mod tests {
         error: invalid value 'fork' for '--bootstrap <HOW>': known values are `auto`, `ssh`, `slurm`, `lsf`
         [] n1
         the setting `ssh` cannot be `ssh '`: the quote ' is never closed
+        [--jobid 12] n1,n2
+        1,2 direct: srun --jobid=12 --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[1-2] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/dbgr __agent
+        [--jobid 12 --ssh s] n1
+        error: the argument '--jobid <JOB>' cannot be used with '--ssh <COMMAND>'
+        [--jobid 12.0] n1
+        error: invalid value '12.0' for '--jobid <JOB>': it is not a whole number
         ");
     }
 }

@@ -177,6 +177,21 @@ pub(super) fn commands(
     }
 }
 
+/// Returns the command that starts a program in an allocation of Slurm in which we do not run.
+pub(super) fn commands_in_slurm(
+    job: &str,
+    nodes: &[(NodeId, &str)],
+    program: &Program<'_>,
+) -> Vec<StartCommand> {
+    let names = nodes.iter().map(|(_, name)| *name).collect();
+    vec![StartCommand {
+        argv: slurm::command_in(job, &names, &program.words()),
+        nodes: nodes.iter().map(|(id, _)| *id).collect(),
+        delivery: Delivery::Direct,
+        check: Vec::new(),
+    }]
+}
+
 /// Returns the environment of the commands.
 pub(super) fn environment(way: Way, world: &World) -> Vec<OsString> {
     let is_kept = |name: &OsStr| match way {

@@ -37,6 +37,8 @@ pub(crate) enum Request {
 
 /// The argument that makes our own program the daemon of another node.
 pub(crate) const DAEMON_ARGUMENT: &str = "__daemon";
+/// The argument that makes `dbgr` start agents through a job. The socket of the job's controller follows.
+pub(crate) const THROUGH_ARGUMENT: &str = "__through";
 /// The argument that makes our own program a rank of the demo.
 pub(crate) const DEMO_ARGUMENT: &str = "__demo";
 /// The argument that makes our own program stand in for a program that was started without a launcher. Its port follows.

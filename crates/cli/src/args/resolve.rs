@@ -88,6 +88,35 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
     })
 }
 
+/// Returns a job of agents for another job: one on each of its nodes, beside the ranks.
+///
+/// # Errors
+///
+/// A setting that cannot be read.
+pub(crate) fn of_agents(argument: &str, world: &World) -> Done<JobSpec> {
+    const OPTIONS: [&str; 12] = [
+        "rally",
+        "run",
+        "--map-by",
+        "ppr:1:node",
+        "--oversubscribe",
+        "--bind-to=none",
+        "--stdin=all",
+        "--kill-on-bad-exit=no",
+        "--on-node-loss=continue",
+        "--preload-binary",
+        // Every node has it.
+        "--wdir=/",
+        "--",
+    ];
+    // Settings of the user are about jobs of the user.
+    let mut world = world.clone();
+    let is_ours = |name: &OsStr| name.as_encoded_bytes().starts_with(b"RALLY_");
+    world.variables.retain(|name, _| !is_ours(name));
+    let words = OPTIONS.map(OsString::from).to_vec();
+    Ok(ourselves(words, &[argument], &world)?.spec)
+}
+
 /// Returns a job whose program is our own executable.
 fn ourselves(mut words: Vec<OsString>, arguments: &[&str], world: &World) -> Done<RunRequest> {
     words.push(world.executable.clone().into_os_string());

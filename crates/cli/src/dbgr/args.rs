@@ -458,6 +458,10 @@ mod tests {
               The most agents that connect to one process; the answers of the others are merged on their
               way
 
+          --jobid <JOB>
+              The number of a Slurm job: `srun --overlap --jobid` starts the agents on its nodes. Found
+              without this option for the process number of an `srun`, and for JOB.STEP
+
           --explain
               Print how the job was found; take no sample
 

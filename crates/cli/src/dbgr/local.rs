@@ -12,15 +12,16 @@ use debug::{
     report::Detail,
     session::{self, Place, Reply, Session},
     stack::Missing,
-    target::{self, Doubt, NotFound, OnNode, Target, Wish},
+    target::{self, Doubt, How, NotFound, OnNode, Target, Wish},
 };
 use os::Clock;
 
 use super::{
     host::{self, AgentHost},
+    messages,
     nodes::{Event, Nodes, NotReached},
 };
-use crate::args::AgentArgs;
+use crate::args::{AgentArgs, Starter};
 
 /// The node that `dbgr` runs on.
 pub(super) const HERE: NodeId = NodeId(0);
@@ -84,7 +85,8 @@ impl Local {
         }
         let hosts = elsewhere.keys().cloned().collect();
         let search = |host: &str| Search::Ranks(elsewhere.get(host).cloned().unwrap_or_default());
-        for (host, found) in self.search(hosts, agents, search)? {
+        let starter = agents.starter(starter_of(target));
+        for (host, found) in self.search(hosts, (agents, starter), search)? {
             target.place(&host, &found);
         }
         Ok(())
@@ -117,7 +119,14 @@ impl Local {
         let mut found = if others.is_empty() {
             BTreeMap::new()
         } else {
-            self.search(others.clone(), agents, |_| Search::Wish(wish.clone()))?
+            let of_job = match wish {
+                Wish::Job(name) => slurm_job(name).map(Starter::Slurm),
+                Wish::Process(_) | Wish::Name(_) => None,
+            };
+            let starter = agents.starter(of_job);
+            self.search(others.clone(), (agents, starter), |_| {
+                Search::Wish(wish.clone())
+            })?
         };
         let local = local.first().map(|host| {
             let part = here().map_or_else(|_| OnNode::default(), |target| OnNode::of(&target));
@@ -150,18 +159,31 @@ impl Local {
         Ok(result)
     }
 
-    /// Has other nodes search for something, and returns what they have found. The agents are started at the first search.
+    /// Has other nodes search for something, and returns what they have found. The agents are started at the first search, by
+    /// this starter, if there is one. If it cannot, they are started by our own command.
     fn search(
         &mut self,
         hosts: Vec<String>,
-        agents: &AgentArgs,
+        (agents, starter): (&AgentArgs, Option<Starter>),
         search: impl Fn(&str) -> Search,
     ) -> Result<BTreeMap<String, OnNode>, NotReached> {
+        let is_first = self.nodes.is_none();
         let nodes = match &mut self.nodes {
             Some(nodes) => nodes,
-            None => self.nodes.insert(Nodes::start(hosts, agents, self.detail)?),
+            None => {
+                let nodes = Nodes::start(hosts.clone(), agents, starter.as_ref(), self.detail)?;
+                self.nodes.insert(nodes)
+            }
         };
-        let mut found = nodes.find(search);
+        let mut found = nodes.find(&search);
+        if is_first
+            && let Some(starter) = &starter
+            && let Some(why) = nodes.why_none()
+        {
+            super::say(&messages::not_in_job(starter, why));
+            *nodes = Nodes::start(hosts, agents, None, self.detail)?;
+            found = nodes.find(search);
+        }
         let up: Vec<(NodeId, String)> = nodes
             .up()
             .map(|(node, host)| (node, host.clone()))
@@ -296,6 +318,33 @@ impl Local {
             host::Step::Idle => Step::Idle,
         }
     }
+}
+
+/// Returns who can start agents on the nodes of this job: its daemons, if it is a job of `rally` of this user on this node, or
+/// `srun`, if it is a job of Slurm.
+fn starter_of(target: &Target) -> Option<Starter> {
+    match &target.how {
+        How::OwnTable { launcher, .. } => {
+            let jobs = runtime::controls(&crate::surroundings()).into_iter();
+            let mut sockets = jobs.filter(|(_, front, _)| front == launcher);
+            sockets
+                .next()
+                .map(|(_, _, socket)| Starter::Daemons(socket))
+        }
+        How::Table {
+            program,
+            job: Some(job),
+            ..
+        } if program == "srun" => slurm_job(job).map(Starter::Slurm),
+        _ => None,
+    }
+}
+
+/// Returns the number of the allocation in the name of a step of Slurm.
+fn slurm_job(name: &str) -> Option<String> {
+    let (job, step) = name.split_once('.')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+    (is_number(job) && is_number(step)).then(|| job.to_owned())
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use debug::{
 use message::{Kind, Message, Severity, duration};
 use os::NotWritten;
 
+use crate::args::Starter;
+
 const NO_PROCESS: Kind = Kind {
     id: "target/no-process",
     severity: Severity::Error,
@@ -102,6 +104,14 @@ const LIMIT: Kind = Kind {
 a job that hung can be distinguished from one that was only slow.",
 };
 
+const NOT_IN_JOB: Kind = Kind {
+    id: "dbgr/not-in-job",
+    severity: Severity::Warning,
+    explanation: "For a job of `rally`, the daemons of the job start the agents of `dbgr` on the other nodes, and for a job of Slurm `srun` does. \
+Here they could not, and `dbgr` starts its agents itself: with the starter of the resource manager, or with ssh. The result is the same. Options such as `--ssh` or \
+`--bootstrap` choose this way from the beginning.",
+};
+
 const NO_TARGET: Kind = Kind {
     id: "dbgr/no-target",
     severity: Severity::Error,
@@ -131,6 +141,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &OUTPUT_LOST,
     &NOT_WRITTEN,
     &INTERRUPTED,
+    &NOT_IN_JOB,
     &NO_TARGET,
     &HANG,
     &LIMIT,
@@ -251,6 +262,15 @@ pub(super) fn not_permitted(ranks: &RankSet, situation: &Situation) -> Message {
 
 pub(super) fn doubt(doubt: &Doubt) -> Message {
     Message::new(&DOUBT, doubt.to_string())
+}
+
+pub(super) fn not_in_job(starter: &Starter, why: &str) -> Message {
+    let who = match starter {
+        Starter::Daemons(_) => "the daemons of the job have",
+        Starter::Slurm(_) => "`srun` has",
+    };
+    let headline = format!("{who} started no agents: {why}");
+    Message::new(&NOT_IN_JOB, headline).fact("effect", "`dbgr` starts them itself")
 }
 
 pub(super) fn note(note: &Note) -> Message {

@@ -20,7 +20,7 @@ use runtime::relay::{self, News, Received, Relay, Side};
 
 use super::remote::{AGENT_ARGUMENT, BUILD};
 use crate::{
-    args::{self, AgentArgs, World},
+    args::{self, AgentArgs, Starter, World},
     exit::ExitCode,
 };
 
@@ -93,6 +93,8 @@ pub(super) struct Nodes {
     searches: BTreeMap<NodeId, Search>,
     /// When all agents have to be there that need no copy of the program.
     until: Time,
+    /// The time from the start to `until`.
+    patience: Duration,
     /// When each node has to connect, or to answer the current search.
     due: BTreeMap<NodeId, Time>,
     detail: Detail,
@@ -101,23 +103,30 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts the agents of these nodes, whose numbers begin with 1.
+    /// Starts the agents of these nodes, whose numbers begin with 1. `starter` is who could
+    /// do that in place of our own command.
     ///
     /// # Errors
     /// An error of the system, or an option or a setting that is of no use.
     pub(super) fn start(
         hosts: Vec<String>,
         agents: &AgentArgs,
+        starter: Option<&Starter>,
         detail: Detail,
     ) -> Result<Self, NotReached> {
-        let plan = agents.plan(&hosts, AGENT_ARGUMENT, &World::capture())?;
+        let plan = agents.plan(&hosts, AGENT_ARGUMENT, starter, &World::capture())?;
         let all = [os::host_name()].into_iter().chain(hosts.iter().cloned());
         let relay = match relay::root(plan, all.collect(), BUILD)? {
             Side::Program(relay) => relay,
             Side::Relay(code) => os::exit_at_once(code),
         };
         let hosts: BTreeMap<NodeId, String> = (1..).map(NodeId).zip(hosts).collect();
-        let until = Clock::now() + START_MAX;
+        // The daemons of a job always copy the program.
+        let patience = match starter {
+            Some(Starter::Daemons(_)) => COPY_MAX,
+            Some(Starter::Slurm(_)) | None => START_MAX,
+        };
+        let until = Clock::now() + patience;
         Ok(Self {
             relay: Some(relay),
             states: hosts.keys().map(|node| (*node, State::Starting)).collect(),
@@ -126,6 +135,7 @@ impl Nodes {
             found: BTreeMap::new(),
             searches: BTreeMap::new(),
             until,
+            patience,
             detail,
             command: None,
         })
@@ -189,6 +199,18 @@ impl Nodes {
             .map(|(node, host)| (*node, host))
     }
 
+    /// Returns why no agent was started, if there is none.
+    pub(super) fn why_none(&self) -> Option<&str> {
+        let mut why = None;
+        for state in self.states.values() {
+            match state {
+                State::Down(Missing::NotStarted { why: of_one, .. }) => why = Some(of_one.as_str()),
+                State::Starting | State::Up | State::Down(_) => return None,
+            }
+        }
+        why
+    }
+
     /// Sends a message of the session to the agent of a node.
     pub(super) fn send(&mut self, node: NodeId, message: ToAgent) {
         let ToAgent::Do { id, ranks, action } = message else {
@@ -245,7 +267,7 @@ impl Nodes {
     /// Returns the number of seconds in which a node had to connect.
     fn patience(&self, node: NodeId) -> u64 {
         let has_more = self.due.get(&node).is_some_and(|due| *due > self.until);
-        let time = if has_more { COPY_MAX } else { START_MAX };
+        let time = if has_more { COPY_MAX } else { self.patience };
         time.as_secs()
     }
 

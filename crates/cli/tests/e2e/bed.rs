@@ -2,6 +2,7 @@
 //! the head of a cluster of namespaces; elsewhere they are not run.
 
 mod bad_host;
+mod debugging;
 mod host;
 mod staging;
 mod strangers;

@@ -119,6 +119,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     controller.take_messages(now, STARTER, &mut reactor);
     let mut process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
     if let Some((tree, starters)) = tree {
+        process.admit_fronts();
         process.tree = Some(DaemonTree::new(tree));
         process.starters = Some(starters);
     }

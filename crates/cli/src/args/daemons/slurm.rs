@@ -27,6 +27,13 @@ pub(super) fn is_an_option(name: &OsStr) -> bool {
     is_of_slurm && !KEPT.contains(&name.as_ref())
 }
 
+/// Returns the command that starts our program on nodes of another allocation than ours.
+pub(super) fn command_in(job: &str, hosts: &HostList, own: &[OsString]) -> Vec<OsString> {
+    let mut argv = command(hosts, None, own);
+    argv.insert(1, format!("--jobid={job}").into());
+    argv
+}
+
 /// Returns the command that starts our program on these nodes. Each gets our standard input.
 ///
 /// Without `--overlap`, the step would wait for the resources of a step that is running. The directory exists on every node;

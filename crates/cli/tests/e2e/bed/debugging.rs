@@ -1,0 +1,170 @@
+//! `dbgr` for jobs whose ranks are on other nodes. All nodes of the bed share their pids, so that `dbgr` would find the ranks
+//! without an agent. The launcher and `dbgr` therefore run in a pid namespace of their own.
+
+use std::process::Command;
+
+use super::expect_no_daemon;
+use crate::harness::{Finished, Sandbox, compiled, dbgr, rally, testdata};
+
+/// Starts a launcher, waits until all ranks say that they are ready, and does something with it. Its pid is `$job`.
+const SCRIPT: &str = r#"
+out=$1; ranks=$2; then=$3; shift 3
+"$@" > $out 2> $out.err & job=$!
+until [ "$(grep -c ready $out)" = $ranks ]; do sleep 0.05; done
+eval "$then"
+code=$?
+kill $job
+wait $job
+cat $out.err >&2
+exit $code
+"#;
+
+/// A program that waits for a file which nobody makes, on every node.
+struct Trial {
+    sandbox: Sandbox,
+    program: String,
+}
+
+impl Trial {
+    fn new() -> Self {
+        let program = compiled("cc".as_ref(), &testdata("stacks/wait.c"), &["-DPLAIN"]);
+        Self {
+            sandbox: Sandbox::new(),
+            program: program.to_str().unwrap().to_owned(),
+        }
+    }
+
+    /// Runs a launcher with two ranks on each of three nodes, and commands with `$dbgr` and `$job`.
+    fn run(&self, launcher: &[&str], then: &str) -> Finished {
+        let mut command = self.sandbox.command("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "sh", "-c", SCRIPT, "sh"]);
+        command.arg(self.sandbox.path("out")).args(["6", then]);
+        command.args(launcher).arg(&self.program);
+        command.arg(self.sandbox.path("go")).env("dbgr", dbgr());
+        if let Some(path) = std::env::var_os("SLURM_CONF") {
+            command.env("SLURM_CONF", path);
+        }
+        let ended = self.sandbox.run(&mut command);
+        expect_nothing();
+        ended
+    }
+
+    fn run_rally(&self, options: &[&str], then: &str) -> Finished {
+        let rally = rally();
+        let mut launcher = vec![rally.to_str().unwrap(), "run", "--host", "n1,n2,n3"];
+        launcher.extend(["--wdir", "/", "--map-by", "node", "-n", "6"]);
+        launcher.extend(options);
+        self.run(&launcher, then)
+    }
+}
+
+/// Returns once no agent and no daemon of any node is left, and no copy of `dbgr` in a directory of a job.
+fn expect_nothing() {
+    expect_no_daemon();
+    let is_agent = |args: &str| args.contains("dbgr __agent") || args.contains("dbgr __through");
+    let all = mischief::all_procs()
+        .into_iter()
+        .map(|process| process.args);
+    let agents: Vec<String> = all.filter(|args| is_agent(args)).collect();
+    assert!(agents.is_empty(), "{agents:?}");
+    let found = Command::new("sh")
+        .args([
+            "-c",
+            "ls -d /run/cluster/n*/tmp/rally-preload.* 2> /dev/null",
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+/// No way but through the daemons of the job.
+const WITHOUT_SSH: &str = "RALLY_SSH=/bin/false $dbgr stacks --samples 3 --every 100ms $job";
+
+#[test]
+fn the_daemons_of_our_job_start_the_agents() {
+    let trial = Trial::new();
+    let stacks = trial.run_rally(&[], WITHOUT_SSH).expect_code(0);
+    let out = stacks.out();
+    assert!(out.contains("6 ranks of"), "{stacks:?}");
+    assert!(out.contains("on 3 hosts"), "{stacks:?}");
+    assert!(out.contains("6 [0-5] main > wait_here"), "{stacks:?}");
+    assert!(!out.contains("missing"), "{stacks:?}");
+}
+
+#[test]
+fn agents_in_our_job_end_with_a_killed_dbgr() {
+    let trial = Trial::new();
+    let then = "RALLY_SSH=/bin/false $dbgr stacks --samples 900 --every 1s $job & dbg=$!
+        until ps ax -o args | grep -q '[_]_through'; do sleep 0.05; done
+        kill -KILL $dbg
+        while ps ax -o args | grep -q '[_]_through'; do sleep 0.05; done
+        kill -0 $job && echo it lives";
+    let ended = trial.run_rally(&[], then).expect_code(0);
+    assert!(ended.out().contains("it lives"), "{ended:?}");
+}
+
+#[test]
+fn ssh_starts_the_agents_if_the_job_cannot() {
+    let trial = Trial::new();
+    // A dead socket of the controller.
+    let then = "for at in $(find /dev/shm /run/user /tmp -name control-$job 2> /dev/null); do rm $at; : > $at; done
+        $dbgr stacks --samples 3 --every 100ms $job";
+    let stacks = trial.run_rally(&[], then).expect_code(0);
+    let out = stacks.out();
+    assert!(out.contains("6 [0-5] main > wait_here"), "{stacks:?}");
+    let said = stacks.err();
+    let why = "the daemons of the job have started no agents: ";
+    assert!(said.contains(why), "{stacks:?}");
+    assert!(
+        said.contains("effect: `dbgr` starts them itself"),
+        "{stacks:?}"
+    );
+}
+
+#[test]
+fn a_watch_over_nodes_reports_a_hang() {
+    let trial = Trial::new();
+    let then = "RALLY_SSH=/bin/false timeout 20 $dbgr watch --idle 1s $job";
+    let watch = trial.run_rally(&[], then);
+    assert!(
+        watch.err().contains("nothing has moved for 1 s"),
+        "{watch:?}"
+    );
+    assert!(
+        watch.out().contains("6 [0-5] main > wait_here"),
+        "{watch:?}"
+    );
+}
+
+#[test]
+fn a_job_over_nodes_reports_its_own_hang() {
+    let trial = Trial::new();
+    let then = "until grep -q wait_here $out.err; do sleep 0.05; done";
+    let hang = trial
+        .run_rally(&["--on-hang=report:1s"], then)
+        .expect_code(0);
+    assert!(hang.err().contains("nothing has moved for 1 s"), "{hang:?}");
+    assert!(hang.err().contains("6 [0-5] main > wait_here"), "{hang:?}");
+}
+
+#[test]
+fn srun_starts_the_agents_for_a_job_of_slurm() {
+    let trial = Trial::new();
+    let launcher = ["srun", "-N3", "-n6", "--ntasks-per-node=2", "--chdir=/"];
+    let then = format!("{WITHOUT_SSH}; [ -z \"$SLURM_JOB_ID\" ]");
+    let stacks = trial.run(&launcher, &then).expect_code(0);
+    let out = stacks.out();
+    assert!(out.contains("on 3 hosts"), "{stacks:?}");
+    assert!(out.contains("6 [0-5] main > wait_here"), "{stacks:?}");
+    assert!(!out.contains("missing"), "{stacks:?}");
+}
+
+#[test]
+fn a_step_of_slurm_is_found_on_its_nodes() {
+    let trial = Trial::new();
+    let launcher = ["srun", "-N3", "-n6", "--ntasks-per-node=2", "--chdir=/"];
+    let then = "id=$(squeue -h -o %i); RALLY_SSH=/bin/false $dbgr stacks --hosts n1 $id.0 && \
+        RALLY_SSH=/bin/false $dbgr stacks --jobid $id --hosts n2 --name 'wait*'";
+    let stacks = trial.run(&launcher, then).expect_code(0);
+    assert!(stacks.out().contains("main > wait_here"), "{stacks:?}");
+}
