@@ -295,6 +295,10 @@ impl Ledger {
                     });
                 }
             }
+            // The runs have no gathers; the overlay's own property test has them.
+            Output::Asked { .. } | Output::Part { .. } | Output::Gathered { .. } => {
+                self.fault(now, format!("{who} hears of a gather that nobody began"));
+            }
             Output::Dial(..) | Output::Close(_) => {}
         }
     }
