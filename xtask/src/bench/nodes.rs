@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use super::{
     Bench,
     report::{contestant_cell, ratio_cell},
-    sample::{Contestant, Samples, rounds, timed},
+    sample::{Contestant, Samples, rounds, timed, timed_within},
 };
 use crate::{
     cluster::Cluster,
@@ -29,6 +29,8 @@ const BYTES_EACH: u64 = 64 << 20;
 const ROUNDS: usize = 15;
 /// Length of the file that is copied to all nodes, in MiB. The nodes keep it in memory.
 const COPIED: usize = 512;
+/// Time limit of a copy: all nodes hash and decrypt on the processors of this machine.
+const COPYING_MAX: Duration = Duration::from_secs(180);
 
 /// Files that the nodes use. They are in a directory of the build, because each node has its own `/tmp`.
 struct Files {
@@ -108,6 +110,10 @@ impl Trial<'_> {
 
     fn run(&self, line: String) -> Run<'_> {
         Box::new(move || timed(&mut self.on_head(&line)?))
+    }
+
+    fn copy(&self, line: String) -> Run<'_> {
+        Box::new(move || timed_within(COPYING_MAX, &mut self.on_head(&line)?))
     }
 
     fn rounds(&self, contestants: Vec<Contestant<'_>>) -> Vec<Samples> {
@@ -256,7 +262,7 @@ impl Trial<'_> {
         let rally = &self.rally;
         let copy = |nodes: u32, what: &str| {
             let hosts = hosts(nodes, "");
-            self.run(format!(
+            self.copy(format!(
                 "{rally} run -q --host {hosts} --wdir / -n {nodes} --map-by node {what} true"
             ))
         };
@@ -312,7 +318,7 @@ fn compile(command: &mut Command) -> Result<()> {
     steps::execute(command, super::sample::HANG)
 }
 
-/// Subtracts the median of one contestant from the samples of all others.
+/// Subtracts the median of one contestant from all samples; nothing if none of its runs was good.
 fn without(mut all: Vec<Samples>, name: &str) -> Vec<Samples> {
     let base = all
         .iter()

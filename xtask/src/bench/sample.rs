@@ -172,9 +172,14 @@ pub(super) fn rounds(count: usize, contestants: Vec<Contestant<'_>>) -> Vec<Samp
 
 /// Returns the time from before the start of a command to after its end. The command must succeed.
 pub(super) fn timed(command: &mut Command) -> Result<Duration> {
+    timed_within(HANG, command)
+}
+
+/// Measures like [`timed`], with a different time limit.
+pub(super) fn timed_within(limit: Duration, command: &mut Command) -> Result<Duration> {
     let started = Instant::now();
     let child = command.spawn().with_context(|| format!("{command:?}"))?;
-    finish(child, command)?;
+    finish_within(limit, child, command)?;
     Ok(started.elapsed())
 }
 
