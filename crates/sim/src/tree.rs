@@ -319,7 +319,7 @@ impl Run {
     fn leave_in_doubt(&mut self, nodes: &BTreeSet<Address>) {
         for (who, parent) in parents(self.plan.members, self.plan.radix) {
             if nodes.contains(&parent) && !self.ledger.is_ready(who) {
-                self.ledger.may_be_lost(who);
+                self.ledger.may_be_refused(who);
             }
         }
     }
