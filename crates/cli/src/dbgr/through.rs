@@ -40,6 +40,8 @@ enum NotStarted {
     Link(#[from] LinkError),
     #[error("cannot read what agents are told: {0}")]
     Input(io::Error),
+    #[error("agents can be told {INPUT_MAX} bytes, and this is more")]
+    TooLong,
     #[error("the controller of the job does not answer")]
     Lost,
     #[error("the job takes no agents: {0}")]
@@ -60,8 +62,13 @@ pub(super) fn serve(socket: &Path) -> u8 {
 
 fn run(path: &Path) -> Result<(), NotStarted> {
     let mut input = Vec::new();
-    let taken = io::stdin().lock().take(INPUT_MAX).read_to_end(&mut input);
-    taken.map_err(NotStarted::Input)?;
+    let taken = io::stdin()
+        .lock()
+        .take(INPUT_MAX + 1)
+        .read_to_end(&mut input);
+    if taken.map_err(NotStarted::Input)? as u64 > INPUT_MAX {
+        return Err(NotStarted::TooLong);
+    }
     let spec = args::of_agents(AGENT_ARGUMENT, &World::capture())?;
     let mut front = Front {
         link: FrontLink::inline(),
