@@ -17,9 +17,9 @@ pub(crate) struct Args {
     /// A single seed; its record is printed if it fails.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Seeds A to B-1 as `A..B`, or seeds 0 to N-1 as `N`.
-    #[arg(long, value_parser = parse_range, default_value = "1000")]
-    seeds: Seeds,
+    /// Seeds A to B-1 as `A..B`, or seeds 0 to N-1 as `N` [default: 1000, and 10 of `crowd`].
+    #[arg(long, value_parser = parse_range)]
+    seeds: Option<Seeds>,
     /// Uses an optimized build: slower to build, faster to run.
     #[arg(long)]
     release: bool,
@@ -53,9 +53,11 @@ fn words(args: &Args) -> Vec<String> {
     if let Some(family) = &args.family {
         words.extend(["--family".to_owned(), family.clone()]);
     }
-    let pairs = match args.seed {
-        Some(seed) => vec![("--seed", seed)],
-        None => vec![("--from", args.seeds.from), ("--seeds", args.seeds.count)],
+    let pairs = match (args.seed, args.seeds) {
+        (Some(seed), _) => vec![("--seed", seed)],
+        (None, Some(Seeds { from, count })) => vec![("--from", from), ("--seeds", count)],
+        // The simulator knows how many seeds a family gets.
+        (None, None) => Vec::new(),
     };
     for (name, number) in pairs {
         words.extend([name.to_owned(), number.to_string()]);
@@ -93,14 +95,15 @@ mod tests {
     /// Returns the arguments for the simulator, or `None` if the command line is invalid.
     fn told(line: &[&str]) -> Option<String> {
         let line = Line::try_parse_from([&["sim"], line].concat()).ok()?;
-        let words = words(&line.args).join(" ");
-        Some(words.split_once("-- ").unwrap().1.to_owned())
+        let words = words(&line.args);
+        let own = words.iter().position(|word| word == "--")?;
+        Some(words[own + 1..].join(" "))
     }
 
     #[test]
     fn requests_are_passed_on() {
         let cases: [(&[&str], Option<&str>); 8] = [
-            (&[], Some("--from 0 --seeds 1000")),
+            (&[], Some("")),
             (
                 &["--family", "start", "--seed", "0"],
                 Some("--family start --seed 0"),

@@ -4,9 +4,12 @@
 //! Prints a line for each failed seed and for each family, and at the end the first failure with its record. Exits with 0
 //! if no seed failed, with 1 if one did, and with 2 if the arguments are wrong.
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write},
+    process::ExitCode,
+};
 
-use sim::{Failure, Family};
+use sim::{Failure, Family, scale::NODES_MAX};
 
 /// Returns the default number of seeds to play of a family.
 const fn seeds(family: Family) -> u64 {
@@ -81,14 +84,16 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints what a job on this number of nodes shows, and waits for the end of input: whoever reads the line can look at our
-/// memory.
+/// Prints what a job on this number of nodes shows, and waits for the end of input unless that is a terminal: whoever reads
+/// the line can look at our memory.
 fn scale(out: &mut impl Write, nodes: u32) -> ExitCode {
     match sim::scale::measure(nodes, EACH) {
         Ok(measured) => {
             let _ = writeln!(out, "{measured:?}");
             let _ = out.flush();
-            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            if !std::io::stdin().is_terminal() {
+                let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            }
             ExitCode::SUCCESS
         }
         Err(what) => {
@@ -105,7 +110,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         from: 0,
         count: None,
     };
+    let mut is_played = false;
     while let Some(word) = words.next() {
+        is_played |= word != "--scale";
         let mut value = || {
             words
                 .next()
@@ -124,15 +131,18 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
             }
             "--seed" => (args.from, args.count) = (number(value()?)?, Some(1)),
             "--scale" => {
-                let nodes = u32::try_from(number(value()?)?)
-                    .ok()
-                    .filter(|nodes| *nodes > 0);
-                args.scale = Some(nodes.ok_or("`--scale` needs a number of nodes")?);
+                let nodes = u32::try_from(number(value()?)?).ok();
+                let nodes = nodes.filter(|nodes| (1..=NODES_MAX).contains(nodes));
+                let wrong = || format!("`--scale` needs a number of nodes from 1 to {NODES_MAX}");
+                args.scale = Some(nodes.ok_or_else(wrong)?);
             }
             "--seeds" => args.count = Some(number(value()?)?),
             "--from" => args.from = number(value()?)?,
             _ => return Err(format!("unknown argument `{word}`")),
         }
+    }
+    if args.scale.is_some() && is_played {
+        return Err("`--scale` goes with no other option".to_owned());
     }
     Ok(args)
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
     alloc::{AllocatedNode, Allocation, Slots},
+    bootstrap::PARALLEL,
     place::{AppRequest, Request},
     proto::{FromFront, FrontId, Launch, ToController, ToDaemon, ToFront},
     spec::{
@@ -29,8 +30,8 @@ use crate::{
     tree::parents,
 };
 
-/// Number of processes that start at a time, as `dvm::bootstrap` starts them.
-const STARTS_MAX: u32 = 64;
+/// Maximum number of nodes. Each has an address of its own in `Net`, and there are numbers for ten ranks of each.
+pub const NODES_MAX: u32 = 1_000_000;
 /// Maximum delay of the network.
 const DELAY_MAX: Duration = Duration::from_micros(50);
 /// So long that no sign of life and no report of what was received is counted.
@@ -61,12 +62,12 @@ pub struct Measured {
     pub map_bytes: usize,
     /// Number of casts that carried the launch.
     pub launch_casts: u32,
-    /// Bytes that the root and the busiest other process have sent to launch the job.
+    /// Bytes that the root has sent to launch the job.
     pub root_bytes: u64,
     /// Number of messages that the controller received from the submission to the end of the job, and their bytes.
     pub answers: u64,
     pub answer_bytes: u64,
-    /// Number of classes in the outcome that the front gets, and the length of that message.
+    /// Number of classes in the outcome that the front gets.
     pub classes: usize,
     /// Number of events of the network.
     pub events: u64,
@@ -377,7 +378,7 @@ impl Run {
 
     /// Starts all processes, and waits until the controller knows all daemons.
     fn join(&mut self) -> Result<(), String> {
-        for _ in 0..STARTS_MAX {
+        for _ in 0..PARALLEL.get() {
             self.start_next();
         }
         self.until(|run| run.joined == run.nodes && run.hellos == run.nodes)?;

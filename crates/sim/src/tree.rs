@@ -391,8 +391,3 @@ impl Run {
 fn number(body: &Bytes) -> Option<u32> {
     Some(u32::from_le_bytes(*body.first_chunk()?))
 }
-
-/// Returns true if this news comes from the overlay's work and not from a message.
-const fn is_message(news: &Output) -> bool {
-    matches!(news, Output::Received { .. })
-}

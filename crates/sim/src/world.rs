@@ -338,6 +338,7 @@ pub struct Report {
     /// front does, does not count.
     pub faults: u32,
     /// Virtual time at which the last job was over. If the controller was lost: at which the last daemon was clean. In
-    /// [`Family::Beside`](crate::Family::Beside): at which the last state machine ended.
+    /// [`Family::Beside`](crate::Family::Beside): at which the last state machine ended. In families of the
+    /// tree: when the run ended.
     pub finished: Time,
 }

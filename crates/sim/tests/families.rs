@@ -2,8 +2,8 @@
 
 use sim::Family;
 
-/// Returns the number of seeds of a family. Families with long runs have fewer; `flood` and `tree`, which move megabytes, have
-/// fewest.
+/// Returns the number of seeds of a family. Families with long runs have fewer; `flood` and `tree`, which move megabytes, and
+/// `crowd` have fewest.
 const fn seeds(family: Family) -> u64 {
     match family {
         Family::Flood => 60,

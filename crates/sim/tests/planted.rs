@@ -48,8 +48,8 @@ fn find<Bug: Copy + Debug>(
 
 #[test]
 fn every_planted_bug_is_found() {
-    let is_with_jobs = |family: &Family| !matches!(family, Family::Tree | Family::Crowd);
-    let families: Vec<Family> = Family::ALL.into_iter().filter(is_with_jobs).collect();
+    let runs_dvm = |family: &Family| !matches!(family, Family::Tree | Family::Crowd);
+    let families: Vec<Family> = Family::ALL.into_iter().filter(runs_dvm).collect();
     find(dvm::planted::Bug::ALL, &families, |bug, family, seed| {
         dvm::planted::with(bug, || sim::run(family, seed)).err()
     });

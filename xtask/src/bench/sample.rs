@@ -194,6 +194,20 @@ pub(super) fn finish_within(
     mut child: std::process::Child,
     command: &Command,
 ) -> Result<()> {
+    let status = watched(limit, &mut child, |child| Ok(child.wait()?))
+        .with_context(|| format!("{command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+/// Does something with a child, which is killed if that takes longer than the limit.
+pub(super) fn watched<T>(
+    limit: Duration,
+    child: &mut std::process::Child,
+    act: impl FnOnce(&mut std::process::Child) -> Result<T>,
+) -> Result<T> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     // The watchdog thread starts before the wait and ends after it; its cost is the same for every contestant.
     let (done, watched) = mpsc::channel::<()>();
@@ -205,15 +219,12 @@ pub(super) fn finish_within(
         }
         hung
     });
-    let status = child.wait()?;
+    let result = act(child);
     drop(done);
     if watchman.join().unwrap_or(false) {
-        bail!("{command:?} hung for {} s", limit.as_secs());
+        bail!("it hung for {} s", limit.as_secs());
     }
-    if !status.success() {
-        bail!("{command:?}: {status}");
-    }
-    Ok(())
+    result
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 
+use super::sample::watched;
 use crate::{
     env::{cargo, target},
     steps,
@@ -21,11 +22,27 @@ const NODES: [u32; 4] = [100, 1_000, 10_000, 100_000];
 /// Time limit of the build.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Prints the table, one column for each size.
+/// Time limit of one size.
+const RUN_MAX: Duration = Duration::from_secs(30 * 60);
+
+/// The names of the numbers of one size, and the numbers.
+type Column = Vec<(String, String)>;
+
+/// Prints the numbers of each size, and the table, one column for each size that was measured.
 pub(super) fn measure() -> Result<()> {
     let args = ["build", "--locked", "--release", "-p", "sim"];
     steps::execute(&mut cargo(&args), LIMIT)?;
-    let columns = NODES.map(column).into_iter().collect::<Result<Vec<_>>>()?;
+    let mut columns = Vec::new();
+    for nodes in NODES {
+        match column(nodes) {
+            Ok(column) => {
+                println!("{column:?}");
+                columns.push(column);
+            }
+            // The others are worth printing.
+            Err(error) => println!("{nodes} nodes: {error:#}"),
+        }
+    }
     let mut text = String::new();
     for index in 0..columns.first().map_or(0, Vec::len) {
         let cells = columns.iter().map(|column| column[index].1.as_str());
@@ -38,32 +55,37 @@ pub(super) fn measure() -> Result<()> {
         }
     }
     print!("{text}");
+    ensure!(columns.len() == NODES.len(), "not all sizes were measured");
     Ok(())
 }
 
-/// Runs one size, and returns the names of its numbers and the numbers.
-fn column(nodes: u32) -> Result<Vec<(String, String)>> {
-    let since = Instant::now();
+/// Runs one size.
+fn column(nodes: u32) -> Result<Column> {
     let mut child = Command::new(target().join("release/sim"))
         .args(["--scale", &nodes.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start the simulator")?;
+    let measured = watched(RUN_MAX, &mut child, observe);
+    // It has ended, unless observing it failed.
+    let _ = child.kill();
+    child.wait()?;
+    measured
+}
+
+fn observe(child: &mut Child) -> Result<Column> {
+    let since = Instant::now();
     let stdout = child.stdout.take().context("no output")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
     let seconds = since.elapsed().as_secs_f64();
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
-    drop(child.stdin.take());
-    if !child.wait()?.success() {
-        bail!("{nodes} nodes: {line}");
-    }
-    let status = status?;
+    // The simulator waits for the end of its input.
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+    let mut numbers = parse(&line)?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let peak = peak.and_then(|rest| rest.trim().strip_suffix(" kB"));
     let peak: u64 = peak.context("no VmHWM")?.trim().parse()?;
-    let mut numbers = parse(&line)?;
     let ranks = numbers.iter().find(|(name, _)| name == "ranks");
     let ranks: u64 = ranks.context("no number of ranks")?.1.parse()?;
     numbers.push((

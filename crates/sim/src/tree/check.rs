@@ -14,7 +14,7 @@ use overlay::{
 };
 
 use super::{
-    is_message, number,
+    number,
     plan::{LONGEST, STRANGERS, Stranger},
 };
 use crate::{
@@ -242,7 +242,7 @@ impl Ledger {
     }
 
     pub(super) fn on_news(&mut self, now: Time, who: Address, news: Output) {
-        if !is_message(&news) {
+        if !matches!(news, Output::Received { .. }) {
             self.note(now, || format!("{who}: {news:?}"));
         }
         let is_root = who == Address::ROOT;

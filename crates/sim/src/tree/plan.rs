@@ -1,4 +1,4 @@
-//! Generates the trees of the family `tree`: their size and timing, what their processes send, and the faults.
+//! Generates the trees of the families `tree` and `crowd`: their size and timing, what their processes send, and the faults.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -26,7 +26,7 @@ pub(crate) enum Size {
     Crowd,
 }
 
-/// A run of the family `tree`.
+/// A run of the family `tree` or `crowd`.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) members: u32,
