@@ -6,18 +6,18 @@
 //! failures, and how many nodes are fine. A debugger uses the nodes that it gets ([`Bootstrap::with_those_that_join`]): it is
 //! told each failure by itself.
 //!
-//! Most commands give us a shell on the node (`ssh`). It gets a script, which looks for our program in a cache by the hash of
-//! its content, asks for it if it is missing, and then becomes the daemon; see [`stage`]. Nothing else is installed on nodes.
+//! Most commands give us a shell on the node (`ssh`). It gets a script, which looks for our program, first at its own path,
+//! then in a cache by the hash of its content. The script asks for the hash, and for the program if it is missing, and then becomes the daemon; see [`stage`]. Nothing else is installed on nodes.
 //! The daemon reads what it has to do (its *boot frame*) from the same standard input.
 //!
-//! | state of a command | started | `have` | `need` | `none` | exited | all its daemons joined | deadline | session over |
-//! |---|---|---|---|---|---|---|---|---|
-//! | `Waiting` | direct: sends the frame → `Joining`; staged: sends the script → `Asking` | – | – | – | – | – | – | `Over` |
-//! | `Asking` | – | sends the frame → `Joining` | sends the program → `Sending`; another architecture: → `Failed`, killed | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
-//! | `Sending` | – | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
-//! | `Joining` | – | – | – | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
-//! | `Joined` | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
-//! | `Failed` | – | – | – | – | – | – | – | – |
+//! | state of a command | started | `which` | `have` | `need` | `none` | exited | all its daemons joined | deadline | session over |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | `Waiting` | direct: sends the frame → `Joining`; staged: sends the script → `Asking` | – | – | – | – | – | – | – | `Over` |
+//! | `Asking` | – | sends the hash, once | sends the frame → `Joining` | sends the program → `Sending`; another architecture: → `Failed`, killed | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Sending` | – | – | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Joining` | – | – | – | – | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Joined` | – | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
+//! | `Failed` | – | – | – | – | – | – | – | – | – |
 
 mod failures;
 mod printed;
@@ -125,6 +125,8 @@ pub enum Delivery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Script,
+    /// The hash of the program's content, in a line.
+    Hash,
     Program,
     /// The boot frame. Nothing follows.
     Frame,
@@ -207,6 +209,8 @@ struct Command {
     tried: Vec<String>,
     /// Number of times that the program was sent.
     sent: usize,
+    /// Whether the hash of the program was sent.
+    is_hash_sent: bool,
 }
 
 /// What the failure of one command means for the others.
@@ -243,6 +247,7 @@ impl Bootstrap {
             printed: Printed::default(),
             tried: Vec::new(),
             sent: 0,
+            is_hash_sent: false,
         });
         let mut bootstrap = Self {
             commands: commands.collect(),
@@ -401,6 +406,12 @@ impl Bootstrap {
                 let until = now + JOIN_MAX;
                 command.state = State::Joining { until };
                 self.outputs.push_back(Output::Send(id, Part::Frame));
+            }
+            Answer::Which => {
+                // A line of a login script may look like the question.
+                if !std::mem::replace(&mut command.is_hash_sent, true) {
+                    self.outputs.push_back(Output::Send(id, Part::Hash));
+                }
             }
             Answer::Need { system } if !stage::is_ours(&system) => {
                 self.outputs.push_back(Output::Kill(id));

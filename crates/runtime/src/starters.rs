@@ -232,7 +232,7 @@ impl Starters {
         while let Some(unsent) = running.unsent.front_mut() {
             let bytes = match unsent.part {
                 Part::Program => program,
-                Part::Script | Part::Frame => unsent.bytes.as_slice(),
+                Part::Script | Part::Hash | Part::Frame => unsent.bytes.as_slice(),
             };
             let rest = bytes.get(unsent.written..).unwrap_or_default();
             if rest.is_empty() {
@@ -275,6 +275,7 @@ impl Starters {
         let bytes = match part {
             Part::Program => Ok(Vec::new()),
             Part::Script => Ok(self.script()),
+            Part::Hash => Ok(self.hash_line()),
             Part::Frame => self.frame(command),
         };
         let Some(running) = self.running.get_mut(&command) else {
@@ -298,12 +299,16 @@ impl Starters {
     fn script(&self) -> Vec<u8> {
         let program = self.program.as_ref();
         stage::script(&Program {
-            hash: program.map_or("", OwnFile::hash).to_owned(),
             size: program.map_or(0, OwnFile::size),
             modified: program.and_then(OwnFile::modified),
             path: self.bootstrap.plan().program.as_bytes().to_vec(),
             argument: self.bootstrap.plan().argument.clone(),
         })
+    }
+
+    fn hash_line(&self) -> Vec<u8> {
+        let hash = self.program.as_ref().map_or("", OwnFile::hash);
+        format!("{hash}\n").into_bytes()
     }
 
     /// Returns the boot frame for the daemons of a command.

@@ -1,7 +1,7 @@
 //! The words between us and the shell of another node: the script that we send, and its answers.
 //!
-//! The script looks for our program in a few directories of its node, by the hash of the program's content. It asks for the
-//! program if it finds none, and then becomes the daemon. Login shells print text of their own, before and between: an
+//! The script looks for our program at the path that it has on our node, and then in a few directories of its node, by the
+//! hash of the program's content. It asks for the hash and for the program when it needs them, and then becomes the daemon. Login shells print text of their own, before and between: an
 //! answer is a line that begins with `@rally`, and all other lines are kept as evidence.
 
 use base::Arch;
@@ -17,8 +17,6 @@ const SCRIPT: &str = include_str!("stage.sh");
 /// The program that runs on all nodes: ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// SHA-256 of its content, as 64 hexadecimal digits.
-    pub hash: String,
     pub size: u64,
     /// Time of its last change in seconds since 1970; `None` if it is unknown.
     pub modified: Option<i64>,
@@ -33,6 +31,8 @@ pub struct Program {
 pub(super) enum Answer {
     /// The node has the program, and executes it.
     Have,
+    /// The node needs the hash of the program's content, as 64 hexadecimal digits in a line.
+    Which,
     /// The node needs the program. The name of its kernel and its machine, as `uname -s -m` prints them.
     Need { system: String },
     /// The program cannot be stored in a directory: the directory and the reason.
@@ -56,11 +56,11 @@ pub fn script(program: &Program) -> Vec<u8> {
         .modified
         .map_or_else(String::new, |time| time.to_string());
     let text = SCRIPT
-        .replace("@HASH@", &program.hash)
         .replace("@ARGUMENT@", &program.argument)
         .replace("@SIZE@", &program.size.to_string())
         .replace("@MODIFIED@", &modified)
         .replace("@SYSTEM@", own_system())
+        .replace("@ARCH@", &Arch::NATIVE.to_string())
         .replace("@KEEP@", &CACHED_MAX.to_string());
     match text.split_once("@OWN@") {
         Some((before, after)) => [before.as_bytes(), &own, after.as_bytes()].concat(),
@@ -98,6 +98,7 @@ pub(super) fn answer(line: &str) -> Option<Answer> {
     };
     match word {
         "have" => Some(Answer::Have),
+        "which" => Some(Answer::Which),
         "need" => Some(Answer::Need {
             system: rest.to_owned(),
         }),

@@ -119,6 +119,8 @@ fn a_node_with_the_program_gets_the_frame() {
 fn a_node_without_the_program_gets_it_until_a_directory_takes_it() {
     let mut start = Start::new(1, Delivery::Staged);
     start.outputs();
+    assert_eq!(start.print(1, 0, "\n@rally which\n"), "send 0 Hash");
+    assert_eq!(start.print(1, 0, "@rally which car is it\n"), "");
     let need = format!("@rally need {}\n", own_system());
     assert_eq!(start.print(1, 0, &need), "send 0 Program");
     // As long as the node takes bytes, there is time.
@@ -294,7 +296,6 @@ fn evidence_is_bounded_and_the_last() {
 #[test]
 fn the_script_quotes_the_path_and_is_one_command() {
     let script = stage::script(&stage::Program {
-        hash: "ab12".to_owned(),
         size: 77,
         modified: Some(1234),
         path: b"/opt/it's/rally".to_vec(),
@@ -304,11 +305,17 @@ fn the_script_quotes_the_path_and_is_one_command() {
     assert!(script.starts_with("{\n") && script.ends_with("\n}\n"));
     assert!(
         script.contains(
-            "hash=ab12 size=77 modified='1234' argument=__daemon own='/opt/it'\\''s/rally' keep=8\n"
+            "size=77 modified='1234' argument=__daemon own='/opt/it'\\''s/rally' keep=8\n"
         ),
         "{script}"
     );
-    assert!(!script.contains("@HASH@") && !script.contains("@OWN@"));
+    // A word that nothing has replaced.
+    let is_word = |word: &str| word.ends_with('@') && word.len() > 1;
+    let mut words = script.split([' ', '\'', '=', '\n']);
+    assert_eq!(
+        words.find(|word| word.starts_with('@') && is_word(word)),
+        None
+    );
 }
 
 #[test]
