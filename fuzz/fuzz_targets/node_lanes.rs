@@ -65,7 +65,7 @@ fn lie(lies: &[Lie]) {
         for lane in Lane::ALL {
             while let Ok(Some(_)) = lanes.frame(lane) {}
         }
-        while lanes.record().is_some() || lanes.credit().is_some() {}
+        while lanes.record(&mut Vec::new()).is_some() || lanes.credit().is_some() {}
     }
 }
 
@@ -74,7 +74,8 @@ fn carry(ends: &mut [Lanes; 2], from: usize) -> bool {
         ends[1 - from].on_credit(credit).expect("it is honest");
         return true;
     }
-    let Some((lane, bytes)) = ends[from].record() else {
+    let mut bytes = Vec::new();
+    let Some(lane) = ends[from].record(&mut bytes) else {
         return false;
     };
     ends[1 - from]
@@ -117,7 +118,7 @@ fuzz_target!(|input: (Vec<Lie>, Vec<Step>)| {
             Step::Carry { from } => drop(carry(&mut ends, usize::from(*from))),
             Step::Lose { from } => {
                 let end = &mut ends[usize::from(*from)];
-                let _ = (end.credit(), end.record());
+                let _ = (end.credit(), end.record(&mut Vec::new()));
                 resume(&mut ends);
             }
             Step::Take { end } => take(&mut ends, usize::from(*end), &mut arrived),

@@ -182,16 +182,17 @@ impl Lanes {
         sender.is_some_and(|sender| sender.next < sender.limit)
     }
 
-    /// Returns the lane and the bytes of the next record; `None` if there is nothing to send, or no credit for it.
-    pub fn record(&mut self) -> Option<(Lane, Bytes)> {
+    /// Appends the bytes of the next record to `record`, and returns its lane; `None` if there is nothing to send, or no credit
+    /// for it.
+    pub fn record(&mut self, record: &mut Vec<u8>) -> Option<Lane> {
         let is_waiting = |lane: &Lane| self.unsent(*lane) > 0;
         let lane = if planted::is(Bug::BulkFirst) {
             Lane::ALL.into_iter().rev().find(is_waiting)?
         } else {
             Lane::ALL.into_iter().find(is_waiting)?
         };
-        let bytes = self.senders[lane.index()].record()?;
-        Some((lane, bytes))
+        let appended = self.senders[lane.index()].record(record);
+        (appended > 0).then_some(lane)
     }
 
     /// Takes a report of the peer.
@@ -316,7 +317,8 @@ impl Lanes {
 }
 
 impl Sender {
-    fn record(&mut self) -> Option<Bytes> {
+    /// Appends the bytes of the next record, and returns their number.
+    fn record(&mut self, record: &mut Vec<u8>) -> usize {
         let end = if planted::is(Bug::LimitIgnored) {
             self.end
         } else {
@@ -324,20 +326,22 @@ impl Sender {
         };
         let room = end.saturating_sub(self.next);
         let most = usize::try_from(room).map_or(RECORD_MAX, |room| room.min(RECORD_MAX - KIND));
-        let mut record = BytesMut::with_capacity(most);
-        while record.len() < most
+        let mut room = most;
+        while room > 0
             && let Some(mut piece) = self.waiting.pop_front()
         {
-            let part = piece.split_to(piece.len().min(most - record.len()));
+            let part = piece.split_to(piece.len().min(room));
+            room -= part.len();
             record.extend_from_slice(&part);
             self.sent.push_back(part);
             if !piece.is_empty() {
                 self.waiting.push_front(piece);
             }
         }
-        self.next += record.len() as u64;
+        let appended = most - room;
+        self.next += appended as u64;
         self.highest = self.highest.max(self.next);
-        (!record.is_empty()).then(|| record.freeze())
+        appended
     }
 
     /// Forgets the sent bytes before `received`.
@@ -456,7 +460,8 @@ mod tests {
                 self.ends[to].on_credit(credit).unwrap();
                 return true;
             }
-            let Some((lane, bytes)) = self.ends[from].record() else {
+            let mut bytes = Vec::new();
+            let Some(lane) = self.ends[from].record(&mut bytes) else {
                 return false;
             };
             self.ends[to].on_record(lane, &bytes).unwrap();
@@ -489,10 +494,10 @@ mod tests {
     fn control_overtakes_bulk() {
         let mut lanes = Lanes::default();
         frame(&mut lanes, Lane::Bulk, 100_000);
-        assert_eq!(lanes.record().unwrap().0, Lane::Bulk);
+        assert_eq!(lanes.record(&mut Vec::new()), Some(Lane::Bulk));
         frame(&mut lanes, Lane::Control, 10);
-        assert_eq!(lanes.record().unwrap().0, Lane::Control);
-        assert_eq!(lanes.record().unwrap().0, Lane::Bulk);
+        assert_eq!(lanes.record(&mut Vec::new()), Some(Lane::Control));
+        assert_eq!(lanes.record(&mut Vec::new()), Some(Lane::Bulk));
     }
 
     #[test]
@@ -581,7 +586,7 @@ mod tests {
                     2 => drop(pair.carry(from)),
                     // A record that is lost with its connection.
                     3 => {
-                        drop(pair.ends[from].record());
+                        let _ = pair.ends[from].record(&mut Vec::new());
                         let _ = pair.ends[from].credit();
                         pair.resume();
                     }

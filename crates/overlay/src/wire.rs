@@ -67,6 +67,18 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
     postcard::from_bytes(body).map_err(|_| WireError::Undecodable)
 }
 
+/// Decodes a value at the start of a body, and returns the bytes behind it. They are not copied.
+///
+/// # Errors
+///
+/// [`WireError::Undecodable`] if the body does not begin with such a value.
+pub fn decode_first<T: DeserializeOwned>(body: &Bytes) -> Result<(T, Bytes), WireError> {
+    match postcard::take_from_bytes(body) {
+        Ok((value, rest)) => Ok((value, body.slice_ref(rest))),
+        Err(_) => Err(WireError::Undecodable),
+    }
+}
+
 /// The queue of outgoing bytes.
 #[derive(Debug)]
 pub struct Outgoing {

@@ -60,7 +60,7 @@ pub(crate) struct DaemonSetup {
     pub(crate) service: String,
     /// Directory for files of its ranks; `None` without a record.
     pub(crate) session: Option<PathBuf>,
-    /// Memory shared with the front, into which output is read.
+    /// Memory into which output is read. The daemon in the controller's process shares it with the front.
     pub(crate) region: Option<os::SlotWriter>,
     pub(crate) hosting: Hosting,
     pub(crate) surroundings: Surroundings,

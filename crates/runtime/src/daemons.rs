@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use base::{NodeId, Time};
-use bytes::Bytes;
-use dvm::proto::{ToController, ToDaemon, ToPreload};
+use bytes::{Bytes, BytesMut};
+use dvm::proto::{Chunk, ToController, ToDaemon, ToPreload};
 use overlay::{Address, BODY_MAX, Loss, lanes::Lane, node::Conn, wire};
 use pmix::server::MAX_CARRIED;
 use serde::Serialize;
@@ -118,6 +118,35 @@ fn encode<T: Serialize>(message: &T) -> Result<Bytes, Unsendable> {
     Ok(body)
 }
 
+/// Encodes a message of a daemon. The bytes of output follow their message as they are, so that the root does not copy them.
+fn encode_to_root(message: &ToController) -> Result<Bytes, Unsendable> {
+    let ToController::Output { job, chunk } = message else {
+        return encode(message);
+    };
+    let head = encode(&ToController::Output {
+        job: *job,
+        chunk: Chunk {
+            bytes: Bytes::new(),
+            ..chunk.clone()
+        },
+    })?;
+    let mut body = BytesMut::with_capacity(head.len() + chunk.bytes.len());
+    body.extend_from_slice(&head);
+    body.extend_from_slice(&chunk.bytes);
+    Ok(body.freeze())
+}
+
+/// Decodes a message of a daemon; `None` if it is malformed.
+fn decode_at_root(body: &Bytes) -> Option<ToController> {
+    let (mut message, rest) = wire::decode_first(body).ok()?;
+    match &mut message {
+        ToController::Output { chunk, .. } if chunk.bytes.is_empty() => chunk.bytes = rest,
+        _ if rest.is_empty() => {}
+        _ => return None,
+    }
+    Some(message)
+}
+
 /// Returns the address of a daemon. The root is no node: its address is 0.
 pub(crate) const fn address_of(node: NodeId) -> Address {
     Address(node.0.saturating_add(1))
@@ -171,7 +200,7 @@ impl DaemonTree {
 
     /// Sends a message of this daemon to the controller.
     pub(crate) fn send(&mut self, message: &ToController) -> Result<(), Unsendable> {
-        self.host.send(lane_of(message), encode(message)?);
+        self.host.send(lane_of(message), encode_to_root(message)?);
         Ok(())
     }
 
@@ -311,11 +340,9 @@ fn received(from: Address, body: &Bytes) -> News {
     if from == Address::ROOT {
         wire::decode(body).map_or_else(|_| malformed(), News::ToDaemon)
     } else {
-        let message = wire::decode(body);
-        message.map_or_else(
-            |_| malformed(),
-            |message| News::FromDaemon(node_of(from), message),
-        )
+        decode_at_root(body).map_or_else(malformed, |message| {
+            News::FromDaemon(node_of(from), message)
+        })
     }
 }
 
@@ -337,5 +364,30 @@ mod tests {
         assert!(!cast.takes(Address(1), &message));
         assert!(!cast.takes(Address(3), &ToDaemon::Kill { job: JobId(2) }));
         assert_eq!(cast.to, BTreeSet::from([Address(1), Address(2)]));
+    }
+
+    #[test]
+    fn the_bytes_of_output_follow_their_message() {
+        let chunk = Chunk {
+            job: JobId(1),
+            rank: base::Rank(2),
+            stream: dvm::proto::Stream::Stderr,
+            bytes: Bytes::from_static(b"a line\n"),
+            end: dvm::proto::ChunkEnd::Line,
+        };
+        let output = ToController::Output {
+            job: JobId(1),
+            chunk,
+        };
+        let bug = ToController::Bug("n".to_owned());
+        for message in [&output, &bug] {
+            let body = encode_to_root(message).unwrap();
+            assert_eq!(decode_at_root(&body).as_ref(), Some(message));
+        }
+        let body = encode_to_root(&output).unwrap();
+        assert!(body.ends_with(b"a line\n"));
+        // Only output has bytes behind it.
+        let tail = [&encode_to_root(&bug).unwrap()[..], b"x"].concat();
+        assert_eq!(decode_at_root(&Bytes::from(tail)), None);
     }
 }

@@ -324,13 +324,15 @@ impl ControllerLink {
         match message {
             ToFront::Output { node, chunk } => {
                 let head = output_head(node, &chunk);
-                match self.memory.lend(&chunk.bytes) {
+                // The output of other nodes was decrypted into memory that is not shared.
+                let bytes = self.memory.placed(chunk.bytes);
+                match self.memory.lend(&bytes) {
                     Some(place) => self.link.push(
                         KIND_OUTPUT_SHARED,
                         &[&head[..], &place].concat(),
                         Bytes::new(),
                     ),
-                    None => self.link.push(KIND_OUTPUT, &head, chunk.bytes),
+                    None => self.link.push(KIND_OUTPUT, &head, bytes),
                 }
             }
             other => self.link.push_value(KIND_MESSAGE, &other),

@@ -49,14 +49,19 @@ impl Node {
                 Phase::Linked(peer) => self.links.get_mut(peer),
                 _ => None,
             };
+            let mut record = Vec::new();
             while connection.secure.outgoing().len() < SEALED_MAX {
-                let record = match connection.notes.pop_front() {
-                    Some(note) => encode_note(&note),
-                    None => match link.as_mut().and_then(|link| link.record()) {
-                        Some(record) => record,
-                        None => break,
-                    },
+                record.clear();
+                let has_one = match connection.notes.pop_front() {
+                    Some(note) => {
+                        record = encode_note(&note);
+                        true
+                    }
+                    None => link.as_mut().is_some_and(|link| link.record(&mut record)),
                 };
+                if !has_one {
+                    break;
+                }
                 connection.secure.seal(&record);
                 if let Some(link) = &mut link
                     && let LinkState::Up { said, .. } = &mut link.state
@@ -175,15 +180,22 @@ impl Connection {
 }
 
 impl Link {
-    /// Returns the next record of a link: a report, or bytes of a lane.
-    fn record(&mut self) -> Option<Vec<u8>> {
-        match self.lanes.credit() {
-            Some(credit) => Some(encode_note(&Note::Credit(credit))),
-            None => {
-                let (lane, bytes) = self.lanes.record()?;
-                Some(encode_record(lane, &bytes))
-            }
+    /// Makes the next record of a link: a report, or bytes of a lane. Returns false if there is none.
+    fn record(&mut self, record: &mut Vec<u8>) -> bool {
+        if let Some(credit) = self.lanes.credit() {
+            *record = encode_note(&Note::Credit(credit));
+            return true;
         }
+        // The kind comes first, and is known last.
+        record.push(KIND_NOTE);
+        let Some(lane) = self.lanes.record(record) else {
+            return false;
+        };
+        record[0] = match lane {
+            Lane::Control => KIND_CONTROL,
+            Lane::Bulk => KIND_BULK,
+        };
+        true
     }
 }
 
@@ -192,14 +204,4 @@ fn encode_note(note: &Note) -> Vec<u8> {
         Ok(record) => record,
         Err(error) => unreachable!("a note is made of types that have an encoding: {error}"),
     }
-}
-
-fn encode_record(lane: Lane, bytes: &[u8]) -> Vec<u8> {
-    let mut record = Vec::with_capacity(1 + bytes.len());
-    record.push(match lane {
-        Lane::Control => KIND_CONTROL,
-        Lane::Bulk => KIND_BULK,
-    });
-    record.extend_from_slice(bytes);
-    record
 }

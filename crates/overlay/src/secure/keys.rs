@@ -5,7 +5,7 @@ use std::fmt;
 use blake2::{Blake2s256, Digest as _};
 use snow::{
     params::{CipherChoice, DHChoice, HashChoice},
-    resolvers::{CryptoResolver, DefaultResolver},
+    resolvers::{CryptoResolver, DefaultResolver, RingResolver},
     types::{Cipher, Dh, Hash, Random},
 };
 
@@ -68,7 +68,8 @@ impl fmt::Debug for Entropy {
     }
 }
 
-/// Snow's own primitives, with a key that comes from outside.
+/// Primitives in Rust, with a key that comes from outside; but the cipher, which all data passes, uses the processor's
+/// instructions for AES.
 pub(super) struct Primitives(pub(super) [u8; 32]);
 
 impl CryptoResolver for Primitives {
@@ -85,7 +86,7 @@ impl CryptoResolver for Primitives {
     }
 
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        DefaultResolver.resolve_cipher(choice)
+        RingResolver.resolve_cipher(choice)
     }
 }
 

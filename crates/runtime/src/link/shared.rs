@@ -152,6 +152,27 @@ impl Memory {
         }
     }
 
+    /// Returns a copy of `bytes` in a free slot, for data that lies elsewhere: to copy it costs less than to send it and to
+    /// receive it. Returns `bytes` themselves if they lie in a slot, if they are short, or if no slot is free.
+    pub(super) fn placed(&self, bytes: Bytes) -> Bytes {
+        let Self::Shared { lender, .. } = self else {
+            return bytes;
+        };
+        let region = &lender.region;
+        let fits = (SHARED_MIN..=region.slot_size()).contains(&bytes.len());
+        if !fits || region.place_of(&bytes).is_some() {
+            return bytes;
+        }
+        match region.take() {
+            Some(slot) => {
+                let mut slot = slot.truncated(bytes.len());
+                slot.as_mut().copy_from_slice(&bytes);
+                Bytes::from_owner(slot)
+            }
+            None => bytes,
+        }
+    }
+
     /// Returns a free slot to fill.
     pub(super) fn slot(&self) -> Option<os::Slot> {
         match self {

@@ -19,10 +19,15 @@ use crate::{
     daemons::{DaemonTree, address_of},
     guardian::{self, Failed},
     log,
-    reactor::Reactor,
+    reactor::{READ_MAX, Reactor},
     record::{self, Record, topology},
     tree::TreeHost,
 };
+
+/// Size of a block of memory for output, in bytes: what one read of a stream returns at most.
+const SLOT_SIZE: usize = READ_MAX;
+/// Maximum number of blocks of output. What is read beyond them is copied.
+const OUTPUT_SLOTS: u32 = 16;
 
 /// What the program passes to the daemon of another node.
 #[derive(Debug)]
@@ -117,7 +122,10 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
         descriptors: birth.descriptors,
         service: boot.controller,
         session: record.session(),
-        region: None,
+        // The same few blocks are used again and again: fresh memory would have to be cleared for each read.
+        region: os::SharedRegion::new(SLOT_SIZE, OUTPUT_SLOTS)
+            .ok()
+            .map(os::SharedRegion::into_writer),
         hosting: boot.hosting,
         surroundings: birth.surroundings.clone(),
         environment: match boot.hosting {
