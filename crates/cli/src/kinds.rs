@@ -70,6 +70,11 @@ Two different files would get the same name in this way."
 "`--report-pid FILE` writes the process number of the launcher to a file before the job starts, and that file cannot be \
 written."
 
+    NOT_RECORDED: Error "cli/not-recorded"
+"`--record FILE` writes what the controller and the daemons of the job receive and send to a file, so that a run can be replayed. The \
+file cannot be created. On other nodes the file is FILE.N, where N is the number of the node; a node that cannot create its \
+file is reported, and the job runs."
+
     BAD_APP_FILE: Error "cli/bad-app-file"
 "Each line of an app file holds what would stand between two `:` of a command line: options, a program, its arguments. \
 `#` begins a comment, `\\` at the end of a line joins the next one, quotes work as in a shell, and nothing is \

@@ -37,7 +37,9 @@ use std::{
 
 pub use dbgr::dbgr;
 
-use args::{Detail, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World};
+use args::{
+    Detail, FrontOptions, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World,
+};
 use dvm::spec::{FrontInput, WindowSize};
 use message::{Kind, Message, visible};
 use plan::Notes;
@@ -213,9 +215,17 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         say(&error.message(), format);
         return as_said(error.exit().code());
     }
+    let recording = match recording(&front, world) {
+        Ok(recording) => recording,
+        Err(error) => {
+            say(&error.message(), format);
+            return as_said(error.exit().code());
+        }
+    };
     let opening = Opening {
         allocation,
         daemons,
+        recording,
     };
     if helpers.is_none()
         && let Err(error) = log::start(world)
@@ -229,6 +239,21 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         Err(error) => {
             say(&messages::system(&error), format);
             as_said(exit::ExitCode::Resources.code())
+        }
+    }
+}
+
+/// Returns the path of the recording. The file is created here, because nothing has been started yet.
+fn recording(front: &FrontOptions, world: &World) -> Result<Option<PathBuf>, args::Error> {
+    let Some(path) = &front.record else {
+        return Ok(None);
+    };
+    let path = world.absolute(path)?;
+    match os::Appender::create(&path) {
+        Ok(_) => Ok(Some(path)),
+        Err(error) => {
+            let problem = error.to_string();
+            Err(args::Error::NotRecorded { problem })
         }
     }
 }

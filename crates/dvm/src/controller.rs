@@ -40,6 +40,7 @@ use std::{
 use base::{JobId, NodeId, RankSet, Time, Topology};
 use bytes::Bytes;
 use pmix::{message::Answer, value::Status};
+use serde::{Deserialize, Serialize};
 
 pub use self::job::HOLD_PATIENCE;
 use self::{
@@ -63,7 +64,7 @@ use crate::{
 };
 
 /// An event that the caller reports to the controller.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ControllerInput {
     /// A front has connected. The caller assigns an id that no earlier front has had.
     FrontConnected {
@@ -93,7 +94,7 @@ pub enum ControllerInput {
 }
 
 /// An action for the caller to carry out.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ControllerOutput {
     Front(FrontId, ToFront),
     Daemon(NodeId, ToDaemon),

@@ -22,6 +22,7 @@
 //! | `Killing` | → `Sweeping` | ignored | ignored | report the remaining procs as *stuck* and abandon them | ignored |
 //! | `Sweeping` | – | ignored | SIGKILL to the processes left | stronger signal, finally *stuck* | none are left → `Clean` |
 
+mod forms;
 mod job;
 mod merger;
 mod preloads;
@@ -40,9 +41,11 @@ use std::{
 use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
 use bytes::Bytes;
 use pmix::server::{Conn, PeerOwner};
+use serde::{Deserialize, Serialize};
 
 pub use self::service::ServiceConfig;
 use self::{
+    forms::{ConnForm, PeerOwnerForm},
     job::LocalJob,
     merger::{MessageMerger, Passed},
     service::{Demand, PushId, Pushed, Service, What},
@@ -64,7 +67,7 @@ use crate::{
 pub const LOSS_GRACE: Duration = Duration::from_millis(700);
 
 /// The daemon's description of its own node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DaemonConfig {
     pub node: NodeId,
     pub host: String,
@@ -76,7 +79,7 @@ pub struct DaemonConfig {
 }
 
 /// An event that the caller reports to the daemon.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input<'a> {
     Message(ToDaemon),
     /// Answers [`Output::Prepare`] if any app cannot be started. It arrives before any proc is started; then no proc is
@@ -141,14 +144,18 @@ pub enum Input<'a> {
     },
     /// A client has connected to the port in [`ServiceConfig`]. A connection id is never reused.
     ClientAccepted {
+        #[serde(with = "ConnForm")]
         conn: Conn,
+        #[serde(with = "PeerOwnerForm")]
         owner: PeerOwner,
     },
     ClientBytes {
+        #[serde(with = "ConnForm")]
         conn: Conn,
         bytes: &'a [u8],
     },
     ClientClosed {
+        #[serde(with = "ConnForm")]
         conn: Conn,
     },
     /// The kernel does not permit us to kill the proc; `pid` is its process.
@@ -175,7 +182,7 @@ pub enum Input<'a> {
 }
 
 /// An action for the caller to carry out.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Output {
     Send(ToController),
     /// Prepare to start the programs of a job; each [`SpawnOrder`] refers to one of them by index.
@@ -225,11 +232,13 @@ pub enum Output {
         proc: ProcId,
     },
     ClientSend {
+        #[serde(with = "ConnForm")]
         conn: Conn,
         bytes: Bytes,
     },
     /// Close the connection after everything queued on it was sent.
     ClientClose {
+        #[serde(with = "ConnForm")]
         conn: Conn,
     },
     /// Create a directory whose path is passed to procs, and its missing parents.
@@ -263,7 +272,7 @@ pub enum Output {
 }
 
 /// Everything that is needed to start one proc, in addition to its [`App`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpawnOrder {
     pub proc: ProcId,
     /// Index into the apps of [`Output::Prepare`].
@@ -284,7 +293,7 @@ pub struct SpawnOrder {
 pub const PMI_DESCRIPTOR: i32 = 3;
 
 /// The target of one stdio stream of a proc.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StreamPlan {
     Null,
     Pipe,

@@ -18,6 +18,7 @@ pub mod place;
 pub mod planted;
 pub mod preload;
 pub mod proto;
+pub mod recording;
 pub mod spec;
 pub mod stdio;
 pub mod traced;

@@ -63,7 +63,9 @@ pub use pipe::{
     pipe, read, reopen_nonblocking, request_pipe_size, set_nonblocking, socket_pair,
     standard_streams, unreadable_input, wait_readable, write, write_if_room, write_vectored,
 };
-pub use private::{make_private_dir, random_number, remove_private_dir, write_private_file};
+pub use private::{
+    Appender, make_private_dir, random_number, remove_private_dir, write_private_file,
+};
 pub use process::{
     Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
     close_on_exec_from, current_pid, descendants, effective_gid, effective_uid, end_of,

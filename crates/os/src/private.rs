@@ -10,7 +10,7 @@ use std::{
         fd::{AsFd, BorrowedFd},
         unix::{
             ffi::OsStrExt,
-            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+            fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
         },
     },
     path::{Component, Path, PathBuf},
@@ -82,6 +82,46 @@ pub fn write_private_file(directory: &Path, name: &OsStr, bytes: &[u8]) -> Resul
         Err(Errno::EINVAL)
     };
     written.map_err(|errno| error("write the private file", directory.join(name), errno))
+}
+
+/// A file that grows as its owner writes, and that is for us alone (mode 0600).
+#[derive(Debug)]
+pub struct Appender {
+    path: PathBuf,
+    file: File,
+}
+
+impl Appender {
+    /// Makes the file. An existing one loses its contents.
+    ///
+    /// # Errors
+    /// Those of open(2), chmod(2) and truncate(2).
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let create = || {
+            let mut options = File::options();
+            let file = options.append(true).create(true).mode(0o600).open(path)?;
+            // A device, such as /dev/null, stays as it is.
+            if file.metadata()?.is_file() {
+                file.set_permissions(fs::Permissions::from_mode(0o600))?;
+                file.set_len(0)?;
+            }
+            Ok(file)
+        };
+        let file = create().map_err(Error::file("create", path))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// Those of write(2). Some of the bytes may have been written.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.file.write_all(bytes);
+        written.map_err(Error::file("write", &*self.path))
+    }
 }
 
 /// Removes a private directory and its contents; links are not followed. A missing directory is no error.
@@ -180,6 +220,34 @@ mod tests {
 
     fn write(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), i32> {
         write_private_file(directory, OsStr::new(name), bytes).map_err(|error| error.errno())
+    }
+
+    #[test]
+    fn a_file_that_grows_begins_empty_and_is_ours_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("f");
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let mut file = Appender::create(&path).unwrap();
+        file.append(b"one").unwrap();
+        file.append(b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"onetwo");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        let said = |error: Error| {
+            let text = error.to_string();
+            text.replace(&root.path().display().to_string(), "")
+        };
+        let missing = Appender::create(&root.path().join("no/f")).unwrap_err();
+        assert_eq!(
+            said(missing),
+            "cannot create `/no/f`: No such file or directory"
+        );
+        let mut full = Appender::create(Path::new("/dev/full")).unwrap();
+        let full = full.append(b"one").unwrap_err();
+        assert_eq!(
+            said(full),
+            "cannot write `/dev/full`: No space left on device"
+        );
     }
 
     #[test]

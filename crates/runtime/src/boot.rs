@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
     os::fd::AsFd,
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -45,6 +45,8 @@ pub(crate) struct Boot {
     pub(crate) hosting: Hosting,
     /// What is logged; `None`: nothing.
     pub(crate) log: Option<String>,
+    /// The file of the launcher's recording; `None`: nothing is recorded.
+    pub(crate) recording: Option<PathBuf>,
 }
 
 /// A node and the name under which its procs know it.

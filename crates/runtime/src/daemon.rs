@@ -5,6 +5,7 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 use base::{ExitStatus, NodeId, ProcId, Signal, Time, Topology};
@@ -25,6 +26,7 @@ use crate::{
     preload::Directories,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
+    tape::Tape,
 };
 
 /// Bytes of PMI requests read from one rank at a time. The answers are a few times as long.
@@ -66,6 +68,8 @@ pub(crate) struct DaemonSetup {
     pub(crate) surroundings: Surroundings,
     /// The variables of this node, if it is on another host than the launcher.
     pub(crate) environment: Option<Vec<(OsString, OsString)>>,
+    /// The file of its recording.
+    pub(crate) tape: Option<Rc<Tape>>,
 }
 
 /// A daemon's state machine and its kernel objects.
@@ -98,7 +102,7 @@ impl DaemonHost {
         )?;
         let clients = Clients::open(setup.node, reactor)?;
         let files = Directories::new(setup.session.clone(), &setup.surroundings);
-        let daemon = DaemonMachine::new(DaemonConfig {
+        let config = DaemonConfig {
             node: setup.node,
             host: setup.host,
             topology: setup.topology,
@@ -110,7 +114,8 @@ impl DaemonHost {
                 name: setup.service,
                 session_dir: setup.session.map(PathBuf::into_os_string),
             }),
-        });
+        };
+        let daemon = DaemonMachine::new(config, setup.tape);
         reactor.daemons += 1;
         Ok(Self {
             daemon,

@@ -31,6 +31,7 @@ mod reactor;
 mod record;
 pub mod relay;
 mod starters;
+mod tape;
 mod tree;
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -9,7 +9,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::{io::IoSlice, os::fd::BorrowedFd};
+use std::{io::IoSlice, os::fd::BorrowedFd, path::PathBuf};
 
 use base::{JobId, NodeId, Rank};
 use bytes::Bytes;
@@ -40,6 +40,8 @@ pub struct Opening {
     pub allocation: Allocation,
     /// How the daemons of other nodes are started. `None` if the only node is this one.
     pub daemons: Option<DaemonPlan>,
+    /// The file for a recording; `None`: nothing is recorded.
+    pub recording: Option<PathBuf>,
 }
 
 /// Why a link cannot be used any more.

@@ -1,20 +1,27 @@
-//! The state machines of controller and daemon, with a log of what enters and leaves them.
+//! The state machines of controller and daemon, with a log and a recording of what enters and leaves them.
 //!
 //! Everything that happens to a job passes through these two places. The log shows names, numbers of ranks and pids, and
 //! never the contents of a message. What happens for every piece of input and output is logged at the level `trace`, the
 //! rest at `debug`.
 
-use std::fmt::{self, Display as _};
+use std::{
+    fmt::{self, Display as _},
+    rc::Rc,
+};
 
-use base::Time;
+use base::{NodeId, Time};
 use dvm::{
     Controller, ControllerInput, ControllerOutput, Daemon, DaemonConfig, Input, Output,
     alloc::Allocation,
     proto::{FromFront, ToController, ToDaemon, ToFront},
+    recording::Event,
 };
 use tracing::{Level, debug, enabled, trace};
 
-use crate::log::{self, Name};
+use crate::{
+    log::{self, Name},
+    tape::Tape,
+};
 
 /// How often an event occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,26 +58,61 @@ impl<T: Logged> fmt::Display for Shown<'_, T> {
     }
 }
 
-/// A controller that logs.
+/// Whether the last event of a state machine in the recording says that it has no output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idle {
+    Recorded,
+    NotRecorded,
+}
+
+/// A controller that logs and records.
 #[derive(Debug)]
 pub(crate) struct ControllerMachine {
     controller: Controller,
+    tape: Option<Rc<Tape>>,
+    idle: Idle,
 }
 
 impl ControllerMachine {
-    pub(crate) fn new(allocation: Allocation, name: String) -> Self {
+    pub(crate) fn new(allocation: Allocation, name: String, tape: Option<Rc<Tape>>) -> Self {
+        if let Some(tape) = &tape {
+            tape.record(Event::Controller {
+                allocation: allocation.clone(),
+                name: name.clone(),
+            });
+        }
         Self {
             controller: Controller::new(allocation, name),
+            tape,
+            idle: Idle::NotRecorded,
         }
     }
 
     pub(crate) fn handle(&mut self, now: Time, input: ControllerInput) {
         log!(log::CONTROLLER, "<-", &input);
+        if let Some(tape) = &self.tape {
+            tape.record(Event::ControllerGets(now, Box::new(input.clone())));
+            self.idle = Idle::NotRecorded;
+        }
         self.controller.handle(now, input);
     }
 
     pub(crate) fn poll(&mut self) -> Option<ControllerOutput> {
-        let output = self.controller.poll()?;
+        let output = self.controller.poll();
+        if let Some(tape) = &self.tape {
+            match &output {
+                Some(output) => {
+                    tape.record(Event::ControllerSends(Box::new(output.clone())));
+                    self.idle = Idle::NotRecorded;
+                }
+                None if self.idle == Idle::NotRecorded => {
+                    tape.record(Event::ControllerIdle(self.controller.deadline()));
+                    self.idle = Idle::Recorded;
+                }
+                None => {}
+            }
+        }
+        let output = output?;
         log!(log::CONTROLLER, "->", &output);
         Some(output)
     }
@@ -84,31 +126,62 @@ impl ControllerMachine {
     }
 }
 
-/// A daemon that logs.
+/// A daemon that logs and records.
 #[derive(Debug)]
 pub(crate) struct DaemonMachine {
+    node: NodeId,
     daemon: Daemon,
+    tape: Option<Rc<Tape>>,
+    idle: Idle,
 }
 
 impl DaemonMachine {
-    pub(crate) fn new(config: DaemonConfig) -> Self {
+    pub(crate) fn new(config: DaemonConfig, tape: Option<Rc<Tape>>) -> Self {
+        if let Some(tape) = &tape {
+            tape.record(Event::Daemon(Box::new(config.clone())));
+        }
         Self {
+            node: config.node,
             daemon: Daemon::new(config),
+            tape,
+            idle: Idle::NotRecorded,
         }
     }
 
     pub(crate) fn handle(&mut self, now: Time, input: Input<'_>) {
         log!(log::DAEMON, "<-", &input);
+        if let Some(tape) = &self.tape {
+            tape.record(Event::DaemonGets(self.node, now, Box::new(input.clone())));
+            self.idle = Idle::NotRecorded;
+        }
         self.daemon.handle(now, input);
     }
 
     pub(crate) fn controller_lost(&mut self, now: Time) {
         debug!(target: log::DAEMON, "<- the controller is lost");
+        if let Some(tape) = &self.tape {
+            tape.record(Event::DaemonLoses(self.node, now));
+            self.idle = Idle::NotRecorded;
+        }
         self.daemon.controller_lost(now);
     }
 
     pub(crate) fn poll(&mut self) -> Option<Output> {
-        let output = self.daemon.poll()?;
+        let output = self.daemon.poll();
+        if let Some(tape) = &self.tape {
+            match &output {
+                Some(output) => {
+                    tape.record(Event::DaemonSends(self.node, Box::new(output.clone())));
+                    self.idle = Idle::NotRecorded;
+                }
+                None if self.idle == Idle::NotRecorded => {
+                    tape.record(Event::DaemonIdle(self.node, self.daemon.deadline()));
+                    self.idle = Idle::Recorded;
+                }
+                None => {}
+            }
+        }
+        let output = output?;
         log!(log::DAEMON, "->", &output);
         Some(output)
     }

@@ -10,7 +10,7 @@ mod root;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use base::{NodeId, Signal, Time};
 use dvm::{
@@ -28,6 +28,7 @@ use crate::{
     daemons::{self, DaemonTree},
     reactor::{Channel, Child, Reactor, Source, TreeChannel},
     starters::{self, Starters},
+    tape::Tape,
 };
 
 /// Ranks started in one turn of the loop. Between two turns, events are handled: exits of ranks, messages of fronts,
@@ -116,6 +117,8 @@ pub(crate) struct Process {
     /// A message to a daemon for which its link had no room. The controller is not polled again before it was sent.
     unsent: Option<(NodeId, ToDaemon)>,
     taken: Vec<Event>,
+    /// The recording of the state machines.
+    tape: Option<Rc<Tape>>,
 }
 
 impl Process {
@@ -146,6 +149,7 @@ impl Process {
             ending: None,
             unsent: None,
             taken: Vec::new(),
+            tape: None,
         }
     }
 
@@ -632,9 +636,18 @@ impl Process {
 
     /// Reports to the front what the job has to do without.
     fn report_missing(&mut self) {
+        if let Head::Member(member) = &self.head
+            && member.state == MemberState::Joining
+        {
+            // Nobody would get the reports yet.
+            return;
+        }
+        let recording = self.tape.as_ref().and_then(|tape| tape.take_error());
+        let recording = recording.map(|error| (Missing::Recording, error));
         match &mut self.head {
             Head::Controller(controller) => {
                 let own = self.daemons.keys().next().copied();
+                controller.report_missing(own, recording.into_iter().collect());
                 controller.report_own_missing(own);
                 for (node, local) in &mut self.daemons {
                     let missing = local.host.take_missing();
@@ -643,8 +656,8 @@ impl Process {
             }
             Head::Member(_) => {
                 let locals = self.daemons.values_mut();
-                let missing: Vec<(Missing, String)> =
-                    locals.flat_map(|local| local.host.take_missing()).collect();
+                let missing = locals.flat_map(|local| local.host.take_missing());
+                let missing: Vec<(Missing, String)> = missing.chain(recording).collect();
                 for (what, why) in missing {
                     if let Some(tree) = &mut self.tree {
                         let _ = tree.send(&ToController::Missing { what, why });

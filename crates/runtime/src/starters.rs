@@ -103,6 +103,12 @@ impl Starters {
         })
     }
 
+    /// Lets the daemons record too, into files that are named after this one.
+    pub(crate) fn with_recording(mut self, file: Option<PathBuf>) -> Self {
+        self.boot.recording = file;
+        self
+    }
+
     /// Uses the nodes whose processes join, and reports each failure by itself.
     pub(crate) fn with_those_that_join(mut self) -> Self {
         self.bootstrap = self.bootstrap.with_those_that_join();

@@ -665,6 +665,18 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) report_pid: Option<OsString>,
 
+    /// Record what the controller and the daemons do, for a bug report
+    ///
+    /// The file can be replayed (docs/formats/recording.md). Daemons on other nodes write FILE.N there. It holds no values
+    /// of variables, and no text that ranks read or write.
+    #[arg(
+        long,
+        value_name = "FILE",
+        hide_short_help = true,
+        help_heading = "General"
+    )]
+    pub(crate) record: Option<OsString>,
+
     /// Print the exit codes of all ranks at the end
     #[arg(long, hide_short_help = true, help_heading = "General")]
     pub(crate) print_exit_codes: bool,

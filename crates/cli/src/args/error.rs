@@ -100,6 +100,11 @@ pub(crate) enum Error {
         /// The text of an [`os::NotWritten`].
         problem: String,
     },
+    #[error("cannot record: {problem}")]
+    NotRecorded {
+        /// The text of an [`os::Error`], which names the file.
+        problem: String,
+    },
     #[error("cannot read {what} `{path}`, line {line}: {problem}", path = .path.display())]
     BadAppFile {
         what: FileKind,
@@ -352,6 +357,7 @@ impl Error {
             } if problem.is_absence() => ExitCode::NotFound,
             Self::Unreadable { .. }
             | Self::Unwritable { .. }
+            | Self::NotRecorded { .. }
             | Self::BadAppFile { .. }
             | Self::Config(_)
             | Self::Rankfile(_) => ExitCode::BadFile,
@@ -505,6 +511,10 @@ impl Error {
             Self::Unwritable { .. } => self
                 .of(&k::UNWRITABLE)
                 .fact("effect", "the job was not started"),
+            Self::NotRecorded { .. } => self
+                .of(&k::NOT_RECORDED)
+                .fact("effect", "the job was not started")
+                .with_help("name a file that can be written: `--record FILE`"),
             Self::BadAppFile { problem, .. } => {
                 let message = self.of(&k::BAD_APP_FILE);
                 match problem {

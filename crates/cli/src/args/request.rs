@@ -102,6 +102,8 @@ pub(crate) struct FrontOptions {
     pub(crate) message_format: MessageFormat,
     /// The destination of our pid.
     pub(crate) report_pid: Option<PidChannel>,
+    /// The file for a recording, as typed.
+    pub(crate) record: Option<PathBuf>,
     pub(crate) exit_codes: ExitCodes,
     /// The exit code for our own errors, if the user has set one.
     pub(crate) exit_error: Option<NonZeroU8>,

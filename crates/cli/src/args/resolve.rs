@@ -539,6 +539,7 @@ fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions
                 Some("+") => PidChannel::Stderr,
                 _ => PidChannel::File(channel.into()),
             }),
+        record: job.args.record.as_ref().map(PathBuf::from),
         exit_codes: if job.args.print_exit_codes {
             ExitCodes::Printed
         } else {

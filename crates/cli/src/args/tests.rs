@@ -195,6 +195,7 @@ fn every_option_arrives() {
             verbosity: Verbosity::Verbose,
             message_format: MessageFormat::Json,
             report_pid: None,
+            record: None,
             exit_codes: ExitCodes::Kept,
             exit_error: None,
         }

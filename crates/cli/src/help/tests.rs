@@ -399,6 +399,13 @@ fn full_help_of_run() {
               Write the launcher's process number to a file, stdout (-) or stderr
               (+)
 
+          --record <FILE>
+              Record what the controller and the daemons do, for a bug report
+
+              The file can be replayed (docs/formats/recording.md). Daemons on other
+              nodes write FILE.N there. It holds no values of variables, and no text
+              that ranks read or write.
+
           --print-exit-codes
               Print the exit codes of all ranks at the end
 

@@ -26,13 +26,15 @@ use pmix::{
     value::{Info, IofChannels, Nspace, PmixRank, Proc, Range, Status},
 };
 
+use serde::{Deserialize, Serialize};
+
 use self::refused::RefusedConnections;
 use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{AskId, FromServer as FromOurs, Launch, Note, PushResult, Stream, ToController};
 
 /// Configuration of the PMIx server of a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceConfig {
     /// Port on the loopback interface that procs connect to.
     pub port: u16,

@@ -132,6 +132,12 @@ pub(super) fn missing(
             format!("the rest of what rank {rank} on {node} writes is lost"),
             None,
         ),
+        Missing::Recording => (
+            format!("{node} is not recorded any more"),
+            Some(
+                "`--record FILE` writes FILE on this node, and FILE.N in the same directory on node N",
+            ),
+        ),
     };
     let message = Message::new(&k::MISSING, headline).fact("reason", plain(why));
     match help {

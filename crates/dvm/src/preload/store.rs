@@ -15,13 +15,14 @@
 use std::{collections::VecDeque, ffi::OsString, sync::Arc};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::REPORT;
 use crate::proto::{Manifest, PreloadFailure, PreloadNews, StoredFile};
 
 /// An action on the directory of a job. Each is answered, and the next one follows the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileAct {
     /// Make the directory, in a place with room for so many bytes. The answer is its path.
     Make {

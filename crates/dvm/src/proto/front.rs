@@ -304,4 +304,6 @@ pub enum Missing {
     Directory,
     /// The rest of this rank's output.
     Output(Rank),
+    /// The recording of a node, or the rest of it.
+    Recording,
 }

@@ -29,6 +29,7 @@ fn what_comes_with_the_opening_is_not_lost() {
     let opening = Opening {
         allocation: Allocation { nodes: Vec::new() },
         daemons: None,
+        recording: None,
     };
     front.open(&opening);
     front.send(FromFront::StdinEof);

@@ -1,6 +1,6 @@
 //! The process with the daemon of another node.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, rc::Rc};
 
 use dvm::bootstrap::Hosting;
 use os::{Clock, Loop};
@@ -21,6 +21,7 @@ use crate::{
     log,
     reactor::{READ_MAX, Reactor},
     record::{self, Record, topology},
+    tape::Tape,
     tree::TreeHost,
 };
 
@@ -114,6 +115,8 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
         },
         at: reachable_at(port, &boot.interfaces, boot.hosting)?,
     };
+    let tape = boot.recording.as_deref();
+    let tape = tape.map(|path| Rc::new(Tape::create(&Tape::path_on_node(path, own.node))));
     let setup = DaemonSetup {
         node: own.node,
         host: own.name,
@@ -132,6 +135,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
             Hosting::Alone => Some(birth.environment.clone()),
             Hosting::Shared => None,
         },
+        tape: tape.clone(),
     };
     let daemon = DaemonHost::open(setup, &mut reactor)?;
     let entropy = Entropy::new(random_bytes()?);
@@ -143,5 +147,6 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     };
     let mut process = Process::new(reactor, Head::Member(member), [(own.node, daemon)]);
     process.tree = Some(tree);
+    process.tape = tape;
     Ok((process, record))
 }

@@ -1,6 +1,6 @@
 //! The process with the controller.
 
-use std::os::fd::AsFd;
+use std::{os::fd::AsFd, rc::Rc};
 
 use base::Time;
 use dvm::{
@@ -32,6 +32,7 @@ use crate::{
     reactor::Reactor,
     record::{Record, topology},
     starters::Starters,
+    tape::Tape,
     tree::TreeHost,
 };
 
@@ -63,7 +64,9 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     let Opening {
         allocation,
         daemons: plan,
+        recording,
     } = opening;
+    let tape = recording.as_deref().map(Tape::create).map(Rc::new);
     info!(target: log::CONTROLLER, nodes = allocation.nodes.len(), name, "started");
     let local = plan.as_ref().map_or(Some(LOCAL), |plan| plan.local);
     let daemon = match local {
@@ -83,6 +86,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
                 hosting: plan.as_ref().map_or(Hosting::Alone, |plan| plan.hosting),
                 surroundings: birth.surroundings.clone(),
                 environment: None,
+                tape: tape.clone(),
             };
             Some((node, DaemonHost::open(setup, &mut reactor)?))
         }
@@ -98,14 +102,14 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             let hosts = allocation.nodes.iter().map(|node| node.name.clone());
             let hosts = hosts.collect();
             let (build, log) = (&birth.build, birth.log.as_ref());
-            let tree = open_tree(now, plan, hosts, &name, build, log, &mut reactor)?;
-            Some(tree)
+            let (tree, starters) = open_tree(now, plan, hosts, &name, build, log, &mut reactor)?;
+            Some((tree, starters.with_recording(recording)))
         }
         None => None,
     };
     let mut controller = ControllerHost::open(
         now,
-        ControllerMachine::new(allocation, name),
+        ControllerMachine::new(allocation, name, tape.clone()),
         ControllerLink::new(link, birth.output.clone(), birth.input.clone()),
         socket,
         ControllerSetup {
@@ -123,6 +127,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         process.tree = Some(DaemonTree::new(tree));
         process.starters = Some(starters);
     }
+    process.tape = tape;
     let ended = process.run();
     drop(process);
     drop(record);
@@ -193,6 +198,7 @@ pub(crate) fn open_tree(
         controller: controller.to_owned(),
         hosting,
         log: log.map(|log| log.filter.clone()),
+        recording: None,
     };
     let starters = Starters::new(now, plan, hosts, boot, program, log)?;
     Ok((tree, starters))

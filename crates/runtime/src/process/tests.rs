@@ -171,7 +171,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
     let name = format!("rally-test-{}", os::current_pid());
     let controller = ControllerHost::open(
         Clock::now(),
-        ControllerMachine::new(allocation, name.clone()),
+        ControllerMachine::new(allocation, name.clone(), None),
         ControllerLink::inline(),
         theirs,
         ControllerSetup {
@@ -199,6 +199,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
                 hosting: dvm::bootstrap::Hosting::Alone,
                 surroundings: Surroundings::default(),
                 environment: None,
+                tape: None,
             };
             (node, DaemonHost::open(setup, &mut reactor).unwrap())
         })

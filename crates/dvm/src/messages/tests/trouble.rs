@@ -59,6 +59,7 @@ fn what_a_job_does_without() {
         Missing::Record,
         Missing::Directory,
         Missing::Output(Rank(3)),
+        Missing::Recording,
     ];
     let text = all.map(|what| {
         let note = Note::Missing {
@@ -97,6 +98,9 @@ fn what_a_job_does_without() {
       reason: cannot do so: Too many open files
     job/without Warning: the rest of what rank 3 on `n1` writes is lost
       reason: cannot do so: Too many open files
+    job/without Warning: `n1` is not recorded any more
+      reason: cannot do so: Too many open files
+      help: `--record FILE` writes FILE on this node, and FILE.N in the same directory on node N
     ");
 }
 
