@@ -3,7 +3,11 @@
 //! The simulator's own program does the work; this task builds it and forwards the arguments. A failure prints the command
 //! that reproduces it, which uses this task.
 
-use std::time::Duration;
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -20,6 +24,9 @@ pub(crate) struct Args {
     /// Seeds A to B-1 as `A..B`, or seeds 0 to N-1 as `N` [default: 1000, and 10 of `crowd`].
     #[arg(long, value_parser = parse_range)]
     seeds: Option<Seeds>,
+    /// Replays a recording of `rally run --record FILE`, and those of other nodes beside it (FILE.N).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["family", "seed", "seeds"])]
+    replay: Option<PathBuf>,
     /// Uses an optimized build: slower to build, faster to run.
     #[arg(long)]
     release: bool,
@@ -36,20 +43,62 @@ struct Seeds {
 const LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(file) = &args.replay {
+        return replay(args, file);
+    }
     let words = words(args);
     let words = words.iter().map(String::as_str).collect::<Vec<_>>();
     steps::execute(&mut cargo(&words), LIMIT)
 }
 
+/// Replays each file of a recording. All are replayed, even if one fails.
+fn replay(args: &Args, file: &Path) -> Result<()> {
+    let mut failed = Vec::new();
+    for file in files_of(file)? {
+        let opened =
+            File::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
+        println!("{}:", file.display());
+        let mut words = cargo_words(args);
+        words.push("--replay".to_owned());
+        let words = words.iter().map(String::as_str).collect::<Vec<_>>();
+        if let Err(error) = steps::execute_with(opened, &mut cargo(&words), LIMIT) {
+            failed.push(format!("{}: {error}", file.display()));
+        }
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => bail!("{}", failed.join("\n")),
+    }
+}
+
+/// Returns the files of a recording: that of the controller, and `FILE.N` for each other node.
+fn files_of(file: &Path) -> Result<Vec<PathBuf>> {
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.with_context(|| format!("{} is no name of a file", file.display()))?;
+    let directory = match file.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    let mut others = Vec::new();
+    for entry in directory.read_dir().context("cannot list the directory")? {
+        let entry = entry?.file_name();
+        let number = entry
+            .to_str()
+            .and_then(|entry| entry.strip_prefix(name)?.strip_prefix('.'));
+        if let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) {
+            others.push(number);
+        }
+    }
+    others.sort_unstable();
+    let others = others
+        .iter()
+        .map(|number| directory.join(format!("{name}.{number}")));
+    Ok(std::iter::once(file.to_owned()).chain(others).collect())
+}
+
 /// Returns cargo's arguments.
 fn words(args: &Args) -> Vec<String> {
-    let mut words = ["run", "--locked", "--quiet", "-p", "sim", "--bin", "sim"]
-        .map(str::to_owned)
-        .to_vec();
-    if args.release {
-        words.push("--release".to_owned());
-    }
-    words.push("--".to_owned());
+    let mut words = cargo_words(args);
     if let Some(family) = &args.family {
         words.extend(["--family".to_owned(), family.clone()]);
     }
@@ -62,6 +111,18 @@ fn words(args: &Args) -> Vec<String> {
     for (name, number) in pairs {
         words.extend([name.to_owned(), number.to_string()]);
     }
+    words
+}
+
+/// Returns cargo's arguments up to those of the simulator.
+fn cargo_words(args: &Args) -> Vec<String> {
+    let mut words = ["run", "--locked", "--quiet", "-p", "sim", "--bin", "sim"]
+        .map(str::to_owned)
+        .to_vec();
+    if args.release {
+        words.push("--release".to_owned());
+    }
+    words.push("--".to_owned());
     words
 }
 
@@ -98,6 +159,19 @@ mod tests {
         let words = words(&line.args);
         let own = words.iter().position(|word| word == "--")?;
         Some(words[own + 1..].join(" "))
+    }
+
+    #[test]
+    fn a_recording_has_a_file_for_each_node() {
+        let root = tempfile::tempdir().unwrap();
+        let names = ["run", "run.10", "run.2", "run.txt", "run.2.old", "other.1"];
+        for name in names {
+            std::fs::write(root.path().join(name), "").unwrap();
+        }
+        let files = files_of(&root.path().join("run")).unwrap();
+        let names = files.iter().map(|file| file.file_name().unwrap().to_str());
+        let names = names.map(Option::unwrap).collect::<Vec<_>>();
+        assert_eq!(names, ["run", "run.2", "run.10"]);
     }
 
     #[test]

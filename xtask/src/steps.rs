@@ -190,7 +190,16 @@ impl Steps {
 
 /// Runs a command with our stdout and stderr and an empty stdin, and waits until it exits with 0. Fails after `limit`.
 pub(crate) fn execute(command: &mut Command, limit: Duration) -> Result<()> {
-    command.stdin(Stdio::null());
+    execute_with(Stdio::null(), command, limit)
+}
+
+/// Runs a command like [`execute`], with this stdin.
+pub(crate) fn execute_with(
+    stdin: impl Into<Stdio>,
+    command: &mut Command,
+    limit: Duration,
+) -> Result<()> {
+    command.stdin(stdin);
     let line = shown(command);
     println!("+ {line}");
     let child = command

@@ -16,6 +16,7 @@ mod ledger;
 mod names;
 mod net;
 mod node;
+pub mod replay;
 mod rng;
 pub mod scale;
 mod scenario;

@@ -1,15 +1,20 @@
 //! Plays one or more seeds of one family or of all: `sim [--family NAME] [--seed N | --seeds COUNT [--from N]]`. Or measures
-//! one job on many nodes: `sim --scale NODES`.
+//! one job on many nodes: `sim --scale NODES`. With
+//! `sim --replay`, replays the recording of a real run on standard input.
 //!
 //! Prints a line for each failed seed and for each family, and at the end the first failure with its record. Exits with 0
 //! if no seed failed, with 1 if one did, and with 2 if the arguments are wrong.
 
 use std::{
-    io::{IsTerminal as _, Write},
+    io::{IsTerminal as _, Read, Write},
     process::ExitCode,
 };
 
-use sim::{Failure, Family, scale::NODES_MAX};
+use sim::{
+    Failure, Family,
+    replay::{Replay, ReplayError, Replayed},
+    scale::NODES_MAX,
+};
 
 /// Returns the default number of seeds to play of a family.
 const fn seeds(family: Family) -> u64 {
@@ -36,12 +41,15 @@ struct Args {
 
 fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
+    if std::env::args().skip(1).eq(["--replay"]) {
+        return replay(&mut out);
+    }
     let args = match parse(std::env::args().skip(1)) {
         Ok(args) => args,
         Err(what) => {
             let _ = writeln!(
                 out,
-                "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]], or sim --scale NODES"
+                "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]]\n       sim --scale NODES\n       sim --replay < RECORDING"
             );
             return ExitCode::from(2);
         }
@@ -99,6 +107,36 @@ fn scale(out: &mut impl Write, nodes: u32) -> ExitCode {
         Err(what) => {
             let _ = writeln!(out, "error: {what}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Bytes of a recording that are read at a time.
+const READ_SIZE: usize = 1 << 20;
+
+/// Replays standard input. Exits with 0 without a difference, with 1 with one, and with 2 if it is no recording.
+fn replay(out: &mut impl Write) -> ExitCode {
+    let (said, code) = match replay_stdin() {
+        Ok(Ok(replayed)) => (replayed.to_string(), 0),
+        Ok(Err(error @ ReplayError::Differs(_))) => (error.to_string(), 1),
+        Ok(Err(error)) => (format!("error: {error}"), 2),
+        Err(error) => (format!("error: cannot read standard input: {error}"), 2),
+    };
+    let _ = writeln!(out, "{said}");
+    ExitCode::from(code)
+}
+
+fn replay_stdin() -> Result<Result<Replayed, ReplayError>, std::io::Error> {
+    let mut replay = Replay::default();
+    let mut input = std::io::stdin().lock();
+    let mut buffer = vec![0; READ_SIZE];
+    loop {
+        let read = input.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(replay.end());
+        }
+        if let Err(error) = replay.take(&buffer[..read]) {
+            return Ok(Err(error));
         }
     }
 }

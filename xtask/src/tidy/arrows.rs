@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
         &[
             "runtime", "mpir", "dvm", "debug", "dap", "ptp", "message", "pmix", "os", "base",
         ],
-        &["mischief"],
+        &["mischief", "sim"],
     ),
     ("sim", &["dvm", "pmix", "overlay", "base"], &[]),
     ("mischief", &[], &[]),

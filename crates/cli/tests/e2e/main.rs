@@ -32,6 +32,7 @@ mod places;
 mod pmi;
 mod pmix;
 mod python;
+mod recording;
 mod robust;
 mod signals;
 mod spawned;
