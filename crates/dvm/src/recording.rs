@@ -65,7 +65,7 @@ pub enum RecordingError {
     #[error("this is no recording of `rally run --record`")]
     Foreign,
     #[error(
-        "the recording has version {format}.{messages}, and this program reads version {VERSION}.{}",
+        "the recording has version {format}.{messages}, and this program reads {VERSION}.{}: use the sources of the `rally` that wrote it",
         proto::VERSION
     )]
     Version { format: u32, messages: u32 },

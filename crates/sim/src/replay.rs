@@ -277,6 +277,10 @@ impl fmt::Display for ReplayError {
                 writeln!(f, "  recorded: {}", difference.recorded)?;
                 write!(f, "  replayed: {}", difference.replayed)
             }
+            Self::Recording {
+                error: error @ (RecordingError::Foreign | RecordingError::Version { .. }),
+                ..
+            } => write!(f, "{error}"),
             Self::Recording { number, error } => write!(f, "event {number}: {error}"),
             Self::Empty => f.write_str("the recording has no event"),
             Self::NoMachine { number, source } => write!(

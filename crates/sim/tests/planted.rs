@@ -4,7 +4,11 @@
 
 use std::fmt::Debug;
 
-use sim::{Failure, Family};
+use dvm::planted::Bug;
+use sim::{
+    Failure, Family,
+    replay::{Replay, ReplayError, Replayed},
+};
 
 /// Number of seeds of each family within which a bug must be found.
 const SEEDS_MAX: u64 = 200;
@@ -50,7 +54,7 @@ fn find<Bug: Copy + Debug>(
 fn every_planted_bug_is_found() {
     let runs_dvm = |family: &Family| !matches!(family, Family::Tree | Family::Crowd);
     let families: Vec<Family> = Family::ALL.into_iter().filter(runs_dvm).collect();
-    find(dvm::planted::Bug::ALL, &families, |bug, family, seed| {
+    find(Bug::ALL, &families, |bug, family, seed| {
         dvm::planted::with(bug, || sim::run(family, seed)).err()
     });
 }
@@ -62,4 +66,49 @@ fn every_planted_bug_of_the_tree_is_found() {
         &[Family::Tree],
         |bug, family, seed| overlay::planted::with(bug, || sim::run(family, seed)).err(),
     );
+}
+
+/// Recordings of healthy runs; see their README.
+const RECORDINGS: [(&str, &[u8]); 3] = [
+    ("one", include_bytes!("../../../testdata/recording/one")),
+    ("two", include_bytes!("../../../testdata/recording/two")),
+    ("two.1", include_bytes!("../../../testdata/recording/two.1")),
+];
+
+fn replay(recording: &[u8]) -> Result<Replayed, ReplayError> {
+    let mut replay = Replay::default();
+    replay.take(recording)?;
+    replay.end()
+}
+
+/// Code with a bug does not repeat what healthy code has done. Two short runs do not meet every bug; they meet each of these.
+#[test]
+fn a_replay_finds_planted_bugs() {
+    for (name, recording) in RECORDINGS {
+        let replayed = replay(recording);
+        assert!(replayed.is_ok(), "{name}: {}", replayed.unwrap_err());
+    }
+    let finds = |bug: &Bug| {
+        let differs = |error| matches!(error, ReplayError::Differs(_));
+        RECORDINGS.iter().any(|(_, recording)| {
+            dvm::planted::with(*bug, || replay(recording)).is_err_and(differs)
+        })
+    };
+    let found: Vec<Bug> = Bug::ALL.into_iter().filter(finds).collect();
+    insta::assert_debug_snapshot!(found, @r"
+    [
+        DoneBeforeLastStream,
+        LeakTimerNeverArmed,
+        InputEndForgotten,
+        InputCreditTwice,
+        InputReadAhead,
+        KillAfterGraceForgotten,
+        GraceIgnored,
+        ContAfterTermForgotten,
+        StraysNotSwept,
+        LaunchedTooEarly,
+        EndNotToldToPmix,
+        GoneNotTold,
+    ]
+    ");
 }

@@ -122,6 +122,50 @@ fn a_recording_without_its_beginning_is_refused() {
 }
 
 #[test]
+fn what_is_no_recording_is_refused() {
+    let said = |file: &[u8]| {
+        let mut replay = Replay::default();
+        let result = replay.take(file).and_then(|()| replay.end());
+        result.map_or_else(|error| error.to_string(), |replayed| replayed.to_string())
+    };
+    let start = preamble();
+    let with = |at: usize, byte: u8| {
+        let mut file = start.clone();
+        file[at] = byte;
+        said(&file)
+    };
+    let event = example()[0].encode().unwrap();
+    let whole = [&start[..], &event].concat();
+    insta::assert_debug_snapshot!([
+        said(b""),
+        said(&start[..10]),
+        said(b"#!/bin/sh\nexec rally\n"),
+        with(8, 99),
+        with(12, 99),
+        said(&start),
+        said(&whole[..whole.len() - 1]),
+        said(&[&whole[..], &event[..9]].concat()),
+        said(&[&start[..], &[0; 4]].concat()),
+        said(&[&start[..], &[0xff; 4]].concat()),
+        said(&[&start[..], &[1, 0, 0, 0, 77]].concat()),
+    ], @r#"
+    [
+        "the recording has no event",
+        "the recording has no event",
+        "this is no recording of `rally run --record`",
+        "the recording has version 99.5, and this program reads 1.5: use the sources of the `rally` that wrote it",
+        "the recording has version 1.99, and this program reads 1.5: use the sources of the `rally` that wrote it",
+        "the recording has no event",
+        "the recording has no event",
+        "1 events of 1 state machines, 0 outputs compared: no difference; the recording ends inside an event",
+        "event 1: an event of 0 bytes is longer than 68157440, or empty",
+        "event 1: an event of 4294967295 bytes is longer than 68157440, or empty",
+        "event 1: an event does not decode",
+    ]
+    "#);
+}
+
+#[test]
 fn a_long_value_is_shown_around_the_difference() {
     let (one, other) = both("short", "shirt");
     assert_eq!((one.as_str(), other.as_str()), ("short", "shirt"));
