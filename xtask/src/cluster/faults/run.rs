@@ -369,11 +369,7 @@ fn expected(plan: &Plan, is_done: bool) -> Expected {
         Fault::Front | Fault::Controller | Fault::Rank(_) => Expected::End,
         Fault::Agent(_) | Fault::Guardian(_) => Expected::GoesOn,
         Fault::Daemon(_) | Fault::Cut(_, None) | Fault::Stop(_, None) => without_node,
-        // With a small radix, nodes are connected to each other. The dialer of a link then gives up a silent connection, the other end
-        // takes that for the end of the process, and waits only 0.3 s for the next connection. On a busy computer that may be too short.
-        Fault::Cut(_, Some(time)) if time < SURVIVED && plan.radix > super::NODES => {
-            Expected::GoesOn
-        }
+        Fault::Cut(_, Some(time)) if time < SURVIVED => Expected::GoesOn,
         Fault::Stop(_, Some(time)) if time < LEASE / 3 => Expected::GoesOn,
         Fault::Cut(_, Some(_)) | Fault::Stop(_, Some(_)) => Expected::Either,
     }
