@@ -724,8 +724,6 @@ struct OwnNode {
     load: NodeLoad,
     /// The job's procs on this node, by rank.
     procs: Vec<Placed>,
-    /// The node of every rank of the job, by rank.
-    nodes: Vec<NodeId>,
 }
 
 impl OwnNode {
@@ -736,7 +734,6 @@ impl OwnNode {
             index,
             load: launch.nodes.get(index)?.load,
             procs: launch.map.on_node(node),
-            nodes: launch.map.nodes_by_rank(),
         })
     }
 }

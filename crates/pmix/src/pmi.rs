@@ -60,7 +60,7 @@ pub mod wire;
 pub use answer::Answer;
 pub use ask::{Ask, NotRepresentable, Reply};
 pub use client::Client;
-pub use environment::{SPAWNED, environment, process_mapping};
+pub use environment::{Run, SPAWNED, environment, process_mapping};
 pub use error::{Bound, Error, GOT_MAX, Malformed};
 pub use kind::{Dialect, Kind};
 pub use request::{Group, IfAbsent, Members, Reach, Request};

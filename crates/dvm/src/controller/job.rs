@@ -34,7 +34,7 @@ use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time};
 use pmix::value::Status;
 
 pub(super) use self::pushes::Push;
-use self::{pushes::Pushes, table::Table};
+use self::{input::Credits, pushes::Pushes, table::Table};
 use super::asks::Asker;
 use crate::{
     daemon::LOSS_GRACE,
@@ -145,6 +145,12 @@ pub(super) struct Job {
     /// Ranks that exited with code 0 without initializing, or without finalizing, PMI or PMIx; only in jobs of several nodes.
     exited_early: BTreeMap<PmiState, RankSet>,
     pub(super) shares: BTreeMap<NodeId, Share>,
+    /// Number of shares that are not [`Share::launched`], and of those that are not [`Share::clean`]. Counted, because going over
+    /// all nodes for each report of a node would take time in the square of their number.
+    unlaunched: usize,
+    unclean: usize,
+    /// The values of [`Share::input_credit`].
+    input_credits: Credits,
     table: Table,
     /// Ranks that could not be started, by reason.
     pub(super) failures: BTreeMap<StartFailure, RankSet>,
@@ -206,6 +212,9 @@ impl Job {
             size: 0,
             exited_early: BTreeMap::new(),
             shares: BTreeMap::new(),
+            unlaunched: 0,
+            unclean: 0,
+            input_credits: Credits::default(),
             table: Table::default(),
             failures: BTreeMap::new(),
             failed_on: BTreeMap::new(),
@@ -295,8 +304,10 @@ impl Job {
                 input_credit: Some(0),
             };
             self.shares.insert(id, share);
+            self.input_credits.add(0);
             self.say(id, ToDaemon::Launch(Arc::clone(launch)));
         }
+        (self.unlaunched, self.unclean) = (self.shares.len(), self.shares.len());
     }
 
     /// Handles a node's report about the launch: the ranks that it has started, and the ranks that it could not start.
@@ -311,7 +322,8 @@ impl Job {
         let Some(share) = self.shares.get_mut(&node) else {
             return;
         };
-        share.launched = true;
+        let is_first = !std::mem::replace(&mut share.launched, true);
+        self.unlaunched -= usize::from(is_first);
         let mut started = RankSet::new();
         for group in groups {
             started.append(&group.pids.iter().map(|(rank, _)| *rank).collect());
@@ -337,7 +349,7 @@ impl Job {
 
     /// Reports the launch to the front or to the spawner, once every node has reported its launch or is lost.
     fn announce_launch(&mut self, now: Time) {
-        if !self.shares.values().all(|share| share.launched) {
+        if self.unlaunched > 0 {
             return;
         }
         if self.phase == Phase::Launching {
@@ -513,7 +525,8 @@ impl Job {
     /// Records that a node is clean: no process of the job remains there, except for ranks that cannot be ended.
     pub(super) fn on_clean(&mut self, node: NodeId) {
         if let Some(share) = self.shares.get_mut(&node) {
-            share.clean = true;
+            let is_first = !std::mem::replace(&mut share.clean, true);
+            self.unclean -= usize::from(is_first);
         }
         self.end_pushes_to(node);
     }
@@ -544,7 +557,9 @@ impl Job {
             return;
         };
         let launched = std::mem::replace(&mut share.launched, true);
-        share.clean = true;
+        let clean = std::mem::replace(&mut share.clean, true);
+        self.unlaunched -= usize::from(!launched);
+        self.unclean -= usize::from(!clean);
         let ranks = share.ranks.clone();
         if !launched {
             // The controller cannot know which ranks the node has started. Count all of them as started and killed.

@@ -168,7 +168,6 @@ impl LocalJob {
             index: node_index,
             load,
             procs: placed,
-            nodes,
         } = own;
         let pmi = pmi::Server::new(pmi::Config {
             ranks: placed
@@ -181,7 +180,7 @@ impl LocalJob {
             size: launch.size(),
             universe: launch.universe.said,
             kvs_name: launch.nspace.clone(),
-            process_mapping: pmi::process_mapping(nodes),
+            process_mapping: pmi::process_mapping(launch.map.runs()),
             spawned: launch.parent.as_ref().and_then(spawned),
         });
         let pmi = pmi

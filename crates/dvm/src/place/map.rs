@@ -11,9 +11,10 @@
 //! size of a map depends on its irregularity, and not on its number of ranks. The bindings of a block's procs are a
 //! *layout*, which all blocks with the same bindings share.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use base::{CpuSet, NodeId, Rank, RankSet};
+use pmix::pmi::Run;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -125,6 +126,33 @@ impl Block {
             self.nodes.saturating_sub(1),
             self.per_node.saturating_sub(1),
         )
+    }
+
+    /// Returns true if the ranks of this block fill its nodes one after another.
+    const fn is_by_node(&self) -> bool {
+        (self.rank_step == 1 || self.per_node == 1)
+            && (self.node_step == self.per_node || self.nodes == 1)
+    }
+
+    /// Returns true if the ranks of this block are all ranks from its first to its last, in an order that [`Self::runs`] knows.
+    const fn is_dense(&self) -> bool {
+        let is_by_round = self.node_step == 1 && self.rank_step == self.nodes;
+        self.is_by_node() || is_by_round
+    }
+
+    /// Returns the nodes of the ranks of a dense block.
+    fn runs(&self) -> impl Iterator<Item = Run> + use<> {
+        let (first, nodes) = (NodeId(self.first_node), self.nodes);
+        let (rounds, ranks) = if self.is_by_node() {
+            (1, self.per_node)
+        } else {
+            (self.per_node, 1)
+        };
+        (0..rounds).map(move |_| Run {
+            first,
+            nodes,
+            ranks,
+        })
     }
 
     /// Returns the position of `rank` in the block: the index of the node, and the index of the proc on it.
@@ -252,23 +280,43 @@ impl JobMap {
 
     /// Returns the nodes that have at least one rank, ascending.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.node_runs().flatten().map(NodeId)
+    }
+
+    /// Returns the nodes that have at least one rank, as ranges in ascending order.
+    fn node_runs(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         let mut next = 0;
         self.index
             .by_node
             .iter()
             .filter_map(|index| self.blocks.get(*index as usize))
-            .flat_map(move |block| {
+            .filter_map(move |block| {
                 let from = block.first_node.max(next);
                 let end = block.last_node().saturating_add(1);
                 next = end.max(next);
-                (from..end).map(NodeId)
+                (from < end).then_some(from..end)
             })
     }
 
     /// Returns the number of nodes that have at least one rank.
     #[must_use]
     pub fn node_count(&self) -> u32 {
-        u32::try_from(self.nodes().count()).unwrap_or(u32::MAX)
+        let runs = self.node_runs();
+        runs.map(|run| run.end - run.start)
+            .fold(0, u32::saturating_add)
+    }
+
+    /// Returns the position of a node in [`Self::nodes`]; `None` if it has no rank.
+    #[must_use]
+    pub fn node_index(&self, node: NodeId) -> Option<u32> {
+        let mut before = 0_u32;
+        for run in self.node_runs() {
+            if run.contains(&node.0) {
+                return Some(before.saturating_add(node.0 - run.start));
+            }
+            before = before.saturating_add(run.end - run.start);
+        }
+        None
     }
 
     /// Returns the procs of a node, sorted by rank.
@@ -319,7 +367,7 @@ impl JobMap {
     /// Returns the node of a rank; `None` if the rank does not exist.
     ///
     /// Takes O(log blocks) if ranks are numbered node by node. If ranks go round-robin over irregular nodes, blocks
-    /// overlap, and the search may visit many of them (50 µs on 100,000 nodes). [`JobMap::nodes_by_rank`] returns the
+    /// overlap, and the search may visit many of them (50 µs on 100,000 nodes). [`JobMap::runs`] returns the
     /// nodes of all ranks.
     #[must_use]
     pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
@@ -327,9 +375,25 @@ impl JobMap {
             .map(|(block, node, _)| NodeId(block.first_node + node))
     }
 
-    /// Returns the nodes of all ranks, indexed by rank, in one pass over the blocks.
+    /// Returns the nodes of all ranks, in the order of the ranks. A regular map has few runs, however many ranks it has. If
+    /// the ranks of blocks are interleaved, there may be a run for each rank.
     #[must_use]
-    pub fn nodes_by_rank(&self) -> Vec<NodeId> {
+    pub fn runs(&self) -> Box<dyn Iterator<Item = Run> + '_> {
+        let mut next = 0;
+        let is_dense = self.blocks.iter().all(|block| {
+            let is_next = block.first_rank == next && block.is_dense();
+            next = block.last_rank().saturating_add(1);
+            is_next
+        });
+        if is_dense {
+            Box::new(self.blocks.iter().flat_map(|block| block.runs()))
+        } else {
+            Box::new(self.nodes_by_rank().into_iter().map(Run::of))
+        }
+    }
+
+    /// Returns the nodes of all ranks, indexed by rank, in one pass over the blocks.
+    fn nodes_by_rank(&self) -> Vec<NodeId> {
         let mut nodes = vec![NodeId(0); self.ranks() as usize];
         for block in &self.blocks {
             for node in 0..block.nodes {

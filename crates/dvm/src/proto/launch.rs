@@ -52,8 +52,7 @@ impl Launch {
     /// Returns the position of a node among the nodes of the job; `None` if the job does not use the node.
     #[must_use]
     pub fn node_index(&self, node: NodeId) -> Option<u32> {
-        let index = self.map.nodes().position(|one| one == node)?;
-        u32::try_from(index).ok()
+        self.map.node_index(node)
     }
 }
 

@@ -31,59 +31,85 @@ pub fn environment(
     ]
 }
 
-/// Returns the value of `PMI_process_mapping`, in the form `(vector,(first node,nodes,ranks per node),...)`. `nodes` lists the
-/// node of each rank, starting with rank 0.
+/// Adjacent nodes with equal numbers of consecutive ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub first: NodeId,
+    pub nodes: u32,
+    /// Number of ranks of each node.
+    pub ranks: u32,
+}
+
+impl Run {
+    /// Returns the run of one rank on this node.
+    #[must_use]
+    pub const fn of(node: NodeId) -> Self {
+        Self {
+            first: node,
+            nodes: 1,
+            ranks: 1,
+        }
+    }
+
+    /// Returns true if these ranks are on one node, and the next ones are on the same.
+    fn is_followed_there(&self, next: &Self) -> bool {
+        self.nodes == 1 && next.nodes == 1 && self.first == next.first
+    }
+
+    /// Returns true if the next ranks continue the pattern of these.
+    fn is_continued(&self, next: &Self) -> bool {
+        self.ranks == next.ranks && self.first.0.checked_add(self.nodes) == Some(next.first.0)
+    }
+}
+
+/// Returns the value of `PMI_process_mapping`, in the form `(vector,(first node,nodes,ranks per node),...)`. `runs` lists the
+/// nodes of all ranks, starting with rank 0. Runs that continue each other are joined.
 ///
 /// `None` when the text would be longer than a value may be. The key is then left out, and MPICH itself finds out which ranks
 /// share a node, with one more put and barrier.
 #[must_use]
-pub fn process_mapping(nodes: impl IntoIterator<Item = NodeId>) -> Option<String> {
-    struct Block {
-        first: u32,
-        nodes: u32,
-        ranks: u32,
-    }
-    /// Appends a block, or extends the last one if its nodes are adjacent and have as many ranks each.
-    fn push(blocks: &mut Vec<Block>, node: u32, ranks: u32) {
-        match blocks.last_mut() {
-            Some(last)
-                if last.ranks == ranks && last.first.checked_add(last.nodes) == Some(node) =>
-            {
-                last.nodes += 1
+pub fn process_mapping(runs: impl IntoIterator<Item = Run>) -> Option<String> {
+    let mut text = String::from("(vector");
+    let mut say = |run: Run| {
+        let Run {
+            first,
+            nodes,
+            ranks,
+        } = run;
+        text.push_str(&format!(",({first},{nodes},{ranks})"));
+        text.len() < MAX_VALUE
+    };
+    // The last two runs are not complete: ranks may be added to the last one, and it may then continue the one before.
+    let (mut whole, mut last): (Option<Run>, Option<Run>) = (None, None);
+    for run in runs {
+        if let Some(last) = &mut last
+            && last.is_followed_there(&run)
+        {
+            last.ranks = last.ranks.saturating_add(run.ranks);
+            continue;
+        }
+        let Some(done) = last.replace(run) else {
+            continue;
+        };
+        match &mut whole {
+            Some(whole) if whole.is_continued(&done) => {
+                whole.nodes = whole.nodes.saturating_add(done.nodes);
             }
-            _ => blocks.push(Block {
-                first: node,
-                nodes: 1,
-                ranks,
-            }),
+            _ => {
+                if whole.replace(done).is_some_and(|whole| !say(whole)) {
+                    return None;
+                }
+            }
         }
     }
-
-    let mut blocks = Vec::new();
-    let mut run: Option<(u32, u32)> = None;
-    for NodeId(node) in nodes {
-        run = match run {
-            Some((current, ranks)) if current == node => Some((current, ranks + 1)),
-            Some((current, ranks)) => {
-                push(&mut blocks, current, ranks);
-                Some((node, 1))
-            }
-            None => Some((node, 1)),
-        };
-    }
-    if let Some((node, ranks)) = run {
-        push(&mut blocks, node, ranks);
-    }
-
-    let mut text = String::from("(vector");
-    for Block {
-        first,
-        nodes,
-        ranks,
-    } in blocks
+    if let (Some(whole), Some(done)) = (&mut whole, last)
+        && whole.is_continued(&done)
     {
-        text.push_str(&format!(",({first},{nodes},{ranks})"));
-        if text.len() >= MAX_VALUE {
+        whole.nodes = whole.nodes.saturating_add(done.nodes);
+        last = None;
+    }
+    for run in whole.into_iter().chain(last) {
+        if !say(run) {
             return None;
         }
     }
@@ -96,7 +122,7 @@ mod tests {
     use super::*;
 
     fn mapping(nodes: &[u32]) -> String {
-        process_mapping(nodes.iter().copied().map(NodeId)).unwrap()
+        process_mapping(nodes.iter().copied().map(NodeId).map(Run::of)).unwrap()
     }
 
     #[test]
@@ -111,7 +137,7 @@ mod tests {
     #[test]
     fn a_mapping_too_long_for_a_value_is_left_out() {
         assert_eq!(
-            process_mapping((0..1000).map(|rank| NodeId(rank * 2))),
+            process_mapping((0..1000).map(|rank| Run::of(NodeId(rank * 2)))),
             None
         );
     }

@@ -1,5 +1,7 @@
 //! The input of a job, from its front to the nodes whose ranks read it, and its end.
 
+use std::collections::BTreeMap;
+
 use base::NodeId;
 use bytes::Bytes;
 
@@ -8,6 +10,29 @@ use crate::{
     proto::{ToDaemon, ToFront},
     stdio::STDIN_WINDOW,
 };
+
+/// Number of nodes by the credit that each has given. So the lowest credit is known without going over all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Credits(BTreeMap<u64, u32>);
+
+impl Credits {
+    pub(super) fn add(&mut self, credit: u64) {
+        *self.0.entry(credit).or_default() += 1;
+    }
+
+    fn remove(&mut self, credit: u64) {
+        if let Some(nodes) = self.0.get_mut(&credit) {
+            *nodes -= 1;
+            if *nodes == 0 {
+                self.0.remove(&credit);
+            }
+        }
+    }
+
+    fn lowest(&self) -> Option<u64> {
+        self.0.keys().next().copied()
+    }
+}
 
 impl Job {
     /// Forwards input from the front. Returns false, and forwards nothing, if it exceeds the front's credit.
@@ -47,9 +72,13 @@ impl Job {
         let Some(before) = share.input_credit else {
             return;
         };
-        share.input_credit = bytes.map(|bytes| before.saturating_add(bytes));
-        let credits = self.shares.values().filter_map(|share| share.input_credit);
-        let message = match credits.min() {
+        let after = bytes.map(|bytes| before.saturating_add(bytes));
+        share.input_credit = after;
+        self.input_credits.remove(before);
+        if let Some(after) = after {
+            self.input_credits.add(after);
+        }
+        let message = match self.input_credits.lowest() {
             None => ToFront::StdinClosed,
             Some(sum) if sum > self.input_given => {
                 let credit = sum - self.input_given;

@@ -14,8 +14,7 @@ impl Job {
             // Ended before it was launched, so there are no processes to wait for.
             Phase::Ending if self.shares.is_empty() => true,
             Phase::Launching | Phase::Running | Phase::Ending => {
-                self.settled.len() == self.size as usize
-                    && self.shares.values().all(|share| share.clean)
+                self.settled.len() == self.size as usize && self.unclean == 0
             }
         }
     }

@@ -82,6 +82,14 @@ proptest! {
         for rank in (0..=ranks).map(Rank) {
             prop_assert_eq!(map.node_of(rank), seen.get(&rank).copied());
         }
+        let runs = map.runs().flat_map(|run| {
+            let nodes = run.first.0..run.first.0 + run.nodes;
+            nodes.flat_map(move |node| (0..run.ranks).map(move |_| NodeId(node)))
+        });
+        prop_assert_eq!(runs.collect::<Vec<_>>(), seen.values().copied().collect::<Vec<_>>());
+        for (index, node) in (0..).zip(map.nodes()) {
+            prop_assert_eq!(map.node_index(node), Some(index));
+        }
         prop_assert_eq!(map.app_of(Rank(ranks)), None);
         for node in (0..=u32::try_from(allocation.nodes.len()).unwrap()).map(NodeId) {
             prop_assert_eq!(map.on_node(node).is_empty(), !map.nodes().any(|used| used == node));
