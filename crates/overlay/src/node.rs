@@ -8,12 +8,14 @@
 //! | state of a connection | event | response | next state |
 //! |---|---|---|---|
 //! | `Dialing` | the handshake is complete | `Hello` | `Greeting` |
-//! | `Greeting` | `Welcome::Child`, `Welcome::Resumed` | [`Output::Ready`], or the link continues | `Linked` |
+//! | `Greeting` | `Welcome::Child` | [`Output::Ready`], sign of life | `Linked` |
+//! | `Greeting` | `Welcome::Resumed` | the link continues | `Linked` |
 //! | `Greeting` | `Welcome::Elsewhere` | dial the parent | closed |
 //! | `Greeting` | `Welcome::Child` after the loss of the parent | send again what the root has not received | `Linked` |
 //! | `Dialing`, `Greeting` | closed without an answer | dial again, for [`AGAIN_MAX`] | closed |
 //! | `Dialing`, `Greeting` | another failure | try the next address, then the root, or [`Output::Unreachable`] | closed |
-//! | `Accepted` | `Hello` with a place here | `Welcome::Child`, announce the child to the root | `Linked` |
+//! | `Accepted` | `Hello` with a place here | `Welcome::Child` | `Linked` |
+//! | `Linked` | the first record of a child that was welcomed | announce the child to the root | `Linked` |
 //! | `Accepted` | `Hello` with a place below a process that has not joined | – | `Waiting` |
 //! | `Accepted`, `Waiting` | the parent has joined | `Welcome::Elsewhere` | `Closing` |
 //! | `Waiting` | the parent was given up or lost | as for a place here | `Linked` |
@@ -33,6 +35,9 @@
 //!
 //! The root reports that a process has joined before anything that the process sends, and its loss after everything. A
 //! process speaks only for itself and for those that have joined below it.
+//!
+//! A process has joined when its parent has heard that it got the welcome. Otherwise, if the parent were lost before the
+//! welcome arrived, the root would refuse the process elsewhere as one that is connected already.
 
 mod delivery;
 mod gather;
@@ -251,6 +256,8 @@ enum Side {
 struct Link {
     number: u64,
     side: Side,
+    /// Where a child accepts connections, until it has answered its welcome. Until then the root does not know of the child.
+    joining: Option<Vec<SocketAddr>>,
     lanes: Lanes,
     /// The processes below a child.
     below: BTreeSet<Address>,

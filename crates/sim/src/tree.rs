@@ -260,7 +260,6 @@ impl Run {
                 self.ledger.on_reset(now, [Some(who), peer]);
             }
             Fault::Part(nodes, time) => {
-                self.leave_in_doubt(&nodes);
                 for who in self.cut_off(&nodes) {
                     self.disturb(who, time, harmless);
                 }
@@ -269,7 +268,6 @@ impl Run {
                 self.net.part(&nodes, self.part);
             }
             Fault::Mute(who, time) => {
-                self.leave_in_doubt(&[who].into());
                 for who in self.cut_off(&[who].into()) {
                     self.disturb(who, time, harmless);
                 }
@@ -278,20 +276,17 @@ impl Run {
             }
             Fault::Stop(who, time) => {
                 if who != Address::ROOT {
-                    self.leave_in_doubt(&[who].into());
                     self.disturb(who, time, harmless);
                 }
                 self.ledger.disturbed(now, time);
                 self.net.stop(who, time);
             }
             Fault::Kill(who) => {
-                self.leave_in_doubt(&[who].into());
                 if self.ledger.on_death(now, who, Death::Process) {
                     self.net.kill(who);
                 }
             }
             Fault::PowerOff(who) => {
-                self.leave_in_doubt(&[who].into());
                 if self.ledger.on_death(now, who, Death::Node) {
                     self.net.power_off(who);
                 }
@@ -311,16 +306,6 @@ impl Run {
                 }
             }
             Fault::Stranger(stranger) => self.meet(stranger),
-        }
-    }
-
-    /// Notes the processes that one of these may have admitted, and that have not heard so. Elsewhere they are refused, because
-    /// they count as connected.
-    fn leave_in_doubt(&mut self, nodes: &BTreeSet<Address>) {
-        for (who, parent) in parents(self.plan.members, self.plan.radix) {
-            if nodes.contains(&parent) && !self.ledger.is_ready(who) {
-                self.ledger.may_be_refused(who);
-            }
         }
     }
 

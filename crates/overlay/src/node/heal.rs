@@ -93,7 +93,7 @@ impl Node {
         let children = self
             .links
             .iter()
-            .filter(|(_, link)| link.side == Side::Child);
+            .filter(|(_, link)| link.side == Side::Child && link.joining.is_none());
         let all = children.flat_map(|(peer, link)| std::iter::once(peer).chain(&link.below));
         all.copied().collect()
     }

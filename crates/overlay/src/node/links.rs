@@ -22,6 +22,7 @@ impl Node {
         let link = Link {
             number,
             side,
+            joining: None,
             lanes: Lanes::default(),
             below: BTreeSet::new(),
             unreported: Default::default(),
@@ -208,6 +209,10 @@ impl Node {
         };
         if let LinkState::Up { conn, .. } | LinkState::Ending { conn, .. } = link.state {
             self.close(conn);
+        }
+        if link.joining.is_some() {
+            // Nobody knows of it, and it joins elsewhere.
+            return;
         }
         match (link.side, link.state) {
             (Side::Parent, _) => self.on_parent_lost(now, peer, loss),

@@ -24,6 +24,8 @@ impl Node {
             if let Some(conn) = self.waiting.get(&(expected.parent, member)).copied() {
                 self.refuse(now, conn, Refusal::Expired);
             }
+            // It may have been welcomed here, and has not answered.
+            self.lose_link(now, member, Loss::Closed);
             self.place_waiting(now, member);
         }
     }
@@ -75,7 +77,7 @@ impl Node {
         }
     }
 
-    fn on_join(&mut self, now: Time, conn: Conn, comer: Comer, reason: Reason) {
+    pub(super) fn on_join(&mut self, now: Time, conn: Conn, comer: Comer, reason: Reason) {
         let who = comer.who;
         match self.links.get(&who) {
             Some(link) if link.side == Side::Child && link.number == comer.link => {
@@ -130,13 +132,25 @@ impl Node {
         self.enter(now, conn, Phase::Waiting { parent, comer });
     }
 
-    /// Makes a process a child of this one.
+    /// Makes a process a child of this one. It has joined when it answers.
     fn adopt(&mut self, now: Time, conn: Conn, comer: Comer) {
         let Comer { who, link, at, .. } = comer;
         self.link(now, conn, who, link, Side::Child);
+        if let Some(link) = self.links.get_mut(&who) {
+            link.joining = Some(at);
+        }
         if let Some(connection) = self.connections.get_mut(&conn) {
             connection.notes.push_back(Note::Welcome(Welcome::Child));
         }
+    }
+
+    /// Handles that a peer has sent something on its link: if it is a child that was welcomed, it has joined.
+    pub(super) fn on_answered(&mut self, now: Time, peer: Address) {
+        let link = self.links.get_mut(&peer);
+        let Some(at) = link.and_then(|link| link.joining.take()) else {
+            return;
+        };
+        let who = peer;
         if self.config.me == Address::ROOT {
             if let Some(expected) = self.expected.get_mut(&who) {
                 expected.parent = Address::ROOT;

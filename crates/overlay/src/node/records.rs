@@ -132,6 +132,9 @@ impl Node {
             Phase::Linked(peer) => Some(*peer),
             _ => None,
         };
+        if let Some(peer) = linked {
+            self.on_answered(now, peer);
+        }
         let lane = match kind {
             KIND_CONTROL => Lane::Control,
             KIND_BULK => Lane::Bulk,

@@ -6,7 +6,10 @@ mod net;
 use net::{DELAY, Net, at, config, entropy};
 
 use super::*;
-use crate::{lanes::window, packet::BODY_MAX};
+use crate::{
+    lanes::window,
+    packet::{self, BODY_MAX},
+};
 
 #[test]
 fn processes_join_in_any_order_and_form_the_tree() {
@@ -481,4 +484,51 @@ fn the_end_reaches_everyone_behind_what_was_sent_before() {
     net.run(Duration::from_secs(1));
     assert_eq!(net.news_of(0), []);
     assert!(net.nodes[&Address::ROOT].is_alone());
+}
+
+#[test]
+fn a_process_whose_parent_is_lost_before_the_welcome_arrives_joins_elsewhere() {
+    // How the parent is lost, and how long the process waits for the welcome.
+    let losses: [(&str, fn(&mut Net), Duration); 2] = [
+        ("killed", |net| net.kill(1), Duration::from_secs(1)),
+        (
+            "cut off",
+            |net| drop(net.cut.insert(Address(1))),
+            Duration::from_secs(20),
+        ),
+    ];
+    for (how, lose, wait) in losses {
+        let mut net = Net::new(3, 1);
+        net.start(1);
+        net.run(Duration::from_millis(10));
+        net.start(2);
+        let welcomed = |net: &Net| net.nodes[&Address(1)].links.contains_key(&Address(2));
+        while !welcomed(&net) {
+            net.run(DELAY / 4);
+        }
+        assert_eq!(net.news_of(2), []);
+        lose(&mut net);
+        net.run(wait);
+        net.start(3);
+        net.run(Duration::from_secs(1));
+        assert_eq!(net.news_of(2), [Output::Ready], "{how}");
+        assert_eq!(net.joined_members(), [1, 2, 3], "{how}");
+        net.cast(&[2, 3], b"welcome");
+        net.run(Duration::from_millis(10));
+        assert_eq!((net.received(2).len(), net.received(3).len()), (1, 1));
+        // Another process with its address is refused as before.
+        let (now, from) = (net.now, SocketAddr::from(([10, 9, 9, 1], 40_000)));
+        let conn = net.root().accept(now, from).unwrap();
+        let comer = Comer {
+            from,
+            who: Address(2),
+            link: 7,
+            at: Vec::new(),
+        };
+        net.root().on_join(now, conn, comer, packet::Reason::Start);
+        let refused = net.news_of(0).len();
+        net.run(Duration::from_millis(10));
+        let news = &net.news_of(0)[refused..];
+        assert!(matches!(news, [Output::Refused { .. }]), "{news:?}");
+    }
 }

@@ -6,7 +6,7 @@ use base::Time;
 
 use super::{Conn, DialError, LinkState, Node, Output, Phase, Side};
 use crate::{
-    packet::{Address, Hello, Loss, Reason, Welcome},
+    packet::{Address, Hello, Loss, Note, Reason, Welcome},
     secure::Secure,
 };
 
@@ -335,6 +335,10 @@ impl Node {
                 let number = dialing.link.unwrap_or_default();
                 self.settle(conn, whom, at);
                 self.link(now, conn, whom, number, Side::Parent);
+                if let Some(connection) = self.connections.get_mut(&conn) {
+                    // The parent announces us to the root when it hears something on this link.
+                    connection.notes.push_back(Note::Alive);
+                }
                 self.has_place = true;
                 self.outputs.push_back(Output::Ready);
                 self.place_waiting(now, self.config.me);

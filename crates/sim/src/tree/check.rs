@@ -58,8 +58,6 @@ pub(super) struct Ledger {
     closed: BTreeSet<Address>,
     /// Processes that were cut off for longer than is harmless.
     unlucky: BTreeSet<Address>,
-    /// Processes that may have been admitted without hearing so, until they have a place.
-    in_doubt: BTreeSet<Address>,
     /// Until when a process is cut off or stopped, at most.
     disturbed_until: BTreeMap<Address, Time>,
     /// Number of faults that may delay a report.
@@ -95,7 +93,6 @@ impl Ledger {
             dead: BTreeMap::new(),
             closed: BTreeSet::new(),
             unlucky: BTreeSet::new(),
-            in_doubt: BTreeSet::new(),
             disturbed_until: BTreeMap::new(),
             disturbances: 0,
             rough_until: Time::ZERO,
@@ -220,14 +217,8 @@ impl Ledger {
         self.unlucky.insert(who);
     }
 
-    /// Notes that a process may be refused because it counts as connected.
-    pub(super) fn may_be_refused(&mut self, who: Address) {
-        self.in_doubt.insert(who);
-    }
-
     fn is_lucky(&self, who: Address) -> bool {
-        let is_unlucky = self.unlucky.contains(&who) || self.in_doubt.contains(&who);
-        !self.is_dead(who) && !is_unlucky
+        !self.is_dead(who) && !self.unlucky.contains(&who)
     }
 
     pub(super) fn on_sent(&mut self, now: Time, from: Address, lane: Lane, message: u32) {
@@ -273,7 +264,6 @@ impl Ledger {
             Output::Lost { who, members, loss } => self.on_lost(now, who, &members, &loss),
             Output::Ready => {
                 let first = self.ready.insert(who);
-                self.in_doubt.remove(&who);
                 self.require(now, first && who.0 < STRANGERS, || {
                     format!("{who} gets a place that is not its own")
                 });

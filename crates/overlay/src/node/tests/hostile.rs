@@ -35,6 +35,7 @@ impl Liar {
         let at = vec![at(Address(who))];
         let said = liar.say(node, now, &join(who, at));
         assert_eq!(said, [Note::Welcome(Welcome::Child)]);
+        assert_eq!(liar.say(node, now, &Note::Alive), []);
         (liar, u64::from(who))
     }
 
@@ -136,6 +137,8 @@ fn a_process_that_waits_on_two_connections_is_adopted_once() {
     root.give_up(Time::ZERO, Address(1));
     let heard = second.hear(&mut root, Time::ZERO);
     assert!(matches!(heard[..], [Note::Welcome(Welcome::Child)]));
+    assert_eq!(outputs(&mut root), []);
+    second.say(&mut root, Time::ZERO, &Note::Alive);
     assert_eq!(outputs(&mut root), [Output::Joined(Address(2))]);
 }
 
