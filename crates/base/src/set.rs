@@ -224,12 +224,33 @@ impl RankSet {
         self.difference(other).is_empty()
     }
 
+    /// Returns the runs that reach into the span from the first to the last member of another set.
+    fn runs_within(&self, other: &Self) -> &[Run] {
+        let (Some(first), Some(last)) = (other.first(), other.last()) else {
+            return &[];
+        };
+        let start = self.runs.partition_point(|run| run.last < first.0);
+        let end = self.runs.partition_point(|run| run.start <= last.0);
+        self.runs.get(start..end).unwrap_or_default()
+    }
+
     /// Walks both lists of runs once. The lower run is cut where the other one begins, so that every piece is either in one
     /// set only or begins in both.
     fn merge(&self, other: &Self, keep: Keep) -> Self {
         let mut out = Self::new();
-        let mut left = self.runs.iter().copied();
-        let mut right = other.runs.iter().copied();
+        // Runs beyond the other set's span cannot matter for these two, so few ranks against many cost little.
+        let mut left = match keep {
+            Keep::Both => self.runs_within(other),
+            Keep::Any | Keep::OnlyLeft => &self.runs,
+        }
+        .iter()
+        .copied();
+        let mut right = match keep {
+            Keep::Both | Keep::OnlyLeft => other.runs_within(self),
+            Keep::Any => &other.runs,
+        }
+        .iter()
+        .copied();
         let (mut a, mut b) = (left.next(), right.next());
         loop {
             match (a, b) {

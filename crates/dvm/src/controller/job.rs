@@ -330,8 +330,8 @@ impl Job {
             self.table.add(host, group);
         }
         let missing = share.ranks.difference(&started);
-        self.started = self.started.union(&started);
-        self.settled = self.settled.union(&missing);
+        self.started.append(&started);
+        self.settled.append(&missing);
         for (failure, ranks) in failures {
             let merged = self.failures.entry(failure).or_default();
             *merged = merged.union(&ranks);
