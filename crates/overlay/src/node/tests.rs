@@ -499,6 +499,9 @@ fn a_process_whose_parent_is_lost_before_the_welcome_arrives_joins_elsewhere() {
         while !welcomed(&net) {
             net.run(DELAY / 4);
         }
+        // The welcome is lost, and what the parent says to the root is not.
+        net.reset_any(2);
+        net.run(2 * DELAY);
         assert_eq!(net.news_of(2), []);
         if how == "killed" {
             net.kill(1);
