@@ -46,6 +46,9 @@ pub const VERSION: u16 = 5;
 /// Maximum length of a record's plaintext in bytes. A short control record never waits behind more than one long record
 /// that the socket has not taken.
 pub const RECORD_MAX: usize = 32 * 1024;
+/// Most bytes of a record or a write that is not part of a stream: an empty buffer is given back after it. Most connections
+/// are silent most of the time, and the root may have many.
+const SHORT: usize = 1024;
 /// Maximum length of the name of a build in bytes.
 pub const BUILD_MAX: usize = 100;
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
@@ -177,6 +180,9 @@ impl Secure {
             return Ok(None);
         }
         let sealed = self.incoming.split_to(HEAD + length);
+        if self.incoming.is_empty() && length <= SHORT {
+            self.incoming = BytesMut::new();
+        }
         // With room for the tag, the cipher works in place.
         let mut plain = vec![0; length];
         match transport.read_message(&sealed[HEAD..], &mut plain) {
@@ -213,6 +219,9 @@ impl Secure {
     /// Removes `count` bytes that were written.
     pub fn written(&mut self, count: usize) {
         self.outgoing.advance(count.min(self.outgoing.len()));
+        if self.outgoing.is_empty() && count <= SHORT {
+            self.outgoing = BytesMut::new();
+        }
     }
 
     /// Performs one step of the handshake, if enough bytes have come for it.

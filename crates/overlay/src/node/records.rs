@@ -1,5 +1,7 @@
 //! The records of connections: which notes and packets are encrypted and sent next, and what arrives.
 
+use std::collections::VecDeque;
+
 use base::Time;
 
 use super::{Conn, Connection, Link, LinkState, Node, Phase};
@@ -54,6 +56,10 @@ impl Node {
                 record.clear();
                 let has_one = match connection.notes.pop_front() {
                     Some(note) => {
+                        if connection.notes.is_empty() {
+                            // The next one comes much later, if at all.
+                            connection.notes = VecDeque::new();
+                        }
                         record = encode_note(&note);
                         true
                     }
