@@ -350,13 +350,16 @@ fn place(message: &Message) -> Option<(u32, u32)> {
     }
 }
 
-/// A spawn whose parts are being received one after the other.
+/// A spawn whose parts are being received one after the other. The parts are in a box, because few clients spawn.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct Gathering(Option<Box<Parts>>);
+
+#[derive(Debug, Default)]
+struct Parts {
     spawn: Spawn,
     /// The first error in a part. It is reported after the last part, when the client waits for the answer.
     wrong: Option<Error>,
-    parts: u32,
+    count: u32,
 }
 
 /// Result of adding a part.
@@ -370,7 +373,8 @@ pub(super) enum Gathered {
 impl Gathering {
     /// Adds the next part, or the error in it.
     pub(super) fn add(&mut self, message: &Message, part: Result<Part, Error>) -> Gathered {
-        self.parts += 1;
+        let parts = self.0.get_or_insert_default();
+        parts.count += 1;
         // A part without valid numbers is taken as the last one, because the client may wait for an answer.
         let last = place(message).is_none_or(|(total, number)| number >= total);
         match part {
@@ -379,25 +383,25 @@ impl Gathering {
                 let expected = if message.form() == Form::Counted {
                     part.total
                 } else {
-                    self.parts
+                    parts.count
                 };
                 if part.number != expected {
-                    self.note(Error::Malformed(Malformed::WrongCount("spawnssofar")));
+                    parts.note(Error::Malformed(Malformed::WrongCount("spawnssofar")));
                 }
-                match Bound::Apps.check(self.spawn.apps.len() + part.spawn.apps.len()) {
+                match Bound::Apps.check(parts.spawn.apps.len() + part.spawn.apps.len()) {
                     Ok(()) => {
-                        self.spawn.apps.extend(part.spawn.apps);
-                        self.spawn.preput.extend(part.spawn.preput);
+                        parts.spawn.apps.extend(part.spawn.apps);
+                        parts.spawn.preput.extend(part.spawn.preput);
                     }
-                    Err(error) => self.note(error),
+                    Err(error) => parts.note(error),
                 }
             }
-            Err(error) => self.note(error),
+            Err(error) => parts.note(error),
         }
         if !last {
             return Gathered::More;
         }
-        let Self { spawn, wrong, .. } = std::mem::take(self);
+        let Parts { spawn, wrong, .. } = *self.0.take().unwrap_or_default();
         match wrong {
             None if spawn.apps.is_empty() => {
                 Gathered::Wrong(Error::Malformed(Malformed::Missing("execname")))
@@ -409,9 +413,11 @@ impl Gathering {
 
     /// Returns true if a part has arrived and the last one has not.
     pub(super) const fn is_open(&self) -> bool {
-        self.parts > 0
+        self.0.is_some()
     }
+}
 
+impl Parts {
     fn note(&mut self, error: Error) {
         if self.wrong.is_none() {
             self.wrong = Some(error);

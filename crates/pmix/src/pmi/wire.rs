@@ -165,8 +165,9 @@ impl Message {
 #[derive(Debug)]
 enum Cut {
     Lines {
-        /// An incomplete command of several lines and its size in bytes so far; `None` between commands.
-        partial: Option<(Message, usize)>,
+        /// An incomplete command of several lines and its size in bytes so far; `None` between commands. In a box, because
+        /// few commands have several lines.
+        partial: Option<Box<(Message, usize)>>,
     },
     Counted,
 }
@@ -242,11 +243,12 @@ impl Framer {
             let Cut::Lines { partial } = &mut self.cut else {
                 return Ok(None);
             };
-            match partial.take() {
+            match partial.take().map(|partial| *partial) {
                 None if text.trim_matches(' ').is_empty() => {}
                 None => {
                     if let Some(name) = text.strip_prefix("mcmd=") {
-                        *partial = Some((Message::new(Form::Multi, name), line.len() + 1));
+                        let message = Message::new(Form::Multi, name);
+                        *partial = Some(Box::new((message, line.len() + 1)));
                     } else {
                         return lines::read(text).map(Some);
                     }
@@ -256,7 +258,7 @@ impl Framer {
                     let size = size + line.len() + 1;
                     Bound::Multi.check(size + lines::END_OF_MULTI.len() + 1)?;
                     lines::read_field(&mut message, text)?;
-                    *partial = Some((message, size));
+                    *partial = Some(Box::new((message, size)));
                 }
             }
         }
