@@ -34,7 +34,6 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::OsString,
-    sync::Arc,
     time::Duration,
 };
 
@@ -319,7 +318,8 @@ pub struct Daemon {
     jobs: BTreeMap<JobId, Box<LocalJob>>,
     /// Preloaded files of jobs, from before the launch until the job is over.
     stores: BTreeMap<JobId, Store>,
-    service: Option<Service>,
+    /// In a box, because it is larger than the rest, and a daemon may have none.
+    service: Option<Box<Service>>,
     outputs: VecDeque<Output>,
     merger: MessageMerger,
 }
@@ -338,7 +338,7 @@ impl Daemon {
             service: config
                 .service
                 .clone()
-                .map(|service| Service::new(config.node, service)),
+                .map(|service| Box::new(Service::new(config.node, service))),
             config,
             jobs: BTreeMap::new(),
             stores: BTreeMap::new(),
@@ -498,7 +498,7 @@ impl Daemon {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let jobs = self.jobs.values().filter_map(|job| job.deadline()).min();
-        let service = self.service.as_ref().and_then(Service::deadline);
+        let service = self.service.as_deref().and_then(Service::deadline);
         [jobs, service].into_iter().flatten().min()
     }
 
@@ -534,7 +534,7 @@ impl Daemon {
                     )));
                     return;
                 };
-                let launch = self.with_preloaded(Arc::unwrap_or_clone(launch));
+                let launch = self.with_preloaded(launch);
                 let environment = self.service.as_mut().map(|service| {
                     service.register(now, &self.config, &own, &launch);
                     service.environment(id)

@@ -87,10 +87,19 @@ pub const STDIN_FIRST: u64 = 64 * 1024;
 #[derive(Debug, Default)]
 pub struct Assembler {
     conduit: Conduit,
-    /// Start of a line whose end has not arrived; at most [`LINE_MAX`] bytes.
-    pending: Vec<u8>,
-    /// Time since which the first byte of `pending` has waited for the end of its line, and the maximum wait.
-    waits: Option<(Time, Duration)>,
+    /// In a box, because most procs have no such line most of the time.
+    pending: Option<Box<Pending>>,
+}
+
+/// Start of a line whose end has not arrived.
+#[derive(Debug)]
+struct Pending {
+    /// At most [`LINE_MAX`] bytes.
+    bytes: Vec<u8>,
+    /// Time since which the first byte has waited for the end of the line.
+    since: Time,
+    /// The maximum wait.
+    delay: Duration,
 }
 
 /// Piece of output that can be sent.
@@ -101,7 +110,7 @@ impl Assembler {
     pub fn new(conduit: Conduit) -> Self {
         Self {
             conduit,
-            ..Self::default()
+            pending: None,
         }
     }
 
@@ -109,19 +118,20 @@ impl Assembler {
     /// `bytes` are not copied.
     pub fn push(&mut self, now: Time, mut bytes: Bytes, out: &mut Vec<Piece>) {
         let read = bytes.len();
-        if !self.pending.is_empty() {
+        if let Some(pending) = &mut self.pending {
             let line_end = memchr::memchr(b'\n', &bytes).map(|at| at + 1);
             let taken = line_end.unwrap_or(bytes.len());
-            if self.pending.len() + taken > LINE_MAX || planted::is(Bug::LinesCutByReads) {
+            if pending.bytes.len() + taken > LINE_MAX || planted::is(Bug::LinesCutByReads) {
                 if planted::is(Bug::LongLineDropped) {
-                    self.pending.clear();
+                    pending.bytes.clear();
                 }
                 self.flush(ChunkEnd::Partial, out);
             } else {
-                self.pending.extend_from_slice(&bytes.split_to(taken));
+                let part = bytes.split_to(taken);
                 if line_end.is_none() {
-                    return self.keep(now, read);
+                    return self.keep(now, read, &part);
                 }
+                pending.bytes.extend_from_slice(&part);
                 self.flush(ChunkEnd::Line, out);
             }
         }
@@ -131,21 +141,29 @@ impl Assembler {
         if bytes.len() >= LINE_MAX {
             out.push((bytes, ChunkEnd::Partial));
         } else if !bytes.is_empty() {
-            self.pending.extend_from_slice(&bytes);
-            self.keep(now, read);
+            self.keep(now, read, &bytes);
         }
     }
 
-    /// Sets the maximum wait for the end of the pending line, whose last part came in a read of `read` bytes.
-    fn keep(&mut self, now: Time, read: usize) {
-        let cut = self.pending.len() >= BLOCK || self.conduit.is_full(read);
-        let delay = if cut { CUT_DELAY } else { PARTIAL_DELAY };
-        self.waits = Some((self.waits.map_or(now, |(since, _)| since), delay));
+    /// Keeps another part of the pending line, which came in a read of `read` bytes, and sets the maximum wait for the rest.
+    fn keep(&mut self, now: Time, read: usize, part: &[u8]) {
+        let pending = self.pending.get_or_insert_with(|| {
+            Box::new(Pending {
+                bytes: Vec::new(),
+                since: now,
+                delay: PARTIAL_DELAY,
+            })
+        });
+        pending.bytes.extend_from_slice(part);
+        let cut = pending.bytes.len() >= BLOCK || self.conduit.is_full(read);
+        pending.delay = if cut { CUT_DELAY } else { PARTIAL_DELAY };
     }
 
     /// Restarts the wait for the end of a line. Reading had been paused because the output window was full.
     pub fn on_reading_resumed(&mut self, now: Time) {
-        self.waits = self.waits.map(|(_, delay)| (now, delay));
+        if let Some(pending) = &mut self.pending {
+            pending.since = now;
+        }
     }
 
     /// Returns the time from which [`Self::flush_due`] has something to send.
@@ -154,7 +172,8 @@ impl Assembler {
         if planted::is(Bug::PromptKeptBack) {
             return None;
         }
-        self.waits.map(|(since, delay)| since + delay)
+        let pending = self.pending.as_ref()?;
+        Some(pending.since + pending.delay)
     }
 
     /// Sends a partial line that has waited long enough.
@@ -168,14 +187,15 @@ impl Assembler {
 
     /// Sends the rest after the stream has ended.
     pub fn finish(&mut self, out: &mut Vec<Piece>) {
-        if !self.pending.is_empty() && !planted::is(Bug::PartialLineLostAtEnd) {
+        if !planted::is(Bug::PartialLineLostAtEnd) {
             self.flush(ChunkEnd::Partial, out);
         }
     }
 
     fn flush(&mut self, end: ChunkEnd, out: &mut Vec<Piece>) {
-        self.waits = None;
-        out.push((Bytes::from(std::mem::take(&mut self.pending)), end));
+        if let Some(pending) = self.pending.take() {
+            out.push((Bytes::from(pending.bytes), end));
+        }
     }
 }
 

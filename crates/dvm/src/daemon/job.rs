@@ -15,6 +15,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::OsString,
     path::PathBuf,
+    sync::Arc,
 };
 
 use base::{ExitStatus, Rank, RankSet, Signal, Time};
@@ -70,8 +71,8 @@ struct Proc {
     life: Life,
     stdout: Assembler,
     stderr: Assembler,
-    /// Input for the proc; `None` if the proc reads none, or no more.
-    feeder: Option<Feeder>,
+    /// Input for the proc; `None` if the proc reads none, or no more. In a box, because most procs read none.
+    feeder: Option<Box<Feeder>>,
     /// True if the proc's end was reported, if it was never started, or if it was abandoned.
     settled: bool,
     /// Pid of the proc's process; `None` until it has been started.
@@ -81,7 +82,8 @@ struct Proc {
 /// The state machine of one job's procs on this node.
 #[derive(Debug)]
 pub(super) struct LocalJob {
-    launch: Launch,
+    /// Without the apps, unless the launch is shared.
+    launch: Arc<Launch>,
     host: String,
     node: base::NodeId,
     /// Index of the node among the nodes of the job.
@@ -147,18 +149,26 @@ impl Proc {
     }
 }
 
+/// Takes the apps out of a launch, or copies them if daemons of one process share it.
+fn take_apps(launch: &mut Arc<Launch>) -> Vec<App> {
+    match Arc::get_mut(launch) {
+        Some(launch) => std::mem::take(&mut launch.apps),
+        None => launch.apps.clone(),
+    }
+}
+
 impl LocalJob {
     /// Creates the job from a launch. [`Self::start_next`] then starts the procs one after another.
     pub(super) fn launch(
         now: Time,
         config: &DaemonConfig,
         own: OwnNode,
-        mut launch: Launch,
+        mut launch: Arc<Launch>,
         environment: Option<Environment>,
         out: &mut Out,
     ) -> Self {
         let job = launch.job;
-        let mut apps = std::mem::take(&mut launch.apps);
+        let mut apps = take_apps(&mut launch);
         if environment.is_some() {
             choose_pmi(&mut apps);
         }
@@ -198,7 +208,7 @@ impl LocalJob {
                     Some(_) => Conduit::Terminal,
                     None => Conduit::Pipe,
                 };
-                let feeder = launch.reads_stdin(rank).then(Feeder::default);
+                let feeder = launch.reads_stdin(rank).then(Box::default);
                 let proc = Proc {
                     placed,
                     life,

@@ -1,6 +1,9 @@
 //! Preloaded files of jobs on this node.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    sync::Arc,
+};
 
 use base::JobId;
 
@@ -76,15 +79,19 @@ impl Daemon {
     }
 
     /// Returns a launch whose apps use the preloaded files of this node.
-    pub(super) fn with_preloaded(&mut self, mut launch: Launch) -> Launch {
+    pub(super) fn with_preloaded(&mut self, mut shared: Arc<Launch>) -> Arc<Launch> {
+        if shared.preloaded.is_none() {
+            return shared;
+        }
+        let launch = Arc::make_mut(&mut shared);
         let Some(preloaded) = launch.preloaded.take() else {
-            return launch;
+            return shared;
         };
         let store = self.stores.get(&launch.job);
         let Some(directory) = store.and_then(Store::directory).cloned() else {
             let what = format!("job {} is launched without its files", launch.job);
             self.outputs.push_back(Output::Log(what));
-            return launch;
+            return shared;
         };
         for (index, app) in (0..).zip(&mut launch.apps) {
             if let Some(name) = preloaded.programs.get(&index) {
@@ -96,7 +103,7 @@ impl Daemon {
             app.env.retain(|(name, _)| name != PRELOAD_VARIABLE);
             app.env.push((PRELOAD_VARIABLE.into(), directory.clone()));
         }
-        launch
+        shared
     }
 }
 

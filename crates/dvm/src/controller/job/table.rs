@@ -29,9 +29,12 @@ impl Table {
                 pid: *pid,
             })
         });
-        let mut rows: Vec<TableRow> = rows.collect();
-        rows.sort_by_key(|row| row.rank);
-        rows
+        // The number of rows is known, and each has another rank: neither spare room nor a second copy is needed.
+        let count = self.groups.iter().map(|(_, group)| group.pids.len()).sum();
+        let mut sorted = Vec::with_capacity(count);
+        sorted.extend(rows);
+        sorted.sort_unstable_by_key(|row: &TableRow| row.rank);
+        sorted
     }
 
     fn pids(&self) -> BTreeMap<Rank, u32> {

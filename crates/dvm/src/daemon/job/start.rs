@@ -1,6 +1,6 @@
 //! Starting procs one after another, and holding and releasing them.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, sync::Arc};
 
 use base::{Rank, RankSet, Signal, Time};
 
@@ -333,8 +333,9 @@ impl LocalJob {
 
     /// Releases procs: those that are held continue, and the others will not be held.
     pub(in crate::daemon) fn release(&mut self, ranks: &RankSet, out: &mut Out) {
-        let plan = &mut self.launch.hold;
-        plan.ranks = Some(plan.among(self.launch.map.ranks()).difference(ranks));
+        let launch = Arc::make_mut(&mut self.launch);
+        let plan = &mut launch.hold;
+        plan.ranks = Some(plan.among(launch.map.ranks()).difference(ranks));
         for (rank, proc) in &mut self.procs {
             if ranks.contains(*rank) && proc.life.on_released() {
                 out.push_back(Output::Continue {

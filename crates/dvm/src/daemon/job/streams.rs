@@ -176,7 +176,7 @@ impl LocalJob {
             return;
         }
         let id = proc_id(self.launch.job, rank);
-        match proc.feeder.as_mut().and_then(Feeder::poll) {
+        match proc.feeder.as_deref_mut().and_then(Feeder::poll) {
             Some(Feed::Write(bytes)) => out.push_back(Output::WriteStdin { proc: id, bytes }),
             Some(Feed::Close) => {
                 if let Some(feeder) = proc.feeder.take() {
