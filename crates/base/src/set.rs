@@ -7,6 +7,9 @@
 //! The rule: two neighbours (`x`, `x + 1`) make a run; three equidistant members make a run with a stride; and a run takes
 //! the next member if it fits.
 
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, ops::Range, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -85,6 +88,14 @@ impl Run {
     }
 }
 
+/// How a list of runs ends after another run was added to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pushed {
+    /// As the list from which the run was taken: the runs that follow there can follow here as they are.
+    AsItWas,
+    Otherwise,
+}
+
 /// Which members of two sets an operation keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
@@ -133,7 +144,7 @@ impl RankSet {
         match self.last() {
             Some(last) if rank <= last => {
                 if !self.contains(rank) {
-                    *self = self.union(&Self::single(rank));
+                    self.append(&Self::single(rank));
                 }
             }
             Some(_) | None => self.push(rank.0),
@@ -192,14 +203,17 @@ impl RankSet {
         self.merge(other, Keep::Any)
     }
 
-    /// Adds the members of `other`, in O(runs of `other`) if all of them are above ours.
+    /// Adds the members of `other`. Only our runs from its first member on are touched: none if all of them are below. Of
+    /// these, all behind its last member move as they are, as soon as one of them comes out as it was.
     pub fn append(&mut self, other: &Self) {
         if self.last() < other.first() {
             for &run in &other.runs {
                 self.push_run(run);
             }
-        } else if !other.is_empty() {
-            *self = self.union(other);
+        } else if let Some(first) = other.first() {
+            let ours = self.runs.partition_point(|run| run.last < first.0);
+            let ours = self.runs.split_off(ours);
+            self.merge_in(&ours, &other.runs, Keep::Any);
         }
     }
 
@@ -234,36 +248,44 @@ impl RankSet {
         self.runs.get(start..end).unwrap_or_default()
     }
 
-    /// Walks both lists of runs once. The lower run is cut where the other one begins, so that every piece is either in one
-    /// set only or begins in both.
     fn merge(&self, other: &Self, keep: Keep) -> Self {
         let mut out = Self::new();
         // Runs beyond the other set's span cannot matter for these two, so few ranks against many cost little.
-        let mut left = match keep {
+        let left = match keep {
             Keep::Both => self.runs_within(other),
             Keep::Any | Keep::OnlyLeft => &self.runs,
-        }
-        .iter()
-        .copied();
-        let mut right = match keep {
+        };
+        let right = match keep {
             Keep::Both | Keep::OnlyLeft => other.runs_within(self),
             Keep::Any => &other.runs,
-        }
-        .iter()
-        .copied();
+        };
+        out.merge_in(left, right, keep);
+        out
+    }
+
+    /// Appends what an operation keeps of two lists of runs, all above ours. Walks both lists once. The lower run is cut where
+    /// the other one begins, so that every piece is either in one set only or begins in both.
+    fn merge_in(&mut self, left: &[Run], right: &[Run], keep: Keep) {
+        let (mut left, mut right) = (left.iter().copied(), right.iter().copied());
         let (mut a, mut b) = (left.next(), right.next());
         loop {
             match (a, b) {
-                (None, None) => return out,
+                (None, None) => return,
                 (Some(run), None) => {
-                    if keep != Keep::Both {
-                        out.push_run(run);
+                    if keep == Keep::Both {
+                        return;
+                    }
+                    if self.push_run(run) == Pushed::AsItWas {
+                        return self.runs.extend(left);
                     }
                     a = left.next();
                 }
                 (None, Some(run)) => {
-                    if keep == Keep::Any {
-                        out.push_run(run);
+                    if keep != Keep::Any {
+                        return;
+                    }
+                    if self.push_run(run) == Pushed::AsItWas {
+                        return self.runs.extend(right);
                     }
                     b = right.next();
                 }
@@ -274,7 +296,7 @@ impl RankSet {
                         split_some(x.split(y.start))
                     };
                     if keep != Keep::Both {
-                        out.push_run(head);
+                        self.push_run(head);
                     }
                     a = rest;
                 }
@@ -285,7 +307,7 @@ impl RankSet {
                         split_some(y.split(x.start))
                     };
                     if keep == Keep::Any {
-                        out.push_run(head);
+                        self.push_run(head);
                     }
                     b = rest;
                 }
@@ -296,7 +318,7 @@ impl RankSet {
                         x.start
                     };
                     if keep != Keep::OnlyLeft {
-                        out.push_run(Run {
+                        self.push_run(Run {
                             start: x.start,
                             last,
                             stride: x.stride,
@@ -334,7 +356,7 @@ impl RankSet {
 
     /// Adds a run whose members are above all others, in O(1). After a few single members, the last run has the stride of
     /// the new one and takes all remaining members.
-    fn push_run(&mut self, run: Run) {
+    fn push_run(&mut self, run: Run) -> Pushed {
         let mut rest = Some(run);
         while let Some(part) = rest {
             if let Some(tail) = self.runs.last_mut()
@@ -343,10 +365,16 @@ impl RankSet {
                 && part.start - tail.last == part.stride
             {
                 tail.last = part.last;
-                return;
+                break;
             }
             self.push(part.start);
             rest = part.after(part.start);
+        }
+        // The last run ends with the last two members of the new one, unless one of both has a single member. What is added
+        // next depends on nothing else.
+        match self.runs.last() {
+            Some(tail) if !run.is_single() && !tail.is_single() => Pushed::AsItWas,
+            _ => Pushed::Otherwise,
         }
     }
 }
@@ -642,158 +670,5 @@ impl<'de> Deserialize<'de> for RankSet {
             end = run.last;
         }
         Ok(set)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn set(members: impl IntoIterator<Item = u32>) -> RankSet {
-        members.into_iter().map(Rank).collect()
-    }
-
-    #[test]
-    fn text_shows_the_memory_form() {
-        for (members, text) in [
-            (vec![], ""),
-            (vec![5], "5"),
-            (vec![0, 1], "0-1"),
-            (vec![0, 2], "0,2"),
-            (vec![0, 2, 4], "0-4/2"),
-            (vec![0, 2, 3, 4], "0,2-4"),
-            (vec![0, 1, 3, 5, 7], "0-1,3-7/2"),
-            (vec![7, 5, 3, 5, 0, 1], "0-1,3-7/2"),
-            (vec![0, 5, 6, 7], "0,5-7"),
-        ] {
-            let made = set(members);
-            assert_eq!(made.to_string(), text);
-            assert_eq!(text.parse::<RankSet>().unwrap(), made);
-        }
-        assert_eq!(
-            RankSet::range(0..512)
-                .union(&RankSet::single(Rank(513)))
-                .to_string(),
-            "0-511,513"
-        );
-        assert_eq!("4-9/2".parse::<RankSet>().unwrap().to_string(), "4-8/2");
-    }
-
-    #[test]
-    fn bad_text_says_where() {
-        let error = |text: &str| text.parse::<RankSet>().unwrap_err().to_string();
-        insta::assert_snapshot!(error("1,,2"), @"expected a number at position 2");
-        insta::assert_snapshot!(error("1;2"), @"unexpected `;` at position 1");
-        insta::assert_snapshot!(error("0,9-3"), @"the range at position 2 runs backwards: 9-3");
-        insta::assert_snapshot!(error("1-2/0"), @"the stride at position 4 is zero");
-        insta::assert_snapshot!(error("1-99999999999"), @"the number at position 2 is above 4294967294");
-        insta::assert_snapshot!(error("0-4000000000"), @"the list has more than 16777216 members");
-        insta::assert_snapshot!(error(&" ".repeat(MAX_TEXT + 1)), @"the list has 1048577 bytes, more than 1048576");
-    }
-
-    #[test]
-    fn a_huge_alternating_set_stays_small() {
-        let even = (0..1_000_000).map(|n| Rank(2 * n)).collect::<RankSet>();
-        assert_eq!(
-            (even.runs(), even.len(), even.to_string().as_str()),
-            (1, 1_000_000, "0-1999998/2")
-        );
-    }
-
-    #[test]
-    fn forged_runs_are_refused() {
-        for runs in [
-            vec![(0, 1, 0)],
-            vec![(0, 5, 1), (0, 0, 1)],
-            vec![(7, u32::MAX, 2)],
-            vec![(0, 1 << 25, 1)],
-        ] {
-            let json = serde_json::to_string(&runs).unwrap();
-            let mut compact = Compact(serde_json::Deserializer::from_str(&json));
-            assert!(RankSet::deserialize(&mut compact).is_err(), "{json}");
-        }
-    }
-
-    /// JSON that claims not to be human-readable, so that the compact form is tested without another dependency.
-    struct Compact<'a>(serde_json::Deserializer<serde_json::de::StrRead<'a>>);
-
-    impl<'de> Deserializer<'de> for &mut Compact<'de> {
-        type Error = serde_json::Error;
-
-        fn is_human_readable(&self) -> bool {
-            false
-        }
-
-        fn deserialize_any<V: de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-            self.0.deserialize_any(visitor)
-        }
-
-        serde::forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
-            newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
-        }
-    }
-
-    /// Generates members in clusters, so that runs, strides and gaps all occur.
-    fn members() -> impl Strategy<Value = BTreeSet<u32>> {
-        let piece = (0_u32..200, 0_u32..12, 1_u32..5);
-        proptest::collection::vec(piece, 0..12).prop_map(|pieces| {
-            pieces
-                .into_iter()
-                .flat_map(|(start, count, stride)| (0..count).map(move |n| start + n * stride))
-                .collect()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_a_btree_set(a in members(), b in members(), probe in 0_u32..260) {
-            let (x, y) = (set(a.iter().copied()), set(b.iter().copied()));
-            prop_assert_eq!(x.iter().map(|rank| rank.0).collect::<BTreeSet<_>>(), a.clone());
-            prop_assert_eq!(x.len(), a.len());
-            prop_assert_eq!(x.is_empty(), a.is_empty());
-            prop_assert_eq!(x.contains(Rank(probe)), a.contains(&probe));
-            prop_assert_eq!(x.first(), a.first().copied().map(Rank));
-            prop_assert_eq!(x.last(), a.last().copied().map(Rank));
-            prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
-            prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
-            // Compares memory, not only members: every way to make a set must give the canonical runs.
-            prop_assert_eq!(x.union(&y), set(a.union(&b).copied()));
-            let (below, above) = (set(a.iter().copied()), set(b.iter().map(|member| member + 230)));
-            for (mut one, other) in [(x.clone(), &y), (below.clone(), &above), (above.clone(), &below)] {
-                let both = one.union(other);
-                one.append(other);
-                prop_assert_eq!(one, both);
-            }
-            prop_assert_eq!(x.intersection(&y), set(a.intersection(&b).copied()));
-            prop_assert_eq!(x.difference(&y), set(a.difference(&b).copied()));
-            prop_assert_eq!(x.to_string().parse::<RankSet>().unwrap(), x.clone());
-            let json = serde_json::to_string(&x).unwrap();
-            prop_assert_eq!(serde_json::from_str::<RankSet>(&json).unwrap(), x.clone());
-            let mut inserted = y.clone();
-            inserted.insert(Rank(probe));
-            let mut model = b.clone();
-            model.insert(probe);
-            prop_assert_eq!(inserted, set(model));
-        }
-
-        #[test]
-        fn any_text_is_read_or_refused(text in "[0-9,/ -]{0,24}") {
-            if let Ok(read) = text.parse::<RankSet>() {
-                prop_assert_eq!(read.to_string().parse::<RankSet>().unwrap(), read);
-            }
-        }
-
-        #[test]
-        fn unordered_text_is_the_same_set(a in members(), seed in 0_usize..64) {
-            let mut list = a.iter().map(u32::to_string).collect::<Vec<_>>();
-            let middle = if list.is_empty() { 0 } else { seed % list.len() };
-            list.rotate_left(middle);
-            prop_assert_eq!(list.join(",").parse::<RankSet>().unwrap(), set(a));
-        }
     }
 }

@@ -112,7 +112,7 @@ impl Hold {
         if !matches!(self.state, State::Launching | State::Gathering) {
             return None;
         }
-        self.held = self.held.union(&ranks.intersection(&self.left()));
+        self.held.append(&ranks.intersection(&self.left()));
         self.announce()
     }
 

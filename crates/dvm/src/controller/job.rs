@@ -334,9 +334,9 @@ impl Job {
         self.settled.append(&missing);
         for (failure, ranks) in failures {
             let merged = self.failures.entry(failure).or_default();
-            *merged = merged.union(&ranks);
+            merged.append(&ranks);
             let failed = self.failed_on.entry(node).or_default();
-            *failed = failed.union(&ranks);
+            failed.append(&ranks);
         }
         let news = self.hold.on_gone(&missing);
         self.announce_launch(now);
@@ -563,7 +563,7 @@ impl Job {
         let ranks = share.ranks.clone();
         if !launched {
             // The controller cannot know which ranks the node has started. Count all of them as started and killed.
-            self.started = self.started.union(&ranks);
+            self.started.append(&ranks);
         }
         self.on_input_credit(node, None);
         self.end_pushes_to(node);
