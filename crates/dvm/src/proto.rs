@@ -131,6 +131,33 @@ pub enum ToDaemon {
     },
 }
 
+impl ToDaemon {
+    /// Returns true if another daemon gets the same message, so that both can travel as one. A launch is not compared in
+    /// depth: the controller shares it among all daemons of the job.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Launch(one), Self::Launch(other))
+            | (Self::LaunchedElsewhere(one), Self::LaunchedElsewhere(other)) => {
+                Arc::ptr_eq(one, other)
+            }
+            (Self::Launch(_) | Self::LaunchedElsewhere(_), _) => false,
+            // Chunks with the same number have the same bytes.
+            (
+                Self::Preload {
+                    job: one,
+                    what: ToPreload::Chunk { number: first, .. },
+                },
+                Self::Preload {
+                    job: other,
+                    what: ToPreload::Chunk { number: second, .. },
+                },
+            ) => one == other && first == second,
+            _ => self == other,
+        }
+    }
+}
+
 /// State in PMI or PMIx of a proc that exited while other procs may still wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PmiState {

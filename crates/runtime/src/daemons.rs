@@ -1,10 +1,10 @@
 //! The tree that joins the daemons: it encodes the messages between them and the controller.
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr};
 
 use base::{NodeId, Time};
 use bytes::{Bytes, BytesMut};
-use dvm::proto::{Chunk, ToController, ToDaemon, ToPreload};
+use dvm::proto::{Chunk, ToController, ToDaemon};
 use overlay::{Address, BODY_MAX, Loss, lanes::Lane, node::Conn, wire};
 use pmix::server::MAX_CARRIED;
 use serde::Serialize;
@@ -88,7 +88,7 @@ impl Cast {
     /// Adds another daemon if its message is the same. Returns false if that message has to be sent by itself: a second copy
     /// for one daemon is a message of its own, like the credit for another block of the same length.
     fn takes(&mut self, to: Address, message: &ToDaemon) -> bool {
-        is_same(&self.message, message) && self.to.insert(to)
+        self.message.is_same(message) && self.to.insert(to)
     }
 }
 
@@ -285,29 +285,6 @@ const fn lane_to_daemon(message: &ToDaemon) -> Lane {
     match message {
         ToDaemon::Preload { .. } => Lane::Bulk,
         _ => Lane::Control,
-    }
-}
-
-fn is_same(one: &ToDaemon, other: &ToDaemon) -> bool {
-    match (one, other) {
-        // All daemons of a job get the same value.
-        (ToDaemon::Launch(one), ToDaemon::Launch(other))
-        | (ToDaemon::LaunchedElsewhere(one), ToDaemon::LaunchedElsewhere(other)) => {
-            Arc::ptr_eq(one, other)
-        }
-        (ToDaemon::Launch(_) | ToDaemon::LaunchedElsewhere(_), _) => false,
-        // Chunks with the same number have the same bytes.
-        (
-            ToDaemon::Preload {
-                job: one,
-                what: ToPreload::Chunk { number: first, .. },
-            },
-            ToDaemon::Preload {
-                job: other,
-                what: ToPreload::Chunk { number: second, .. },
-            },
-        ) => one == other && first == second,
-        _ => one == other,
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -165,7 +164,7 @@ impl Run {
     }
 
     fn step(&mut self) -> Result<(), String> {
-        self.flush();
+        self.flush()?;
         let wake = self.agenda.first().copied();
         let controller = self.controller.deadline();
         let net = self.net.next_at();
@@ -327,7 +326,7 @@ impl Run {
         self.controller.handle(self.net.now, input);
         while let Some(output) = self.controller.poll() {
             match output {
-                ControllerOutput::Daemon(node, message) => self.send(node, message),
+                ControllerOutput::Daemon(node, message) => self.send(node, message)?,
                 ControllerOutput::Front(_, ToFront::Ended(outcome)) => {
                     self.measured.classes = outcome.ended.len();
                 }
@@ -343,37 +342,32 @@ impl Run {
     }
 
     /// Sends a message to a daemon. Equal messages in succession travel as one.
-    fn send(&mut self, node: NodeId, message: ToDaemon) {
-        let is_same = |one: &ToDaemon| match (one, &message) {
-            (ToDaemon::Launch(one), ToDaemon::Launch(other)) => Arc::ptr_eq(one, other),
-            (ToDaemon::Launch(_), _) | (_, ToDaemon::Launch(_)) => false,
-            (one, other) => one == other,
-        };
+    fn send(&mut self, node: NodeId, message: ToDaemon) -> Result<(), String> {
         if let Some((to, pending)) = &mut self.pending
-            && is_same(pending)
+            && pending.is_same(&message)
             && to.insert(address(node))
         {
-            return;
+            return Ok(());
         }
-        self.flush();
+        self.flush()?;
         self.pending = Some(([address(node)].into(), message));
+        Ok(())
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), String> {
         let Some((to, message)) = self.pending.take() else {
-            return;
+            return Ok(());
         };
-        let Ok(body) = wire::encode(&message) else {
-            return;
-        };
+        let body = wire::encode(&message).map_err(|why| why.to_string())?;
         if let ToDaemon::Launch(launch) = &message {
             self.measured.launch_casts += 1;
             self.measured.launch_bytes = body.len();
-            self.measured.map_bytes = map_bytes(launch);
+            self.measured.map_bytes = map_bytes(launch)?;
         }
         self.net.with(Address::ROOT, |root, now| {
             root.cast(now, &to, Lane::Control, &body);
         });
+        Ok(())
     }
 
     /// Starts all processes, and waits until the controller knows all daemons.
@@ -442,8 +436,9 @@ impl Run {
     }
 }
 
-fn map_bytes(launch: &Launch) -> usize {
-    wire::encode(&launch.map).map_or(0, |bytes| bytes.len())
+fn map_bytes(launch: &Launch) -> Result<usize, String> {
+    let bytes = wire::encode(&launch.map).map_err(|why| why.to_string())?;
+    Ok(bytes.len())
 }
 
 fn spec(ranks: u32) -> JobSpec {
