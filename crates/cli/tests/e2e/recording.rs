@@ -99,9 +99,8 @@ fn a_killed_rank_and_the_end_of_the_others_are_repeated() {
     }
 }
 
-/// The loss of a daemon is repeated, and so is what the killed daemon did before.
-#[test]
-fn a_killed_daemon_is_repeated() {
+/// Records a job on three nodes, and kills the process that `victim` chooses among the daemons and their guardians.
+fn kill_one(victim: fn(&[Proc]) -> i32) {
     let sandbox = Sandbox::new();
     let mut args = OVER_NODES.to_vec();
     args.extend(["-n", "3", "--", "sh", "-c", "echo up; sleep 60"]);
@@ -109,9 +108,7 @@ fn a_killed_daemon_is_repeated() {
     job.expect_times(Stream::Stdout, "up", 3);
     let mut daemons = sandbox.alive();
     daemons.retain(|process| process.args.contains("__daemon"));
-    let is_below = |process: &&Proc| daemons.iter().any(|other| other.pid == process.ppid);
-    let victim = daemons.iter().find(is_below).unwrap();
-    signal::kill(Pid::from_raw(victim.pid), Signal::SIGKILL).unwrap();
+    signal::kill(Pid::from_raw(victim(&daemons)), Signal::SIGKILL).unwrap();
     assert_eq!(job.end().code(), 125);
     sandbox.expect_no_process();
     for file in ["rec", "rec.1", "rec.2"] {
@@ -119,24 +116,22 @@ fn a_killed_daemon_is_repeated() {
     }
 }
 
+/// The loss of a daemon is repeated, and so is what the killed daemon did before.
+#[test]
+fn a_killed_daemon_is_repeated() {
+    kill_one(|daemons| {
+        let is_below = |process: &&Proc| daemons.iter().any(|other| other.pid == process.ppid);
+        daemons.iter().find(is_below).unwrap().pid
+    });
+}
+
 /// The recording of a killed run is there up to its death.
 #[test]
 fn a_killed_controller_leaves_recordings_that_can_be_read() {
-    let sandbox = Sandbox::new();
-    let mut args = OVER_NODES.to_vec();
-    args.extend(["-n", "3", "--", "sh", "-c", "echo up; sleep 60"]);
-    let job = sandbox.start(&mut recorded(&sandbox, &args));
-    job.expect_times(Stream::Stdout, "up", 3);
-    let mut daemons = sandbox.alive();
-    daemons.retain(|process| process.args.contains("__daemon"));
-    let is_above = |process: &&Proc| daemons.iter().all(|other| other.pid != process.ppid);
-    let guardian = daemons.iter().find(is_above).unwrap();
-    signal::kill(Pid::from_raw(guardian.ppid), Signal::SIGKILL).unwrap();
-    assert_eq!(job.end().code(), 125);
-    sandbox.expect_no_process();
-    for file in ["rec", "rec.1", "rec.2"] {
-        assert!(replay(&sandbox, file).compared > 3, "{file}");
-    }
+    kill_one(|daemons| {
+        let is_above = |process: &&Proc| daemons.iter().all(|other| other.pid != process.ppid);
+        daemons.iter().find(is_above).unwrap().ppid
+    });
 }
 
 #[test]
