@@ -6,15 +6,16 @@
 //! failures, and how many nodes are fine. A debugger uses the nodes that it gets ([`Bootstrap::with_those_that_join`]): it is
 //! told each failure by itself.
 //!
-//! Most commands give us a shell on the node (`ssh`). It gets a script, which looks for our program, first at its own path,
-//! then in a cache by the hash of its content. The script asks for the hash, and for the program if it is missing, and then becomes the daemon; see [`stage`]. Nothing else is installed on nodes.
-//! The daemon reads what it has to do (its *boot frame*) from the same standard input.
+//! Most commands give us a shell on the node (`ssh`). It gets a script, which looks for our program: first at the path that it
+//! has here, then in a cache by the hash of its content. The script asks for the hash, and for the program if it is missing.
+//! Then it becomes the daemon; see [`stage`]. Nothing else is installed on nodes. The daemon reads what it has to do (its
+//! *boot frame*) from the same standard input.
 //!
 //! | state of a command | started | `which` | `have` | `need` | `none` | exited | all its daemons joined | deadline | session over |
 //! |---|---|---|---|---|---|---|---|---|---|
 //! | `Waiting` | direct: sends the frame → `Joining`; staged: sends the script → `Asking` | – | – | – | – | – | – | – | `Over` |
 //! | `Asking` | – | sends the hash, once | sends the frame → `Joining` | sends the program → `Sending`; another architecture: → `Failed`, killed | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
-//! | `Sending` | – | – | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Sending` | – | sends the hash, once | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
 //! | `Joining` | – | – | – | – | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
 //! | `Joined` | – | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
 //! | `Failed` | – | – | – | – | – | – | – | – | – |

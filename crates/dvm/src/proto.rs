@@ -37,7 +37,7 @@ use crate::spec::WindowSize;
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {

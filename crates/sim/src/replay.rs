@@ -301,7 +301,7 @@ impl fmt::Display for Replayed {
         } = self;
         write!(
             f,
-            "{events} events of {machines} state machines, {compared} outputs compared: no difference"
+            "no difference: events {events}, state machines {machines}, compared outputs {compared}"
         )?;
         if *is_cut {
             f.write_str("; the recording ends inside an event")?;

@@ -667,8 +667,8 @@ pub(crate) struct JobArgs {
 
     /// Record what the controller and the daemons do, for a bug report
     ///
-    /// The file can be replayed (docs/formats/recording.md). Daemons on other nodes write FILE.N there. It holds no values
-    /// of variables, and no text that ranks read or write.
+    /// The file can be replayed (docs/formats/recording.md). Daemons on other nodes write FILE.N there. It holds no values of
+    /// variables and no text of ranks, but what they exchange by PMI and PMIx, and preloaded files.
     #[arg(
         long,
         value_name = "FILE",

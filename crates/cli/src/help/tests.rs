@@ -403,8 +403,8 @@ fn full_help_of_run() {
               Record what the controller and the daemons do, for a bug report
 
               The file can be replayed (docs/formats/recording.md). Daemons on other
-              nodes write FILE.N there. It holds no values of variables, and no text
-              that ranks read or write.
+              nodes write FILE.N there. It holds no values of variables and no text
+              of ranks, but what they exchange by PMI and PMIx, and preloaded files.
 
           --print-exit-codes
               Print the exit codes of all ranks at the end

@@ -1,8 +1,9 @@
 //! The words between us and the shell of another node: the script that we send, and its answers.
 //!
 //! The script looks for our program at the path that it has on our node, and then in a few directories of its node, by the
-//! hash of the program's content. It asks for the hash and for the program when it needs them, and then becomes the daemon. Login shells print text of their own, before and between: an
-//! answer is a line that begins with `@rally`, and all other lines are kept as evidence.
+//! hash of the program's content. It asks for the hash and for the program when it needs them, and then becomes the daemon.
+//! Login shells print text of their own, before and between: an answer is a line that begins with `@rally`, and all other
+//! lines are kept as evidence.
 
 use base::Arch;
 

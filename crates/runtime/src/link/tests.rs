@@ -228,7 +228,7 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 5
+    version 6
     0001000161010001780100014100013100012f00042f62696e0000120000000000000000000000000000000000000500000000010000000000
     02
     03020301808020
@@ -284,6 +284,40 @@ fn what_is_not_shared_travels_in_the_frame() {
         }
     };
     assert_eq!(arrived, output);
+}
+
+/// Output of another node lies in memory of the controller alone. It is copied into a slot while one is free.
+#[test]
+fn output_from_elsewhere_is_passed_in_a_slot() {
+    let (ours, theirs) = os::socket_pair().unwrap();
+    for end in [&ours, &theirs] {
+        os::set_nonblocking(end.as_fd()).unwrap();
+    }
+    let region = || os::SharedRegion::new(2 * SHARED_MIN, 1).unwrap();
+    let mut controller = ControllerLink::new(
+        Link::default(),
+        region().into_writer(),
+        region().into_reader(),
+    );
+    let chunk = Chunk {
+        job: JobId(2),
+        rank: Rank(5),
+        stream: Stream::Stdout,
+        bytes: Bytes::from(vec![b'x'; SHARED_MIN]),
+        end: ChunkEnd::Line,
+    };
+    let node = NodeId(3);
+    controller.send(ToFront::Output { node, chunk });
+    controller.flush(ours.as_fd()).unwrap();
+    let mut front = Link::default();
+    front.receive(theirs.as_fd()).unwrap();
+    let (kind, body) = front.frame().unwrap().unwrap();
+    assert_eq!(
+        (kind, body.len()),
+        (KIND_OUTPUT_SHARED, OUTPUT_HEAD + PLACE)
+    );
+    // The only slot is lent.
+    assert_eq!(controller.memory.slot().map(|slot| slot.index()), None);
 }
 
 /// A place from a peer that shares no memory with us is refused.

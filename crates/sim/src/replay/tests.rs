@@ -53,7 +53,7 @@ fn replay(events: &[Event<'_>]) -> Result<Replayed, String> {
 fn a_recording_is_repeated() {
     let replayed = replay(&example()).unwrap();
     assert!(replayed.compared >= 6, "{replayed:?}");
-    insta::assert_snapshot!(replayed, @"11 events of 1 state machines, 6 outputs compared: no difference");
+    insta::assert_snapshot!(replayed, @"no difference: events 11, state machines 1, compared outputs 6");
 }
 
 #[test]
@@ -153,11 +153,11 @@ fn what_is_no_recording_is_refused() {
         "the recording has no event",
         "the recording has no event",
         "this is no recording of `rally run --record`",
-        "the recording has version 99.5, and this program reads 1.5: use the sources of the `rally` that wrote it",
-        "the recording has version 1.99, and this program reads 1.5: use the sources of the `rally` that wrote it",
+        "the recording has version 99.6, and this program reads 1.6: use the sources of the `rally` that wrote it",
+        "the recording has version 1.99, and this program reads 1.6: use the sources of the `rally` that wrote it",
         "the recording has no event",
         "the recording has no event",
-        "1 events of 1 state machines, 0 outputs compared: no difference; the recording ends inside an event",
+        "no difference: events 1, state machines 1, compared outputs 0; the recording ends inside an event",
         "event 1: an event of 0 bytes is longer than 68157440, or empty",
         "event 1: an event of 4294967295 bytes is longer than 68157440, or empty",
         "event 1: an event does not decode",
