@@ -233,13 +233,13 @@ mod tests {
         };
         let said = [
             refused(b"GET / HTTP/1.1"),
-            refused(b"RLLY\x06\x00"),
-            refused(b"RLLY\x05\x00\x00\x00\x00\x00"),
-            refused(b"RLLY\x05\x00\xff\xff\xff\xff"),
+            refused(b"RLLY\x07\x00"),
+            refused(b"RLLY\x06\x00\x00\x00\x00\x00"),
+            refused(b"RLLY\x06\x00\xff\xff\xff\xff"),
         ];
         insta::assert_snapshot!(said.join("\n"), @"
         the peer speaks another protocol
-        the peer speaks version 6 of the protocol, and we speak 5
+        the peer speaks version 7 of the protocol, and we speak 6
         a frame of 0 bytes is longer than 67108864, or has no kind
         a frame of 4294967295 bytes is longer than 67108864, or has no kind
         ");
