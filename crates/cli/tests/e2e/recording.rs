@@ -44,7 +44,8 @@ fn replay(sandbox: &Sandbox, file: &str) -> Replayed {
 fn a_job_on_one_node_is_repeated() {
     let sandbox = Sandbox::new();
     let input = sandbox.file("input", "first\nsecond\n".repeat(5000));
-    let script = "cat; echo $RALLY_RANK >&2; (sleep 60 &) ; printf prompt; exit $RALLY_RANK";
+    let script =
+        "cat; echo $RALLY_RANK >&2; (sleep 60 &) ; printf prompt; exit $((RALLY_RANK % 2))";
     let args = ["--input", &input, "-n", "3", "--", "sh", "-c", script];
     sandbox.run(&mut recorded(&sandbox, &args)).expect_code(1);
     let replayed = replay(&sandbox, "rec");
