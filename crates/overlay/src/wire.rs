@@ -231,15 +231,21 @@ mod tests {
             assert_eq!(incoming.frame(), Err(error), "once refused, always refused");
             error.to_string()
         };
+        let hello = |version: u16| [b"RLLY", version.to_le_bytes().as_slice()].concat();
+        assert_eq!(
+            refused(&hello(VERSION + 1)),
+            format!(
+                "the peer speaks version {} of the protocol, and we speak {VERSION}",
+                VERSION + 1
+            )
+        );
         let said = [
             refused(b"GET / HTTP/1.1"),
-            refused(b"RLLY\x07\x00"),
-            refused(b"RLLY\x06\x00\x00\x00\x00\x00"),
-            refused(b"RLLY\x06\x00\xff\xff\xff\xff"),
+            refused(&[hello(VERSION), 0_u32.to_le_bytes().to_vec()].concat()),
+            refused(&[hello(VERSION), u32::MAX.to_le_bytes().to_vec()].concat()),
         ];
         insta::assert_snapshot!(said.join("\n"), @"
         the peer speaks another protocol
-        the peer speaks version 7 of the protocol, and we speak 6
         a frame of 0 bytes is longer than 67108864, or has no kind
         a frame of 4294967295 bytes is longer than 67108864, or has no kind
         ");
