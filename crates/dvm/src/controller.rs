@@ -19,6 +19,7 @@
 //! [`LOSS_GRACE`]: crate::LOSS_GRACE
 
 mod asks;
+mod classes;
 mod fences;
 mod fronts;
 mod held;
@@ -37,7 +38,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use base::{JobId, NodeId, RankSet, Time, Topology};
+use base::{JobId, NodeId, RankSet, Time};
 use bytes::Bytes;
 use pmix::{message::Answer, value::Status};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,7 @@ use serde::{Deserialize, Serialize};
 pub use self::job::HOLD_PATIENCE;
 use self::{
     asks::{Asker, Published},
+    classes::Classes,
     fences::Fences,
     fronts::Front,
     job::{Job, JobOutput, NewJob, Origin, Phase, Push},
@@ -54,6 +56,7 @@ use self::{
 use crate::{
     alloc::Allocation,
     bootstrap::NotJoined,
+    place::TopologyDigest,
     planted::{self, Bug},
     preload::Source,
     proto::{
@@ -116,7 +119,7 @@ pub enum ControllerOutput {
 #[derive(Debug)]
 struct Node {
     host: String,
-    topology: Topology,
+    topology: TopologyDigest,
 }
 
 /// Maximum number of jobs that may exist simultaneously.
@@ -130,6 +133,8 @@ pub struct Controller {
     allocation: Allocation,
     /// Nodes whose daemon has sent its `Hello`.
     nodes: BTreeMap<NodeId, Node>,
+    /// Topologies of the nodes. Equal nodes share one.
+    topologies: Classes,
     /// The reason to refuse every job that is not launched: a daemon of another version has sent its `Hello`. `None` if
     /// there was no such daemon.
     other_version: Option<Refusal>,
@@ -164,6 +169,7 @@ impl Controller {
         Self {
             allocation,
             nodes: BTreeMap::new(),
+            topologies: Classes::default(),
             other_version: None,
             lost: None,
             fronts: BTreeMap::new(),
@@ -238,6 +244,7 @@ impl Controller {
             nspace: self.nspace(id),
         };
         self.jobs.insert(id, Job::new(now, job));
+        self.classify_all();
         self.read_files(id);
         self.launch_if_ready(id);
     }
@@ -285,7 +292,8 @@ impl Controller {
                 node: said,
                 host,
                 topology,
-            } => self.on_hello(node, version, said, host, *topology),
+            } => self.on_hello(node, version, said, host, topology),
+            ToController::Topology(topology) => self.on_topology(node, *topology),
             ToController::Launched {
                 job,
                 started,

@@ -51,7 +51,7 @@ use self::{
 };
 use crate::{
     life::Unexpected,
-    place::Placed,
+    place::{Placed, TopologyDigest},
     planted::{self, Bug},
     preload::{FileAct, Store},
     proto::{
@@ -332,7 +332,7 @@ impl Daemon {
             version: VERSION,
             node: config.node,
             host: config.host.clone(),
-            topology: Box::new(config.topology.clone()),
+            topology: TopologyDigest::of(&config.topology),
         };
         Self {
             service: config
@@ -544,6 +544,11 @@ impl Daemon {
                 self.jobs.insert(id, Box::new(job));
             }
             ToDaemon::Preload { job, what } => self.on_preload(job, what),
+            ToDaemon::SendTopology => {
+                let topology = Box::new(self.config.topology.clone());
+                let answer = ToController::Topology(topology);
+                self.outputs.push_back(Output::Send(answer));
+            }
             ToDaemon::Server(message) => {
                 self.serve(now, |service, now| service.on_server(now, *message));
             }

@@ -57,7 +57,7 @@ pub use self::{
         Oversubscribe, Per, RankBy, RankLine, Rankfile, Request, Sharing, SlotSpec, Span,
     },
     rankfile::{MAX_RANKFILE, RankfileError, RankfileProblem, rankfile},
-    topologies::Topologies,
+    topologies::{Topologies, TopologyDigest},
 };
 use crate::alloc::{Allocation, Slots};
 

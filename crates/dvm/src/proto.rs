@@ -33,11 +33,12 @@ pub use self::{
     },
     servers::{FromServer, ToServer},
 };
-use crate::spec::WindowSize;
+use crate::{place::TopologyDigest, spec::WindowSize};
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
+
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToDaemon {
@@ -129,6 +130,9 @@ pub enum ToDaemon {
         /// Number of the gather that the controller runs for this fence. The daemon's answer repeats it.
         gather: u64,
     },
+    /// Asks for the topology of the node, because the controller knows none with the digest in the daemon's
+    /// [`ToController::Hello`]. The daemon answers with [`ToController::Topology`].
+    SendTopology,
 }
 
 impl ToDaemon {
@@ -185,8 +189,11 @@ pub enum ToController {
         node: NodeId,
         /// Name of the node, as its procs see it.
         host: String,
-        topology: Box<Topology>,
+        /// Equal nodes have the same, and the controller asks one of them for its topology.
+        topology: TopologyDigest,
     },
+    /// Answer to [`ToDaemon::SendTopology`].
+    Topology(Box<Topology>),
     /// Every proc of the job on this node was started, has failed to start, or was cancelled because the job ends. Cancelled
     /// procs are in neither list.
     Launched {

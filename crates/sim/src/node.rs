@@ -293,7 +293,8 @@ impl Node {
             | ToDaemon::LaunchedElsewhere(_)
             | ToDaemon::Fenced { .. }
             | ToDaemon::ExitedElsewhere { .. }
-            | ToDaemon::FenceAwaited { .. } => {}
+            | ToDaemon::FenceAwaited { .. }
+            | ToDaemon::SendTopology => {}
         }
         let id = self.id;
         world.note(|| format!("d{id}"), || format!("<- {message:?}"));

@@ -52,6 +52,8 @@ pub struct Measured {
     pub depth: u32,
     /// The most children of one process.
     pub children_max: u32,
+    /// Number of topologies that the controller has got from all daemons.
+    pub topologies: u32,
     /// The most sends of one process for one cast to all.
     pub sends_max: u64,
     /// Number of sends of all processes for that cast.
@@ -217,6 +219,7 @@ impl Run {
                 self.measured.answer_bytes += body.len() as u64;
                 let message = wire::decode::<ToController>(&body).map_err(|why| why.to_string())?;
                 self.hellos += u32::from(matches!(message, ToController::Hello { .. }));
+                self.measured.topologies += u32::from(matches!(message, ToController::Topology(_)));
                 self.launched += u32::from(matches!(message, ToController::Launched { .. }));
                 self.tell(ControllerInput::Daemon(NodeId(from.0 - 1), message))
             }
@@ -486,5 +489,12 @@ mod tests {
         assert_eq!((measured.depth, measured.children_max), (2, 32));
         assert_eq!((measured.sends_max, measured.sends), (32, 100));
         assert_eq!((measured.launch_casts, measured.classes), (1, 1));
+    }
+
+    #[test]
+    fn equal_nodes_send_one_topology_to_the_root() {
+        for nodes in [1, 64] {
+            assert_eq!(measure(nodes, 4).unwrap().topologies, 1, "{nodes} nodes");
+        }
     }
 }

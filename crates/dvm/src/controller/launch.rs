@@ -5,12 +5,12 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use base::{JobId, NodeId, RankSet, Topology};
+use base::{JobId, NodeId, RankSet};
 
 use super::{Controller, ControllerOutput, Job, Node, Origin, Phase, preloads::Copied};
 use crate::{
-    alloc::{Allocation, Slots},
-    place::{self, JobMap, Topologies},
+    alloc::Slots,
+    place::{self, JobMap, TopologyDigest},
     planted::{self, Bug},
     proto::{
         Launch, LaunchNode, LaunchNodes, NodeLoad, RankChoice, Refusal, ToDaemon, ToFront,
@@ -27,7 +27,7 @@ impl Controller {
         version: u32,
         said: NodeId,
         host: String,
-        topology: Topology,
+        topology: TopologyDigest,
     ) {
         if self.nodes.contains_key(&node) {
             return self.log(format!(
@@ -46,6 +46,7 @@ impl Controller {
             ));
         } else {
             self.nodes.insert(node, Node { host, topology });
+            self.classify(node, topology);
         }
         for job in self.living() {
             self.launch_if_ready(job);
@@ -68,7 +69,7 @@ impl Controller {
         }
     }
 
-    /// Returns the map of a job, once all daemons have connected.
+    /// Returns the map of a job, once all daemons have connected and the topologies of their nodes are known.
     fn place(&self, job: &Job) -> Result<Option<JobMap>, Refusal> {
         if let Some(refusal) = self.other_version.as_ref().or(self.lost.as_ref()) {
             return Err(refusal.clone());
@@ -76,10 +77,9 @@ impl Controller {
         if self.nodes.len() < self.allocation.nodes.len() {
             return Ok(None);
         }
-        let mut topologies = Topologies::default();
-        for (id, node) in &self.nodes {
-            topologies.push(*id, &node.topology);
-        }
+        let Some(topologies) = self.topologies.of(&self.nodes) else {
+            return Ok(None);
+        };
         let map = place::place(&job.spec.placement, &self.allocation, &topologies)
             .map_err(Refusal::Placement)?;
         check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
@@ -95,10 +95,10 @@ impl Controller {
         let nodes = self.launch_nodes(&map);
         let offset = self.offset;
         let universe = Universe {
-            slots: slots(&self.allocation, &self.nodes),
+            slots: self.slots(),
             said: match job.spec.universe {
                 Some(UniverseSize::Procs(size)) => Some(size),
-                Some(UniverseSize::Slots) => Some(slots(&self.allocation, &self.nodes)),
+                Some(UniverseSize::Slots) => Some(self.slots()),
                 Some(UniverseSize::Unknown) | None => None,
             },
         };
@@ -143,7 +143,7 @@ impl Controller {
             let said = self.allocation.nodes.get(id.0 as usize);
             let said = said.map_or(Slots::Implicit, |node| node.slots);
             let node = self.nodes.get(&id);
-            let topology = node.map(|node| &node.topology);
+            let topology = node.and_then(|node| self.topologies.get(node.topology));
             LaunchNode {
                 host: node.map_or_else(String::new, |node| node.host.clone()),
                 load: NodeLoad {
@@ -171,6 +171,22 @@ impl Controller {
         taken
     }
 
+    /// Returns the number of procs that the nodes have room for: their explicit slots, or else their cores.
+    fn slots(&self) -> u32 {
+        let cores = |index| {
+            let node = self.nodes.get(&NodeId(index))?;
+            let topology = self.topologies.get(node.topology)?;
+            u32::try_from(topology.cores().len()).ok()
+        };
+        let room = (0..)
+            .zip(&self.allocation.nodes)
+            .map(|(index, node)| match node.slots {
+                Slots::Explicit(slots) => slots,
+                Slots::Implicit => cores(index).unwrap_or(1),
+            });
+        room.fold(0, u32::saturating_add)
+    }
+
     pub(super) fn refuse(&mut self, id: JobId, refusal: Refusal) {
         self.drop_files(id);
         let Some(job) = self.jobs.remove(&id) else {
@@ -184,19 +200,6 @@ impl Controller {
             Origin::Spawned { asker, .. } => self.spawn_refused(asker),
         }
     }
-}
-
-/// Returns the number of procs that the nodes have room for: their explicit slots, or else their cores.
-fn slots(allocation: &Allocation, nodes: &BTreeMap<NodeId, Node>) -> u32 {
-    let room = (0..)
-        .zip(&allocation.nodes)
-        .map(|(index, node)| match node.slots {
-            Slots::Explicit(slots) => slots,
-            Slots::Implicit => nodes.get(&NodeId(index)).map_or(1, |node| {
-                node.topology.cores().len().try_into().unwrap_or(u32::MAX)
-            }),
-        });
-    room.fold(0, u32::saturating_add)
 }
 
 /// Returns a refusal if an option names a rank that the job does not have.

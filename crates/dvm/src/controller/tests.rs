@@ -5,6 +5,7 @@ use base::{JobId, NodeId, Time, Topology};
 use super::{Controller, ControllerInput, ControllerOutput, spawned::tests::job};
 use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
+    place::TopologyDigest,
     proto::{FromFront, FrontId, ToController, ToDaemon, VERSION},
     spec::OnFailure,
 };
@@ -51,9 +52,20 @@ impl World {
         world
     }
 
+    /// Handles an event, and returns the outputs. Daemons answer questions for their topology at once.
     pub(super) fn handle(&mut self, input: ControllerInput) -> Vec<ControllerOutput> {
         self.controller.handle(Time::ZERO, input);
-        std::iter::from_fn(|| self.controller.poll()).collect()
+        let mut outputs = Vec::new();
+        while let Some(output) = self.controller.poll() {
+            if let ControllerOutput::Daemon(node, ToDaemon::SendTopology) = output {
+                let topology = ToController::Topology(Box::new(Topology::flat(1)));
+                let answer = ControllerInput::Daemon(node, topology);
+                self.controller.handle(Time::ZERO, answer);
+            } else {
+                outputs.push(output);
+            }
+        }
+        outputs
     }
 
     /// Connects a front.
@@ -84,7 +96,7 @@ pub(super) fn hello(node: u32) -> ToController {
         version: VERSION,
         node: NodeId(node),
         host: format!("n{node}"),
-        topology: Box::new(Topology::flat(1)),
+        topology: TopologyDigest::of(&Topology::flat(1)),
     }
 }
 

@@ -1,7 +1,23 @@
 //! Topologies of an allocation: many nodes, few kinds.
 
+use std::collections::BTreeMap;
+
 use base::{NodeId, Topology};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Digest of a topology. Nodes whose digests are equal have equal topologies, so one of them needs to send its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TopologyDigest([u8; 32]);
+
+impl TopologyDigest {
+    #[must_use]
+    pub fn of(topology: &Topology) -> Self {
+        // A value in memory always encodes.
+        let bytes = postcard::to_stdvec(topology).unwrap_or_default();
+        Self(Sha256::digest(bytes).into())
+    }
+}
 
 /// Topology of each node. Equal topologies are stored once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +37,29 @@ impl Topologies {
         }
     }
 
+    /// Returns the topologies of nodes, given in the order of [`NodeId`]s with the digests of their topologies. `None` if the
+    /// topology of a digest is not known.
+    pub fn by_digest<'a>(
+        nodes: impl IntoIterator<Item = (NodeId, TopologyDigest)>,
+        known: impl Fn(TopologyDigest) -> Option<&'a Topology>,
+    ) -> Option<Self> {
+        let mut topologies = Self::default();
+        let mut kinds = BTreeMap::new();
+        for (node, digest) in nodes {
+            let kind = match kinds.get(&digest) {
+                Some(kind) => *kind,
+                None => {
+                    topologies.kinds.push(known(digest)?.clone());
+                    let kind = topologies.kinds.len() - 1;
+                    kinds.insert(digest, kind);
+                    kind
+                }
+            };
+            topologies.push_kind(node, kind);
+        }
+        Some(topologies)
+    }
+
     /// Adds the topology of the next node, in the order of [`NodeId`]s.
     pub fn push(&mut self, node: NodeId, topology: &Topology) {
         let kind = self
@@ -31,8 +70,13 @@ impl Topologies {
                 self.kinds.push(topology.clone());
                 self.kinds.len() - 1
             });
+        self.push_kind(node, kind);
+    }
+
+    fn push_kind(&mut self, node: NodeId, kind: usize) {
         let kind = u32::try_from(kind).unwrap_or(u32::MAX);
-        self.runs.retain(|(first, _)| *first < node.0);
+        let before = self.runs.partition_point(|(first, _)| *first < node.0);
+        self.runs.truncate(before);
         if self.runs.last().is_none_or(|(_, last)| *last != kind) {
             self.runs.push((node.0, kind));
         }

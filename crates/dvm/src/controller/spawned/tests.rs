@@ -10,7 +10,7 @@ use super::{
 use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
     controller::{ControllerInput, ControllerOutput},
-    place::{self, AppRequest},
+    place::{self, AppRequest, TopologyDigest},
     proto::{
         AskId, Drained, EndClass, FromFront, FrontId, Launch, Started, Stream, ToController,
         ToDaemon, VERSION,
@@ -175,8 +175,9 @@ impl World {
             version: VERSION,
             node: NODE,
             host: "n1".to_owned(),
-            topology: Box::new(Topology::flat(4)),
+            topology: TopologyDigest::of(&Topology::flat(4)),
         });
+        world.daemon(ToController::Topology(Box::new(Topology::flat(4))));
         world.launched(FIRST, 1);
         world
     }
