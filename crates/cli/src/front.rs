@@ -11,6 +11,7 @@
 //!
 //! `Orphaned` waits for its children for at most `ORPHANS_MAX`.
 
+mod birth;
 mod debugger;
 mod input;
 mod output;
@@ -30,12 +31,10 @@ use dvm::{
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
 use message::Message;
-use os::{ChildEvent, Clock, Event, Forked, Interest, Loop, Pid, Standing, Token};
-use runtime::{
-    Birth,
-    link::{FrontLink, LinkError, Opening, Received},
-};
+use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, Standing, Token};
+use runtime::link::{FrontLink, LinkError, Opening, Received};
 
+pub(crate) use self::birth::Helpers;
 use self::{
     debugger::Debugger,
     input::{Got, Input},
@@ -50,12 +49,6 @@ use crate::{
     exit, log, messages, surroundings,
 };
 
-/// The size of a slot of shared memory, in bytes. One read fills at most one slot.
-const SLOT_SIZE: usize = 256 * 1024;
-/// The number of slots for output, enough to fill the credit windows of stdout and stderr. Memory is committed only for slots
-/// that were used.
-const OUTPUT_SLOTS: u32 = 64;
-const INPUT_SLOTS: u32 = 16;
 /// The longest wait for orphaned processes to die of SIGKILL after the loss of the controller.
 const ORPHANS_MAX: Duration = Duration::from_secs(2);
 
@@ -113,87 +106,6 @@ struct Front {
     /// The system call failure that made the controller exit, in words.
     failed_controller: Option<String>,
     give_up: Option<u8>,
-}
-
-/// The guardian, which outlives a lost controller and ends its job, and the controller, before they have a job. They are
-/// started before anything else, and initialize while the command line is parsed.
-#[derive(Debug)]
-pub(crate) struct Helpers {
-    /// Our end of the link. `None` once the job has taken it over.
-    socket: Option<OwnedFd>,
-    regions: Option<(os::SharedRegion, os::SharedRegion)>,
-    inherited: Vec<Pid>,
-}
-
-impl Helpers {
-    /// Starts guardian and controller. Returns only in this process.
-    ///
-    /// `format` is the format of messages that the controller itself has to print on stderr.
-    pub(crate) fn start(host: &str, format: MessageFormat) -> Result<Self, os::Error> {
-        let inherited = os::children();
-        let descriptors = os::raise_descriptor_limit();
-        os::become_subreaper()?;
-        let (ours, theirs) = os::socket_pair()?;
-        let output = os::SharedRegion::new(SLOT_SIZE, OUTPUT_SLOTS)?;
-        let input = os::SharedRegion::new(SLOT_SIZE, INPUT_SLOTS)?;
-        let front_pid = os::current_pid();
-        match os::fork()? {
-            Forked::Parent(_) => {}
-            Forked::Child => {
-                drop(ours);
-                let_go_of_standard_streams();
-                let birth = Birth {
-                    front_pid,
-                    host: host.to_owned(),
-                    build: crate::daemon::BUILD.to_owned(),
-                    link: Some(theirs),
-                    report_bug: match format {
-                        MessageFormat::Text => messages::print_internal_as_text,
-                        MessageFormat::Json => messages::print_internal_as_json,
-                    },
-                    log: log::filter().map(|filter| runtime::log::Elsewhere {
-                        filter,
-                        pass_on: log::pass_on,
-                    }),
-                    surroundings: surroundings(),
-                    output: output.into_writer(),
-                    input: input.into_reader(),
-                    descriptors,
-                };
-                os::exit_at_once(runtime::guard(birth).unwrap_or(exit::INTERNAL));
-            }
-        }
-        drop(theirs);
-        runtime::sweep_stale(&surroundings());
-        Ok(Self {
-            socket: Some(ours),
-            regions: Some((output, input)),
-            inherited,
-        })
-    }
-}
-
-impl Drop for Helpers {
-    /// Closes the link of a controller that gets no job. Guardian and controller then exit by themselves, and are reaped
-    /// here.
-    fn drop(&mut self) {
-        let Some(socket) = self.socket.take() else {
-            return;
-        };
-        drop(socket);
-        let Ok(mut events) = Loop::new(&[Signal::CHLD]) else {
-            return;
-        };
-        let until = Clock::now() + ORPHANS_MAX;
-        let mut taken = Vec::new();
-        loop {
-            while os::reap().is_some() {}
-            let left = !children_except(&self.inherited).is_empty();
-            if !left || Clock::now() >= until || events.wait(Some(until), &mut taken).is_err() {
-                return;
-            }
-        }
-    }
 }
 
 /// Returns our children, except those from before an exec.
@@ -290,15 +202,6 @@ fn log_message(message: &ToFront) {
         ToFront::Refused(_) => error!(target: log::FRONT, "the job is refused"),
         ToFront::Failed(why) => error!(target: log::FRONT, "the controller has failed: {why}"),
         ToFront::Internal(what) => error!(target: log::FRONT, "bug: {what}"),
-    }
-}
-
-/// Replaces stdin and stdout of the controller, so that it does not keep the user's files or pipes open when the front is
-/// gone. It keeps stderr for internal errors.
-fn let_go_of_standard_streams() {
-    for number in [0, 1] {
-        // Without /dev/null no job can start; the next function that needs it reports the error.
-        let _ = os::let_go_of_standard_stream(number);
     }
 }
 
