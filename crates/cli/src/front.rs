@@ -27,6 +27,7 @@ use base::{JobId, Rank, Signal, Time};
 use dvm::{
     escalation::{self, Escalation},
     messages::Scene,
+    place::{JobMap, Topologies},
     proto::{EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
@@ -44,6 +45,7 @@ use self::{
 use tracing::{debug, error, info, trace};
 
 use crate::choices::OnLoss;
+use crate::plan::{Notes, Presenter};
 use crate::{
     args::{ExitCodes, FrontOptions, MessageFormat, Verbosity},
     exit, log, messages, surroundings,
@@ -66,6 +68,8 @@ enum State {
 #[derive(Debug)]
 enum Ending {
     Refused(Refusal),
+    /// The job was only to be placed. This is its map.
+    Placed(String),
     Outcome(Outcome),
 }
 
@@ -89,6 +93,8 @@ struct Front {
     holds_ranks: bool,
     debugger: Debugger,
     watchdog: Watchdog,
+    /// Shows the map of the job, if the controller sends it.
+    presenter: Option<Presenter>,
     /// The rank whose stdio is a terminal of its own (`--pty`).
     pty: Option<Rank>,
     /// A terminal that is not our controlling terminal: the kernel sends us no SIGHUP when it hangs up.
@@ -137,6 +143,7 @@ pub(crate) fn run(
     mut spec: JobSpec,
     opening: Opening,
     mut options: FrontOptions,
+    presenter: Option<Presenter>,
     mut helpers: Helpers,
 ) -> Result<u8, os::Error> {
     // Under nohup, SIGHUP is ignored: the user has already decided that a hang-up must not end the job.
@@ -164,7 +171,9 @@ pub(crate) fn run(
     let mut link = FrontLink::new(output.into_reader(), input.into_writer());
     link.open(&opening);
     let inherited = std::mem::take(&mut helpers.inherited);
-    Front::new(spec, nodes, options, debugger, socket, link, inherited)?.run()
+    let mut front = Front::new(spec, nodes, options, debugger, socket, link, inherited)?;
+    front.presenter = presenter;
+    front.run()
 }
 
 /// Watches for the hang-up of the first of our standard streams that is a terminal but not our controlling terminal.
@@ -199,6 +208,7 @@ fn log_message(message: &ToFront) {
         ToFront::Note(_) => debug!(target: log::FRONT, "gets a note"),
         ToFront::Ending(_) => info!(target: log::FRONT, "the controller ends the job"),
         ToFront::Ended(_) => info!(target: log::FRONT, "the job has ended"),
+        ToFront::Placed { .. } => info!(target: log::FRONT, "the job is placed"),
         ToFront::Refused(_) => error!(target: log::FRONT, "the job is refused"),
         ToFront::Failed(why) => error!(target: log::FRONT, "the controller has failed: {why}"),
         ToFront::Internal(what) => error!(target: log::FRONT, "bug: {what}"),
@@ -247,6 +257,7 @@ impl Front {
             holds_ranks: false,
             debugger,
             watchdog,
+            presenter: None,
             pty,
             terminal,
             lines,
@@ -440,6 +451,7 @@ impl Front {
                 self.printers.set_job(job);
             }
             ToFront::Refused(refusal) => self.state = State::Ended(Ending::Refused(refusal)),
+            ToFront::Placed { map, topologies } => self.on_placed(&map, &topologies),
             ToFront::Launched { job, name, table } => {
                 let size = table.last().map_or(1, |row| row.rank.0 + 1);
                 self.printers.learn(job, size, &table);
@@ -489,6 +501,21 @@ impl Front {
                 self.input.close(&mut self.events);
                 self.watchdog.stop(&mut self.events);
                 self.state = State::Ended(Ending::Outcome(outcome));
+            }
+        }
+    }
+
+    /// Shows the map. On stderr, if a job follows, so that stdout contains only the ranks' output.
+    fn on_placed(&mut self, map: &JobMap, topologies: &Topologies) {
+        let Some(presenter) = &self.presenter else {
+            return self.say(&messages::internal("a map that nobody wanted"));
+        };
+        let text = presenter.text(map, topologies);
+        match presenter.notes() {
+            Notes::Shown => self.state = State::Ended(Ending::Placed(text)),
+            Notes::Apart => {
+                let text = crate::shown(&text, self.options.message_format);
+                self.printers.queue_lines(&mut self.events, text.as_bytes());
             }
         }
     }
@@ -594,6 +621,9 @@ impl Front {
                 vec![dvm::messages::refused(refusal)],
                 exit::refused(refusal),
             ),
+            State::Ended(Ending::Placed(text)) => {
+                (Vec::new(), crate::print(text, self.options.message_format))
+            }
             State::Ended(Ending::Outcome(outcome)) => (
                 dvm::messages::outcome(outcome, &self.scene()),
                 exit::code_of(outcome),
@@ -610,6 +640,7 @@ impl Front {
         };
         let is_error = match &self.state {
             State::Ended(Ending::Outcome(outcome)) => exit::is_error(&outcome.cause),
+            State::Ended(Ending::Placed(_)) => false,
             State::Ended(Ending::Refused(_)) | State::Running | State::Orphaned { .. } => true,
         };
         // A full disk was reported when it happened. Its exit code takes precedence over that of a closed pipe.

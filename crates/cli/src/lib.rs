@@ -40,9 +40,9 @@ pub use dbgr::dbgr;
 use args::{
     Detail, FrontOptions, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World,
 };
-use dvm::spec::{FrontInput, WindowSize};
+use dvm::spec::{FrontInput, MapFor, WindowSize};
 use message::{Kind, Message, visible};
-use plan::Notes;
+use plan::{Notes, Presenter};
 use runtime::{Surroundings, link::Opening};
 
 /// All messages that `rally help ID` explains.
@@ -183,33 +183,39 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
             say(&notice.message(), format);
         }
     }
-    match request.show {
-        Show::Run => {}
+    let has_others = request.daemons.is_some();
+    let (map, presenter) = match &request.show {
+        Show::Run => (MapFor::Launch, None),
         Show::RunAndReport(_) => {
-            // Printed to stderr, so that stdout contains only the ranks' output. If the job cannot be placed, the controller
-            // refuses it with the same message.
-            if let Ok(text) = plan::explain(&request, Detail::Map, Notes::Apart) {
-                let _ = io::stderr().write_all(shown(&text, format).as_bytes());
+            let presenter = Presenter::of(&request, Detail::Map, Notes::Apart);
+            if has_others {
+                (MapFor::FrontAndLaunch, Some(presenter))
+            } else {
+                // Printed to stderr, so that stdout contains only the ranks' output. If the job cannot be placed, the
+                // controller refuses it with the same message.
+                if let Ok(text) = presenter.assume() {
+                    let _ = io::stderr().write_all(shown(&text, format).as_bytes());
+                }
+                (MapFor::Launch, None)
             }
         }
-        Show::DryRun { detail, .. } => {
-            return match plan::explain(&request, detail, Notes::Shown) {
-                Ok(text) => print(&text, format),
-                Err(plan::Unplaced { message, code }) => {
-                    say(&message, format);
-                    as_said(code)
-                }
-            };
+        Show::Explain(_) if has_others => {
+            let presenter = Presenter::of(&request, Detail::Reasons, Notes::Shown);
+            (MapFor::Front, Some(presenter))
         }
-    }
+        Show::Explain(_) | Show::DryRun { .. } => return dry_run(&request),
+    };
     let RunRequest {
-        spec,
+        mut spec,
         allocation,
         daemons,
         front,
         ..
     } = request;
-    if let Some(channel) = &front.report_pid
+    spec.map = map;
+    if map == MapFor::Front {
+        spec.stdio.pty = None;
+    } else if let Some(channel) = &front.report_pid
         && let Err(error) = report_pid(channel)
     {
         say(&error.message(), format);
@@ -234,11 +240,33 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         return as_said(error.exit().code());
     }
     let helpers = helpers.unwrap_or_else(|| front::Helpers::start(&world.host, format));
-    match helpers.and_then(|helpers| front::run(spec, opening, front, helpers)) {
+    match helpers.and_then(|helpers| front::run(spec, opening, front, presenter, helpers)) {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);
             as_said(exit::ExitCode::Resources.code())
+        }
+    }
+}
+
+/// Shows the map of a job, and starts nothing.
+fn dry_run(request: &RunRequest) -> u8 {
+    let format = request.front.message_format;
+    let (detail, is_assumed) = match request.show {
+        Show::DryRun { detail, .. } => (detail, request.daemons.is_some()),
+        _ => (Detail::Reasons, false),
+    };
+    match Presenter::of(request, detail, Notes::Shown).assume() {
+        Ok(text) => {
+            let code = print(&text, format);
+            if is_assumed && request.front.verbosity != Verbosity::Quiet {
+                say(&messages::assumed(), format);
+            }
+            code
+        }
+        Err(plan::Unplaced { message, code }) => {
+            say(&message, format);
+            request.front.exit_error.map_or(code, NonZeroU8::get)
         }
     }
 }

@@ -60,6 +60,13 @@ const OUTPUT_DROPPED: Kind = Kind {
 not be printed because nobody reads it: a pipe whose reader sleeps, a terminal stopped by Ctrl-S. `rally` does not wait for that \
 reader any longer.",
 };
+const ASSUMED: Kind = Kind {
+    id: "front/assumed",
+    severity: Severity::Note,
+    explanation: "A dry run starts nothing, so it does not know the processors of other nodes. It places the ranks as if all nodes had \
+the processors of this one, of which it may use the same part. `--explain` without `--dry-run` starts the daemons on the nodes, asks them, \
+and ends them.",
+};
 const EXIT_CODES: Kind = Kind {
     id: "front/exit-codes",
     severity: Severity::Note,
@@ -94,6 +101,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &CONTROLLER_STOPPED,
     &OUTPUT_LOST,
     &OUTPUT_DROPPED,
+    &ASSUMED,
     &EXIT_CODES,
     &INTERNAL,
     &NOT_WATCHED,
@@ -119,6 +127,12 @@ pub(crate) fn held(held: &RankSet, at: HoldAt, front: i32) -> Message {
         .with_help(format!(
             "attach a debugger to the ranks you want, then `rally release {front}` lets the others run"
         ))
+}
+
+pub(crate) fn assumed() -> Message {
+    let headline = "other nodes are assumed to have the processors of this one";
+    Message::new(&ASSUMED, headline.to_owned())
+        .with_help("`--explain` without `--dry-run` asks the nodes".to_owned())
 }
 
 /// Returns the line about files that are being copied to the nodes.
@@ -318,6 +332,7 @@ mod tests {
             held(&held_ranks, HoldAt::Exec, 77),
             held(&held_ranks, HoldAt::Init, 77),
             held(&held_ranks, HoldAt::App, 77),
+            assumed(),
             interrupted(1),
             interrupted(4),
             gave_up(&[80, 81]),

@@ -1,8 +1,11 @@
-//! Dry runs: shows which ranks would run where, without starting anything.
+//! Maps for the user: which ranks would run where, and why.
+//!
+//! The map of a job on this node is made here, and nothing is started for it. The controller makes that of a job on other
+//! nodes, because only their daemons know the processors there. A dry run assumes those of this node.
 
-use base::NodeId;
 use dvm::{
-    place::{self, Topologies},
+    alloc::Allocation,
+    place::{self, JobMap, Topologies},
     proto::Refusal,
 };
 use message::Message;
@@ -23,47 +26,70 @@ pub(crate) struct Unplaced {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notes {
     Shown,
-    /// The notes are left to the controller, which makes the same map and prints them.
+    /// The job is launched behind it. The notes are left to the controller, which makes the same map and prints them.
     Apart,
 }
 
-/// Returns the map of a job, as text or as JSON.
-pub(crate) fn explain(
-    request: &RunRequest,
+/// Shows the map of a job.
+#[derive(Debug)]
+pub(crate) struct Presenter {
+    wanted: place::Request,
+    allocation: Allocation,
     detail: Detail,
     notes: Notes,
-) -> Result<String, Unplaced> {
-    let topology = runtime::topology(&surroundings()).map_err(|error| Unplaced {
-        message: messages::system(&error),
-        code: exit::ExitCode::Resources.code(),
-    })?;
-    let mut topologies = Topologies::default();
-    for (node, _) in (0..).zip(&request.allocation.nodes) {
-        topologies.push(NodeId(node), &topology);
-    }
-    let wanted = &request.spec.placement;
-    let map = place::place(wanted, &request.allocation, &topologies).map_err(|error| {
-        let refusal = Refusal::Placement(error);
-        Unplaced {
-            message: dvm::messages::refused(&refusal),
-            code: exit::refused(&refusal),
-        }
-    })?;
-    let mut explanation = place::explain(&map, wanted, &request.allocation, &topologies);
-    if detail == Detail::Map {
-        for app in &mut explanation.apps {
-            app.why.clear();
+    format: MessageFormat,
+}
+
+impl Presenter {
+    pub(crate) fn of(request: &RunRequest, detail: Detail, notes: Notes) -> Self {
+        Self {
+            wanted: request.spec.placement.clone(),
+            allocation: request.allocation.clone(),
+            detail,
+            notes,
+            format: request.front.message_format,
         }
     }
-    if notes == Notes::Apart {
-        explanation.notes.clear();
-    }
-    Ok(match request.front.message_format {
-        MessageFormat::Text => explanation.to_string(),
-        MessageFormat::Json => {
-            let mut text = serde_json::to_string(&explanation).unwrap_or_default();
-            text.push('\n');
-            text
+
+    /// Returns the map as text or as JSON.
+    pub(crate) fn text(&self, map: &JobMap, topologies: &Topologies) -> String {
+        let mut explanation = place::explain(map, &self.wanted, &self.allocation, topologies);
+        if self.detail == Detail::Map {
+            for app in &mut explanation.apps {
+                app.why.clear();
+            }
         }
-    })
+        if self.notes == Notes::Apart {
+            explanation.notes.clear();
+        }
+        match self.format {
+            MessageFormat::Text => explanation.to_string(),
+            MessageFormat::Json => {
+                let mut text = serde_json::to_string(&explanation).unwrap_or_default();
+                text.push('\n');
+                text
+            }
+        }
+    }
+
+    pub(crate) const fn notes(&self) -> Notes {
+        self.notes
+    }
+
+    /// Returns the map on nodes that all have the processors of this one.
+    pub(crate) fn assume(&self) -> Result<String, Unplaced> {
+        let topology = runtime::topology(&surroundings()).map_err(|error| Unplaced {
+            message: messages::system(&error),
+            code: exit::ExitCode::Resources.code(),
+        })?;
+        let topologies = Topologies::uniform(topology);
+        let map = place::place(&self.wanted, &self.allocation, &topologies).map_err(|error| {
+            let refusal = Refusal::Placement(error);
+            Unplaced {
+                message: dvm::messages::refused(&refusal),
+                code: exit::refused(&refusal),
+            }
+        })?;
+        Ok(self.text(&map, &topologies))
+    }
 }

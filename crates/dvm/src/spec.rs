@@ -28,6 +28,18 @@ pub struct JobSpec {
     pub gpus: Option<GpuPlan>,
     /// Files that are copied to the nodes of the job before it starts; `None` if the job needs no directory for them.
     pub preload: Option<Preload>,
+    pub map: MapFor,
+}
+
+/// What the map of a job is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MapFor {
+    #[default]
+    Launch,
+    /// For the launch, and for the front, which gets it first ([`crate::proto::ToFront::Placed`]).
+    FrontAndLaunch,
+    /// For the front only: the job is placed and not launched.
+    Front,
 }
 
 /// Files that are copied to the nodes of a job before it starts, into a directory of the job.

@@ -190,7 +190,8 @@ impl Front {
             | ToFront::Preloading(_)
             | ToFront::Released { .. }
             | ToFront::NotReleased(_)
-            | ToFront::Holding(_) => {}
+            | ToFront::Holding(_)
+            | ToFront::Placed { .. } => {}
             ToFront::Ending(cause) => {
                 let again = self.told.ending.replace(cause);
                 world.require(again.is_none(), || {

@@ -18,7 +18,8 @@ use dvm::{
     place::{AppRequest, Request},
     proto::{FromFront, FrontId, Launch, ToController, ToDaemon, ToFront},
     spec::{
-        App, Destination, Elsewhere, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers,
+        App, Destination, Elsewhere, EndPolicy, HoldPlan, JobSpec, MapFor, StdinTarget, StdioPlan,
+        Tracers,
     },
 };
 use overlay::{Address, DEFAULT_RADIX, lanes::Lane, node, wire};
@@ -476,6 +477,7 @@ fn spec(ranks: u32) -> JobSpec {
         variables: BTreeSet::new(),
         gpus: None,
         preload: None,
+        map: MapFor::Launch,
     }
 }
 

@@ -329,10 +329,14 @@ pub(crate) struct JobArgs {
     pub(crate) display: Vec<DisplayChoice>,
 
     /// Print what would run where; start nothing
+    ///
+    /// Other nodes are assumed to have the processors of this one; --explain alone asks them.
     #[arg(long, help_heading = "Placement")]
     pub(crate) dry_run: bool,
 
-    /// Like --dry-run, and print the reasons
+    /// Print what would run where, and why
+    ///
+    /// No rank is started. Daemons are started on other nodes to learn their processors, and ended; with --dry-run, they are not.
     #[arg(long, help_heading = "Placement")]
     pub(crate) explain: bool,
 

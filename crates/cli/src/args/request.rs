@@ -67,6 +67,8 @@ pub(crate) enum Show {
         detail: Detail,
         reports: BTreeSet<Report>,
     },
+    /// Show the map with the reasons, from the processors that the nodes have; start no rank.
+    Explain(BTreeSet<Report>),
 }
 
 /// Something to show about a job's placement.

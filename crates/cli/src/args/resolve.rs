@@ -7,8 +7,8 @@ use std::{
 };
 
 use dvm::spec::{
-    App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, OnDebuggerLoss, OnFailure, StdinTarget,
-    Tracers,
+    App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, MapFor, OnDebuggerLoss, OnFailure,
+    StdinTarget, Tracers,
 };
 
 use super::{
@@ -309,6 +309,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         universe: job.args.universe,
         gpus: gpus::resolve(job, world)?,
         preload,
+        map: MapFor::Launch,
     };
     if let Some(jobid) = &job.args.jobid
         && world.variable("SLURM_JOB_ID") != Some(jobid.as_str())
@@ -561,7 +562,8 @@ fn show(job: &JobLine) -> Show {
         })
         .collect();
     match (job.args.dry_run, job.args.explain) {
-        (_, true) => Show::DryRun {
+        (false, true) => Show::Explain(reports),
+        (true, true) => Show::DryRun {
             detail: Detail::Reasons,
             reports,
         },

@@ -56,7 +56,7 @@ fn short_help_of_run() {
           --oversubscribe[=<yes|no>]  Allow more procs than slots
           --display <WHAT>            Show map, bindings or allocation first
           --dry-run                   Print what would run where; start nothing
-          --explain                   Like --dry-run, and print the reasons
+          --explain                   Print what would run where, and why
 
     Output and input:
       -l, --label[=<rank|full>]    Start each line of output with its rank
@@ -209,8 +209,14 @@ fn full_help_of_run() {
           --dry-run
               Print what would run where; start nothing
 
+              Other nodes are assumed to have the processors of this one; --explain
+              alone asks them.
+
           --explain
-              Like --dry-run, and print the reasons
+              Print what would run where, and why
+
+              No rank is started. Daemons are started on other nodes to learn their
+              processors, and ended; with --dry-run, they are not.
 
     Nodes:
           --bootstrap <HOW>

@@ -3,6 +3,7 @@
 
 mod bad_host;
 mod debugging;
+mod explain;
 mod host;
 mod staging;
 mod strangers;

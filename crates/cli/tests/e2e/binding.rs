@@ -9,7 +9,7 @@ use crate::harness::{Sandbox, Stream};
 const SHOWS_ITS_CPUS: [&str; 3] = ["grep", "Cpus_allowed_list", "/proc/self/status"];
 
 /// Returns the CPUs that we may use, and all CPUs of the node.
-fn cpus() -> (CpuSet, CpuSet) {
+pub(crate) fn cpus() -> (CpuSet, CpuSet) {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let allowed = listed(&status).remove(0);
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();

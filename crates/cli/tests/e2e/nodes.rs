@@ -1,5 +1,6 @@
 //! Jobs over several nodes: `--bootstrap fork` stands in for a cluster, with a daemon process for each node.
 
+mod explain;
 mod holding;
 mod preload;
 

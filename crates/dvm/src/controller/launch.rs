@@ -10,13 +10,13 @@ use base::{JobId, NodeId, RankSet};
 use super::{Controller, ControllerOutput, Job, Node, Origin, Phase, preloads::Copied};
 use crate::{
     alloc::Slots,
-    place::{self, JobMap, TopologyDigest},
+    place::{self, JobMap, Topologies, TopologyDigest},
     planted::{self, Bug},
     proto::{
         Launch, LaunchNode, LaunchNodes, NodeLoad, RankChoice, Refusal, ToDaemon, ToFront,
         Universe, VERSION,
     },
-    spec::{Destination, JobSpec, Pattern, PatternFacts, StdinTarget, UniverseSize},
+    spec::{Destination, JobSpec, MapFor, Pattern, PatternFacts, StdinTarget, UniverseSize},
 };
 
 impl Controller {
@@ -60,17 +60,21 @@ impl Controller {
         };
         match self.place(job) {
             Ok(None) => {}
-            Ok(Some(map)) => {
+            Ok(Some((map, topologies))) if job.spec.map == MapFor::Front => {
+                self.show(id, map, topologies);
+            }
+            Ok(Some((map, topologies))) => {
                 if self.copy_files(id, map.nodes()) == Copied::Yes {
-                    self.launch(id, map);
+                    self.launch(id, map, topologies);
                 }
             }
             Err(refusal) => self.refuse(id, refusal),
         }
     }
 
-    /// Returns the map of a job, once all daemons have connected and the topologies of their nodes are known.
-    fn place(&self, job: &Job) -> Result<Option<JobMap>, Refusal> {
+    /// Returns the map of a job, and the topologies that it was made for, once all daemons have connected and the topologies
+    /// of their nodes are known.
+    fn place(&self, job: &Job) -> Result<Option<(JobMap, Topologies)>, Refusal> {
         if let Some(refusal) = self.other_version.as_ref().or(self.lost.as_ref()) {
             return Err(refusal.clone());
         }
@@ -84,11 +88,25 @@ impl Controller {
             .map_err(Refusal::Placement)?;
         check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
         let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
-        refusal.map_or(Ok(Some(map)), Err)
+        refusal.map_or(Ok(Some((map, topologies))), Err)
     }
 
-    fn launch(&mut self, id: JobId, map: JobMap) {
+    /// Ends a job that was to be placed only.
+    fn show(&mut self, id: JobId, map: JobMap, topologies: Topologies) {
+        if let Some(job) = self.jobs.remove(&id) {
+            self.tell(job.front, placed(map, topologies));
+            self.finish_front(job.front);
+        }
+    }
+
+    fn launch(&mut self, id: JobId, map: JobMap, topologies: Topologies) {
         let parent = self.parent(id);
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        if job.spec.map == MapFor::FrontAndLaunch {
+            self.tell(job.front, placed(map.clone(), topologies));
+        }
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
@@ -199,6 +217,13 @@ impl Controller {
             }
             Origin::Spawned { asker, .. } => self.spawn_refused(asker),
         }
+    }
+}
+
+fn placed(map: JobMap, topologies: Topologies) -> ToFront {
+    ToFront::Placed {
+        map: Box::new(map),
+        topologies: Box::new(topologies),
     }
 }
 

@@ -13,6 +13,7 @@ use super::{Controller, ControllerOutput};
 use crate::{
     preload::{Source, SourceOutput},
     proto::{NotPreloaded, PreloadFailure, PreloadNews, Refusal, ToDaemon, ToFront, ToPreload},
+    spec::MapFor,
 };
 
 /// Whether the files of a job are on its nodes.
@@ -26,7 +27,9 @@ pub(super) enum Copied {
 impl Controller {
     /// Begins to read the files of a job.
     pub(super) fn read_files(&mut self, id: JobId) {
-        let preload = self.jobs.get(&id).and_then(|job| job.spec.preload.clone());
+        let job = self.jobs.get(&id);
+        let job = job.filter(|job| job.spec.map != MapFor::Front);
+        let preload = job.and_then(|job| job.spec.preload.clone());
         if let Some(preload) = preload {
             self.preloads.insert(id, Source::new(preload));
             self.route_preload(id);

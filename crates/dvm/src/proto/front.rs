@@ -11,8 +11,11 @@ use super::{
     output::{Chunk, Stream},
     preload::{NotPreloaded, PreloadProgress},
 };
-use crate::bootstrap::NotJoined;
-use crate::spec::{GpuShare, HoldAt, JobSpec, WindowSize};
+use crate::{
+    bootstrap::NotJoined,
+    place::{JobMap, Topologies},
+    spec::{GpuShare, HoldAt, JobSpec, WindowSize},
+};
 
 /// Number that the controller's host assigns to a front. A front is one connection with at most one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -120,6 +123,12 @@ pub enum ToFront {
     Internal(String),
     /// The files that the job needs on its nodes are being copied.
     Preloading(PreloadProgress),
+    /// Where the ranks of the job run, if [`JobSpec::map`] says that the front gets it. This is the last message about a job
+    /// that is not launched.
+    Placed {
+        map: Box<JobMap>,
+        topologies: Box<Topologies>,
+    },
 }
 
 /// Reason why no rank was released.

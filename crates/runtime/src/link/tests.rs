@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use base::{NodeId, RankSet, Signal};
+use base::{NodeId, RankSet, Signal, Topology};
 use dvm::{
+    alloc::{AllocatedNode, Slots},
     place,
     proto::{
         Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
@@ -73,6 +74,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn job() -> JobSpec {
     JobSpec {
+        map: dvm::spec::MapFor::Launch,
         preload: None,
         apps: vec![App {
             program: "a".into(),
@@ -191,6 +193,7 @@ fn to_front() -> Vec<ToFront> {
             total: 300,
             nodes: 2,
         }),
+        placed(),
     ];
     for message in &all {
         match message {
@@ -209,10 +212,37 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Ended(_)
             | ToFront::Failed(_)
             | ToFront::Internal(_)
-            | ToFront::Preloading(_) => {}
+            | ToFront::Preloading(_)
+            | ToFront::Placed { .. } => {}
         }
     }
     all
+}
+
+/// Returns the map of two ranks on nodes of one core.
+fn placed() -> ToFront {
+    let node = |name: &str| AllocatedNode {
+        name: name.to_owned(),
+        slots: Slots::Explicit(1),
+        max_slots: None,
+        granted: None,
+    };
+    let allocation = Allocation {
+        nodes: vec![node("a"), node("b")],
+    };
+    let topologies = place::Topologies::uniform(Topology::flat(1));
+    let app = place::AppRequest {
+        count: Some(2),
+        ..place::AppRequest::default()
+    };
+    let request = place::Request {
+        apps: vec![app],
+        ..place::Request::default()
+    };
+    ToFront::Placed {
+        map: Box::new(place::place(&request, &allocation, &topologies).unwrap()),
+        topologies: Box::new(topologies),
+    }
 }
 
 /// The encoded messages of this version. If this test fails, increment `wire::VERSION`: a front that connects may be of
@@ -228,8 +258,8 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 6
-    0001000161010001780100014100013100012f00042f62696e0000120000000000000000000000000000000000000500000000010000000000
+    version 7
+    0001000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
     02
     03020301808020
     0404
@@ -254,6 +284,7 @@ fn every_message_of_this_version() {
     0d03776879
     0e0477686174
     0f01ac0202
+    10010002010205000000000002000000000100020001010100000100000001010000000100000000000101000000010000
     ");
 }
 

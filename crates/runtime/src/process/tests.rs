@@ -74,6 +74,7 @@ impl Heard {
 /// Returns a job of four ranks that run a shell script, two on each of two nodes.
 fn job(script: &str) -> JobSpec {
     JobSpec {
+        map: dvm::spec::MapFor::Launch,
         preload: None,
         apps: vec![App {
             program: "/bin/sh".into(),

@@ -211,6 +211,7 @@ impl Maker<'_> {
             fronts: vec![FrontPlan {
                 submits_at: Duration::ZERO,
                 spec: JobSpec {
+                    map: dvm::spec::MapFor::Launch,
                     preload: None,
                     apps,
                     placement,

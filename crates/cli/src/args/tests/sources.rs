@@ -134,8 +134,9 @@ fn what_is_shown_first() {
             reports: [Report::Allocation].into()
         }
     );
+    assert_eq!(show("rally run --explain a"), Show::Explain([].into()));
     assert_eq!(
-        show("rally run --explain a"),
+        show("rally run --dry-run --explain a"),
         Show::DryRun {
             detail: Detail::Reasons,
             reports: [].into()

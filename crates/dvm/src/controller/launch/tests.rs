@@ -9,7 +9,7 @@ use crate::{
         tests::{JOB, NODES, World, hello},
     },
     proto::{FromFront, FrontId, ToController, ToDaemon, ToFront, VERSION},
-    spec::OnFailure,
+    spec::{MapFor, OnFailure, Preload, PreloadFile, Preloaded},
 };
 
 /// Formats the outputs that matter for these tests.
@@ -147,4 +147,72 @@ fn no_two_jobs_have_the_same_global_ranks() {
         }
     }
     assert_eq!(launched, [(JOB, 0), (JobId(2), NODES)]);
+}
+
+/// The map is made as for a launch, and nothing is launched, read or copied.
+#[test]
+fn a_job_that_is_only_placed_ends_with_its_map() {
+    let mut world = World::waiting();
+    let other = FrontId(7);
+    world.connects(other, 78);
+    let mut spec = job(OnFailure::Continue);
+    spec.placement.apps[0].count = Some(2);
+    spec.map = MapFor::Front;
+    let file = PreloadFile {
+        path: "/in".into(),
+        name: "in".into(),
+        mode: 0o400,
+    };
+    spec.preload = Some(Preload {
+        place: None,
+        files: vec![file],
+        use_of: Preloaded::default(),
+    });
+    let mut heard = world.hears(other, FromFront::Submit(Box::new(spec)));
+    for node in 0..NODES {
+        heard.extend(world.says(node, hello(node)));
+    }
+    let mut said = Vec::new();
+    for output in heard {
+        match output {
+            ControllerOutput::Front(front, ToFront::Placed { map, topologies }) => {
+                let kinds = topologies.kinds().len();
+                said.push(format!("{front}: {} ranks, {kinds} kind", map.ranks()));
+            }
+            ControllerOutput::Finished(front) => said.push(format!("{front} is finished")),
+            ControllerOutput::Daemon(node, ToDaemon::Launch(launch)) => {
+                assert_eq!(launch.job, JOB);
+                said.push(format!("launch on {node}"));
+            }
+            ControllerOutput::ReadFile { .. } => said.push("a file is read".to_owned()),
+            _ => {}
+        }
+    }
+    insta::assert_snapshot!(said.join("\n"), @"
+    launch on 0
+    launch on 1
+    launch on 2
+    7: 2 ranks, 1 kind
+    7 is finished
+    ");
+}
+
+/// The front may show the map before there is output.
+#[test]
+fn a_front_that_wants_the_map_gets_it_before_the_launch() {
+    let mut world = World::new();
+    let other = FrontId(7);
+    world.connects(other, 78);
+    let mut spec = job(OnFailure::Continue);
+    spec.map = MapFor::FrontAndLaunch;
+    let heard = world.hears(other, FromFront::Submit(Box::new(spec)));
+    let is_placed = |output: &ControllerOutput| {
+        matches!(output, ControllerOutput::Front(_, ToFront::Placed { .. }))
+    };
+    let is_launch = |output: &ControllerOutput| {
+        matches!(output, ControllerOutput::Daemon(_, ToDaemon::Launch(_)))
+    };
+    let placed = heard.iter().position(is_placed).unwrap();
+    assert!(placed < heard.iter().position(is_launch).unwrap());
+    assert_eq!(heard.iter().filter(|output| is_placed(output)).count(), 1);
 }

@@ -17,7 +17,7 @@ use crate::{
     alloc::LocalNames,
     place::{self, AppRequest, BindTarget, Oversubscribe},
     proto::Stream,
-    spec::{App, FrontInput, HoldAt, HoldPlan, JobSpec, StdinTarget},
+    spec::{App, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor, StdinTarget},
 };
 
 /// Builds the specification of a job from the programs and directives of a spawn request.
@@ -74,6 +74,7 @@ pub(super) fn spec(
     }
     Ok(JobSpec {
         preload: None,
+        map: MapFor::Launch,
         apps: programs,
         placement: request,
         universe: spawner.universe,

@@ -15,7 +15,7 @@ use crate::{
         AskId, Drained, EndClass, FromFront, FrontId, Launch, Started, Stream, ToController,
         ToDaemon, VERSION,
     },
-    spec::{App, EndPolicy, HoldPlan, JobSpec, OnFailure, StdinTarget, StdioPlan},
+    spec::{App, EndPolicy, HoldPlan, JobSpec, MapFor, OnFailure, StdinTarget, StdioPlan},
 };
 
 fn directive(key: &std::ffi::CStr, value: Value) -> Info {
@@ -87,6 +87,7 @@ fn app(program: &str) -> App {
 
 pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
+        map: MapFor::Launch,
         preload: None,
         apps: vec![app("./a.out")],
         placement: place::Request {
