@@ -73,3 +73,58 @@ pub(crate) enum DebuggerLoss {
     Kill,
     Release,
 }
+
+/// Something to show before the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum DisplayChoice {
+    Map,
+    Bindings,
+    Allocation,
+}
+
+/// A launcher whose variables tell ranks their identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum FamilyChoice {
+    Openmpi,
+    Slurm,
+    Torch,
+    None,
+}
+
+impl FamilyChoice {
+    /// Returns the name of this choice on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Openmpi => "openmpi",
+            Self::Slurm => "slurm",
+            Self::Torch => "torch",
+            Self::None => "none",
+        }
+    }
+}
+
+/// How daemons are started on nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Bootstrap {
+    Auto,
+    Ssh,
+    Slurm,
+    Pbs,
+    Lsf,
+    Fork,
+}
+
+/// What happens to earlier contents of an output file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OpenModeChoice {
+    #[value(alias = "a")]
+    Append,
+    #[value(alias = "t")]
+    Truncate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MessageFormatChoice {
+    Text,
+    Json,
+}

@@ -10,11 +10,11 @@ use super::{
     Error, Personality, World,
     batch::{self, Manager},
     daemons::{self, Program, Way},
-    define::Bootstrap,
     request::THROUGH_ARGUMENT,
     resolve::settings,
 };
 use crate::{
+    choices::Bootstrap,
     remote::{self, Words},
     values,
 };

@@ -15,11 +15,11 @@ use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand};
 use super::{
     DAEMON_ARGUMENT, Error, JobLine, World,
     batch::{self, Manager},
-    define::Bootstrap,
     environment::is_of_a_host,
     error::NotOffered,
     nodes::Nodes,
 };
+use crate::choices::Bootstrap;
 use crate::config::{Settings, Source};
 
 /// Returns how the daemons of an allocation are started. `None` if it is this node alone.

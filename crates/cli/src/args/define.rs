@@ -13,7 +13,8 @@ use dvm::spec::{UniverseSize, Warning};
 use self::preload::{AppPreloadArgs, JobPreloadArgs};
 use crate::{
     choices::{
-        DebuggerLoss, LabelChoice, LineBuffered, NodeLoss, OnHang, OnLoss, Oversubscribe, Switch,
+        Bootstrap, DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, LineBuffered,
+        MessageFormatChoice, NodeLoss, OnHang, OnLoss, OpenModeChoice, Oversubscribe, Switch,
     },
     values::JobName,
 };
@@ -715,61 +716,6 @@ pub(crate) struct InfoArgs {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::SetTrue, help_heading = "General")]
     pub(crate) version: bool,
-}
-
-/// Something to show before the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum DisplayChoice {
-    Map,
-    Bindings,
-    Allocation,
-}
-
-/// A launcher whose variables tell ranks their identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum FamilyChoice {
-    Openmpi,
-    Slurm,
-    Torch,
-    None,
-}
-
-impl FamilyChoice {
-    /// Returns the name of this choice on the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Openmpi => "openmpi",
-            Self::Slurm => "slurm",
-            Self::Torch => "torch",
-            Self::None => "none",
-        }
-    }
-}
-
-/// How daemons are started on nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Bootstrap {
-    Auto,
-    Ssh,
-    Slurm,
-    Pbs,
-    Lsf,
-    Fork,
-}
-
-/// What happens to earlier contents of an output file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OpenModeChoice {
-    #[value(alias = "a")]
-    Append,
-    #[value(alias = "t")]
-    Truncate,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MessageFormatChoice {
-    Text,
-    Json,
 }
 
 /// The ranks that read our standard input.

@@ -21,10 +21,10 @@ use dvm::{
 use super::{
     AppLine, Error, JobLine, Personality, World,
     batch::{self, Batch, Manager},
-    define::Bootstrap,
     error::FileKind,
     granted,
 };
+use crate::choices::Bootstrap;
 use crate::config::Settings;
 use crate::values::{self, ValueError};
 

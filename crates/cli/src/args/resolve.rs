@@ -16,7 +16,6 @@ use super::{
     InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel, ReleaseRequest,
     Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World,
     app_file, daemons,
-    define::{DisplayChoice, FamilyChoice, MessageFormatChoice},
     error::{FileKind, NotOffered},
     gpus, inputs, multi_prog, nodes, parse,
     placement::{self, Placement},
@@ -24,7 +23,10 @@ use super::{
     stdio::{stdin, stdio},
     tune,
 };
-use crate::choices::{DebuggerLoss, LabelChoice, NodeLoss, OnHang, Switch};
+use crate::choices::{
+    DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, MessageFormatChoice, NodeLoss, OnHang,
+    Switch,
+};
 use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
 use crate::{config::ConfigFile, values::HeldRanks};
 

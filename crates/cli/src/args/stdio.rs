@@ -10,11 +10,11 @@ use dvm::spec::{
 
 use super::{
     AppLine, Error, InputSource, JobLine, Personality, World,
-    define::{OpenModeChoice, StdinChoice},
+    define::StdinChoice,
     error::FileKind,
     slurm_files::{self, Reading},
 };
-use crate::choices::LineBuffered;
+use crate::choices::{LineBuffered, OpenModeChoice};
 use crate::config::Settings;
 use crate::{files::read_probe, values::ValueError};
 
