@@ -58,7 +58,7 @@ use crate::{
     bootstrap::NotJoined,
     place::TopologyDigest,
     planted::{self, Bug},
-    preload::Source,
+    preload::{FoundFile, NotFound, Source, WantedFile},
     proto::{
         Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, ToController,
         ToDaemon, ToFront,
@@ -94,6 +94,11 @@ pub enum ControllerInput {
     },
     /// The time that [`Controller::deadline`] returned has passed.
     Tick,
+    /// Answers [`ControllerOutput::FindFiles`]: all files in that order, or the first that cannot be copied.
+    FilesFound {
+        job: JobId,
+        result: Result<Vec<FoundFile>, NotFound>,
+    },
 }
 
 /// An action for the caller to carry out.
@@ -113,6 +118,11 @@ pub enum ControllerOutput {
     },
     /// Log that a daemon or a front has violated the protocol. The cause is a bug in our own code.
     Log(String),
+    /// Look up files on the controller's node, and answer with [`ControllerInput::FilesFound`].
+    FindFiles {
+        job: JobId,
+        wanted: Vec<WantedFile>,
+    },
 }
 
 /// A node as described by its daemon's `Hello`.
@@ -203,6 +213,7 @@ impl Controller {
             }
             ControllerInput::Stranger { from, why } => self.on_stranger(None, from, why),
             ControllerInput::FileRead { job, result } => self.on_file_read(job, result),
+            ControllerInput::FilesFound { job, result } => self.on_files_found(job, result),
             ControllerInput::Tick => {
                 for id in self.living() {
                     self.with(id, |job| job.on_tick(now));

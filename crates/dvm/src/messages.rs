@@ -231,6 +231,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
                 "a program that never gets there runs on; `--stop-on-exec` holds any program",
             )
         }
+        Note::SpawnRefused { by, why } => preload::spawn_refused(*by, why),
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(
             &k::LEFT_BEHIND,

@@ -12,11 +12,15 @@ mod source;
 mod store;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
-pub use self::store::FileAct;
 pub(crate) use self::{
     source::{Source, SourceOutput},
     store::{Store, StoreOutput},
+};
+pub use self::{
+    store::FileAct,
+    wanted::{FoundFile, NotFound, WantedFile, copy_name},
 };
 
 /// Length of a chunk in bytes. The last one of a content is shorter.

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Version of the format. The events also depend on the version of the messages ([`proto::VERSION`]).
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Maximum length of an encoded event, in bytes. A message between two processes, with what belongs to it, fits.
 pub const EVENT_MAX: usize = 65 * 1024 * 1024;
 
@@ -139,6 +139,11 @@ impl<'a> Event<'a> {
                     } = message
                     {
                         digest(bytes);
+                    }
+                }
+                ControllerOutput::FindFiles { wanted, .. } => {
+                    for search in wanted.iter_mut().filter_map(|file| file.search.as_mut()) {
+                        *search = OsString::from(HIDDEN);
                     }
                 }
                 _ => {}

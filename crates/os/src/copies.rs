@@ -50,6 +50,7 @@ pub fn room(directory: &Path) -> Result<Room, Error> {
 pub struct SourceFile {
     file: File,
     path: PathBuf,
+    mode: u32,
 }
 
 impl SourceFile {
@@ -61,8 +62,11 @@ impl SourceFile {
         const OPERATION: &str = "read";
         let (file, metadata) = open_at_once(path).map_err(Error::file(OPERATION, path))?;
         if metadata.is_file() {
-            let path = path.to_owned();
-            return Ok(Self { file, path });
+            return Ok(Self {
+                file,
+                path: path.to_owned(),
+                mode: metadata.permissions().mode() & 0o777,
+            });
         }
         Err(Error::File {
             operation: OPERATION,
@@ -73,6 +77,12 @@ impl SourceFile {
                 libc::EINVAL
             },
         })
+    }
+
+    /// Returns the permission bits.
+    #[must_use]
+    pub const fn mode(&self) -> u32 {
+        self.mode
     }
 
     /// Reads at an offset. Returns fewer bytes than `length` only at the end of the file.

@@ -56,6 +56,9 @@ keys! {
     UNSET_ENVAR = c"pmix.envar.unset",
     PREPEND_ENVAR = c"pmix.envar.prepnd",
     APPEND_ENVAR = c"pmix.envar.appnd",
+    PRELOAD_BIN = c"pmix.preloadbin",
+    PRELOAD_FILES = c"pmix.preloadfiles",
+    SET_SESSION_CWD = c"pmix.ssncwd",
     NOTIFY_COMPLETION = c"pmix.notecomp",
     PERSONALITY = c"pmix.pers",
     // Our own keys: the first directory to search for a program, and the initial key-value space of a job spawned by PMI.

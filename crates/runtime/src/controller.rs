@@ -21,7 +21,7 @@ use crate::{
     link::{ControllerLink, LinkError},
     machines::ControllerMachine,
     missing::MissingReports,
-    preload::FileReader,
+    preload::{self, FileReader},
     reactor::Reactor,
 };
 
@@ -246,6 +246,12 @@ impl ControllerHost {
                 let result = self.files.read(path, offset, length);
                 let read = ControllerInput::FileRead { job, result };
                 self.controller.handle(now, read);
+                return Step::Read;
+            }
+            ControllerOutput::FindFiles { job, wanted } => {
+                let result = preload::find(&wanted);
+                let found = ControllerInput::FilesFound { job, result };
+                self.controller.handle(now, found);
                 return Step::Read;
             }
             ControllerOutput::Finished(front) => self.fronts.finish(now, front),

@@ -220,6 +220,10 @@ impl Logged for ControllerInput {
                 Ok(bytes) => write!(f, "FileRead job={job} bytes={}", bytes.len()),
                 Err(why) => write!(f, "FileRead job={job} why={why}"),
             },
+            Self::FilesFound { job, result } => match result {
+                Ok(found) => write!(f, "FilesFound job={job} files={}", found.len()),
+                Err(missing) => write!(f, "FilesFound job={job} why={}", missing.why),
+            },
             Self::NotJoined(_) | Self::Tick => Name(self).fmt(f),
         }
     }
@@ -231,7 +235,9 @@ impl Logged for ControllerOutput {
             Self::Front(_, ToFront::Output { .. } | ToFront::StdinCredit(_))
             | Self::ReadFile { .. } => Rate::Frequent,
             Self::Daemon(_, message) => rate_of_order(message),
-            Self::Front(..) | Self::Finished(_) | Self::Log(_) => Rate::Rare,
+            Self::Front(..) | Self::Finished(_) | Self::Log(_) | Self::FindFiles { .. } => {
+                Rate::Rare
+            }
         }
     }
 
@@ -240,6 +246,9 @@ impl Logged for ControllerOutput {
             Self::Front(front, message) => write!(f, "{} front={front}", Name(message)),
             Self::Daemon(node, message) => write!(f, "{} node={node}", Name(message)),
             Self::Finished(front) => write!(f, "Finished front={front}"),
+            Self::FindFiles { job, wanted } => {
+                write!(f, "FindFiles job={job} files={}", wanted.len())
+            }
             Self::ReadFile { job, offset, .. } => write!(f, "ReadFile job={job} offset={offset}"),
             Self::Log(_) => Name(self).fmt(f),
         }

@@ -17,9 +17,12 @@ use std::{
 
 use base::JobId;
 use bytes::Bytes;
-use dvm::{preload::FileAct, proto::PreloadFailure};
+use dvm::{
+    preload::{FileAct, FoundFile, NotFound, WantedFile},
+    proto::PreloadFailure,
+};
 
-use crate::place::Surroundings;
+use crate::{place::Surroundings, ranks::search_path};
 
 /// Start of the name of a job's directory.
 const DIRECTORY: &str = "rally-preload.";
@@ -55,6 +58,40 @@ impl FileReader {
         });
         read.map_err(|error| reason(&error))
     }
+}
+
+/// Looks up files that are to be copied.
+pub(crate) fn find(wanted: &[WantedFile]) -> Result<Vec<FoundFile>, NotFound> {
+    let found = (0..).zip(wanted).map(|(index, file)| {
+        let directory = Path::new(&file.directory);
+        let path = match &file.search {
+            None => directory.join(&file.path),
+            Some(search) => match os::find_program(&file.path, &search_path(directory, search)) {
+                os::Found::Program(path) | os::Found::NotExecutable(path) => path,
+                os::Found::Missing => {
+                    return Err(NotFound {
+                        index,
+                        path: file.path.clone(),
+                        errno: ENOENT,
+                        why: os::describe_errno(ENOENT).to_owned(),
+                    });
+                }
+            },
+        };
+        match os::SourceFile::open(&path) {
+            Ok(file) => Ok(FoundFile {
+                path: path.into_os_string(),
+                mode: file.mode(),
+            }),
+            Err(error) => Err(NotFound {
+                index,
+                path: path.into_os_string(),
+                errno: error.errno(),
+                why: reason(&error),
+            }),
+        }
+    });
+    found.collect()
 }
 
 fn reason(error: &os::Error) -> String {

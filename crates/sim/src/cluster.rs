@@ -401,7 +401,7 @@ impl Cluster {
                 }
                 self.world.send_down(node, Carried::Message(message));
             }
-            ControllerOutput::ReadFile { .. } => {
+            ControllerOutput::ReadFile { .. } | ControllerOutput::FindFiles { .. } => {
                 self.world.fault("files in the simulator".to_owned());
             }
             ControllerOutput::Finished(front) => {

@@ -339,7 +339,9 @@ impl Run {
                 }
                 ControllerOutput::Finished(_) => self.is_finished = true,
                 ControllerOutput::Log(what) => return Err(format!("the controller logs: {what}")),
-                ControllerOutput::Front(..) | ControllerOutput::ReadFile { .. } => {}
+                ControllerOutput::Front(..)
+                | ControllerOutput::ReadFile { .. }
+                | ControllerOutput::FindFiles { .. } => {}
             }
         }
         Ok(())

@@ -222,6 +222,7 @@ impl Verdicts {
             ControllerInput::FrontConnected { .. }
             | ControllerInput::NotJoined(_)
             | ControllerInput::Stranger { .. }
+            | ControllerInput::FilesFound { .. }
             | ControllerInput::FileRead { .. } => {}
             ControllerInput::FrontLost(front) => {
                 let state = self.fronts.entry(*front).or_default();

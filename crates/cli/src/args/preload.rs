@@ -3,10 +3,13 @@
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStrExt as _,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
-use dvm::spec::{App, Preload, PreloadFile, Preloaded};
+use dvm::{
+    preload::copy_name,
+    spec::{App, Preload, PreloadFile, Preloaded},
+};
 
 use super::{AppLine, Error, JobLine, World, error::FileKind};
 use crate::files::{ReadProblem, regular_mode};
@@ -47,7 +50,13 @@ pub(super) fn resolve(
         for name in listed.flat_map(|list| list.as_bytes().split(|byte| *byte == b',')) {
             if !name.is_empty() {
                 let path = Path::new(OsStr::from_bytes(name));
-                add(&mut preload, path, &name_of(path), FileKind::Preload, world)?;
+                add(
+                    &mut preload,
+                    path,
+                    &copy_name(path),
+                    FileKind::Preload,
+                    world,
+                )?;
             }
         }
     }
@@ -58,7 +67,7 @@ pub(super) fn resolve(
 fn program(app: &App) -> (PathBuf, OsString) {
     let typed = Path::new(&app.program);
     if app.program.as_bytes().contains(&b'/') {
-        return (typed.to_owned(), name_of(typed));
+        return (typed.to_owned(), copy_name(typed));
     }
     let path = match os::find_program(&app.program, &app.search) {
         os::Found::Program(path) | os::Found::NotExecutable(path) => path,
@@ -104,37 +113,4 @@ fn add(
         }
     }
     Ok(())
-}
-
-/// Returns the name of a copy: a relative one keeps its place, and an absolute one its whole path.
-fn name_of(path: &Path) -> OsString {
-    let mut name = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::Normal(part) => name.push(part),
-            Component::ParentDir => drop(name.pop()),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
-    }
-    name.into_os_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_copies_keep_their_place() {
-        let cases = [
-            ("a", "a"),
-            ("./a", "a"),
-            ("b/c/a", "b/c/a"),
-            ("../a", "a"),
-            ("b/../../a", "a"),
-            ("/data/in/a", "data/in/a"),
-        ];
-        for (path, name) in cases {
-            assert_eq!(name_of(Path::new(path)), name, "{path}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 mod explain;
 mod holding;
 mod preload;
+mod spawned_files;
 
 use std::time::Duration;
 

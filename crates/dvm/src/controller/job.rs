@@ -40,6 +40,7 @@ use crate::{
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold, State},
     planted::{self, Bug},
+    preload::WantedFile,
     proto::{
         Cause, Drained, EndClass, EndReason, FrontId, Launch, Note, PmiState, StartFailure,
         Started, Stream, ToDaemon, ToFront,
@@ -91,6 +92,8 @@ pub(super) enum Origin {
         /// Key-value pairs that the spawner has passed along with the request. `None` if the request came by PMIx, and
         /// not by PMI. In a spawn by PMI, the spawner's job and this one are one MPI program: if one fails, both end.
         preput: Option<Vec<(String, String)>>,
+        /// Files of the job that are to be looked up on the controller's node. Empty once that was ordered.
+        wanted: Vec<WantedFile>,
     },
 }
 

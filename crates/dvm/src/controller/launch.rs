@@ -7,13 +7,18 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base::{JobId, NodeId, RankSet};
 
-use super::{Controller, ControllerOutput, Job, Node, Origin, Phase, preloads::Copied};
+use pmix::value::Status;
+
+use super::{
+    Controller, ControllerOutput, Job, Node, Origin, Phase, preloads::Copied,
+    spawned::refused_status,
+};
 use crate::{
     alloc::Slots,
     place::{self, JobMap, Topologies, TopologyDigest},
     planted::{self, Bug},
     proto::{
-        Launch, LaunchNode, LaunchNodes, NodeLoad, RankChoice, Refusal, ToDaemon, ToFront,
+        Launch, LaunchNode, LaunchNodes, NodeLoad, Note, RankChoice, Refusal, ToDaemon, ToFront,
         Universe, VERSION,
     },
     spec::{Destination, JobSpec, MapFor, Pattern, PatternFacts, StdinTarget, UniverseSize},
@@ -206,6 +211,12 @@ impl Controller {
     }
 
     pub(super) fn refuse(&mut self, id: JobId, refusal: Refusal) {
+        let status = refused_status(&refusal);
+        self.refuse_as(id, refusal, status);
+    }
+
+    /// Refuses a job. If a proc has spawned it, the proc gets this status.
+    pub(super) fn refuse_as(&mut self, id: JobId, refusal: Refusal, status: Status) {
         self.drop_files(id);
         let Some(job) = self.jobs.remove(&id) else {
             return;
@@ -215,7 +226,12 @@ impl Controller {
                 self.tell(job.front, ToFront::Refused(refusal));
                 self.finish_front(job.front);
             }
-            Origin::Spawned { asker, .. } => self.spawn_refused(asker),
+            Origin::Spawned { by, asker, .. } => {
+                if let Refusal::NotPreloaded(why) = refusal {
+                    self.tell(job.front, ToFront::Note(Note::SpawnRefused { by, why }));
+                }
+                self.spawn_refused(asker, status);
+            }
         }
     }
 }

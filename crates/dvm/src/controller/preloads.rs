@@ -1,17 +1,19 @@
 //! Files that are copied to the nodes of jobs before their launch.
 //!
-//! A job has a source from its submission to its launch. If it is refused or ended before, the nodes remove what they
-//! have.
+//! A job has a source from its submission, or its spawn, to its launch. If it is refused or ended before, the nodes remove
+//! what they have.
 
 #[cfg(test)]
 mod tests;
 
+use std::mem;
+
 use base::{JobId, NodeId, Time};
 use bytes::Bytes;
 
-use super::{Controller, ControllerOutput};
+use super::{Controller, ControllerOutput, Origin, spawned::not_found};
 use crate::{
-    preload::{Source, SourceOutput},
+    preload::{FoundFile, NotFound, Source, SourceOutput},
     proto::{NotPreloaded, PreloadFailure, PreloadNews, Refusal, ToDaemon, ToFront, ToPreload},
     spec::MapFor,
 };
@@ -27,12 +29,43 @@ pub(super) enum Copied {
 impl Controller {
     /// Begins to read the files of a job.
     pub(super) fn read_files(&mut self, id: JobId) {
-        let job = self.jobs.get(&id);
+        let job = self.jobs.get_mut(&id);
         let job = job.filter(|job| job.spec.map != MapFor::Front);
-        let preload = job.and_then(|job| job.spec.preload.clone());
-        if let Some(preload) = preload {
-            self.preloads.insert(id, Source::new(preload));
-            self.route_preload(id);
+        let Some((preload, job)) = job.and_then(|job| Some((job.spec.preload.clone()?, job)))
+        else {
+            return;
+        };
+        let source = match &mut job.origin {
+            Origin::Spawned { wanted, .. } if !wanted.is_empty() => {
+                Source::find(preload, mem::take(wanted))
+            }
+            Origin::Spawned { .. } | Origin::Front => Source::new(preload),
+        };
+        self.preloads.insert(id, source);
+        self.route_preload(id);
+    }
+
+    /// Handles the files of a spawned job that were looked up.
+    pub(super) fn on_files_found(&mut self, id: JobId, result: Result<Vec<FoundFile>, NotFound>) {
+        let Some(source) = self.preloads.get_mut(&id) else {
+            return;
+        };
+        match result {
+            Ok(found) => {
+                source.on_found(found);
+                self.route_preload(id);
+            }
+            Err(NotFound {
+                index,
+                path,
+                errno,
+                why,
+            }) => {
+                let status = not_found(errno, source.is_program(index));
+                let failure = PreloadFailure::Unreadable { path, why };
+                let refusal = self.not_preloaded(&[], 0, failure);
+                self.refuse_as(id, refusal, status);
+            }
         }
     }
 
@@ -96,6 +129,10 @@ impl Controller {
         let mut is_done = false;
         while let Some(output) = source.poll() {
             match output {
+                SourceOutput::Find(wanted) => {
+                    let find = ControllerOutput::FindFiles { job: id, wanted };
+                    self.outputs.push_back(find);
+                }
                 SourceOutput::Read(order) => self.outputs.push_back(ControllerOutput::ReadFile {
                     job: id,
                     path: order.path,
@@ -104,8 +141,10 @@ impl Controller {
                 }),
                 SourceOutput::Send(what) => self.cast(id, &source, &what),
                 SourceOutput::Progress(progress) => {
-                    if let Some(front) = self.jobs.get(&id).map(|job| job.front) {
-                        self.tell(front, ToFront::Preloading(progress));
+                    // The front of a spawned job has ranks whose output it shows.
+                    let job = self.jobs.get(&id);
+                    if let Some(job) = job.filter(|job| job.origin == Origin::Front) {
+                        self.tell(job.front, ToFront::Preloading(progress));
                     }
                 }
                 SourceOutput::Done => is_done = true,

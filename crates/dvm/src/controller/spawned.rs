@@ -2,6 +2,7 @@
 //! specification is built in `spec`.
 
 mod colocation;
+mod files;
 mod spec;
 #[cfg(test)]
 pub(super) mod tests;
@@ -17,12 +18,23 @@ use pmix::{
     value::{App as SpawnedApp, Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use self::spec::{find, forwarded, preput, spec};
+use self::{
+    files::MAX_COPIED,
+    spec::{find, forwarded, preput, spec},
+};
 use super::{Controller, Job, MAX_JOBS, Origin, asks::Asker};
 use crate::{
     alloc::LocalNames,
-    proto::{Cause, EndReason, Note, Outcome, Parent, StartFailure, StartStep, ToFront},
+    proto::{
+        Cause, EndReason, NotPreloaded, Note, Outcome, Parent, PreloadFailure, Refusal,
+        StartFailure, StartStep, ToFront,
+    },
 };
+
+/// Error numbers of Linux, with the same values on every architecture that we build for.
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const ENOTDIR: i32 = 20;
 
 impl Controller {
     /// Handles a proc's request to spawn a job. The request is answered when the job has started or failed to start.
@@ -34,7 +46,7 @@ impl Controller {
         infos: &[Info],
         apps: Vec<SpawnedApp>,
     ) {
-        if self.living().len() >= MAX_JOBS {
+        if self.living().len() >= MAX_JOBS || self.preloads.len() >= MAX_COPIED {
             return self.answer(asker, &Answer::Status(Status::OUT_OF_RESOURCE));
         }
         let Some(spawner) = self.jobs.get(&by.job).filter(|job| !job.is_ending()) else {
@@ -50,13 +62,14 @@ impl Controller {
             .colocation(infos, &apps)
             .and_then(|colocation| spec(&here, &spawner.spec, colocation, infos, apps));
         match spec {
-            Ok(spec) => {
+            Ok((spec, wanted)) => {
                 let asker = Some(asker);
                 let origin = Origin::Spawned {
                     by,
                     asker,
                     forward: forwarded(infos),
                     preput: preput(infos),
+                    wanted,
                 };
                 self.add(now, Box::new(spec), origin, front, root);
             }
@@ -172,8 +185,8 @@ impl Controller {
         let all_started = u32::try_from(job.started.len()) == Ok(job.size);
         let answer = match job.failures.keys().next() {
             Some(failure) => Answer::Status(status_of(failure)),
-            // The job was ended while it was being started.
-            None if !all_started => Answer::Status(Status::JOB_CANCELED),
+            // The job was ended while it was being started, or while its files were being copied.
+            None if !all_started || job.size == 0 => Answer::Status(Status::JOB_CANCELED),
             None => Answer::Spawned {
                 status: Status::SUCCESS,
                 nspace,
@@ -183,10 +196,10 @@ impl Controller {
         self.answer(asker, &answer);
     }
 
-    /// Answers the spawner of a job that could not be placed.
-    pub(super) fn spawn_refused(&mut self, asker: Option<Asker>) {
+    /// Answers the spawner of a job that could not be placed, or whose files could not be copied.
+    pub(super) fn spawn_refused(&mut self, asker: Option<Asker>, status: Status) {
         if let Some(asker) = asker {
-            self.answer(asker, &Answer::Status(Status::JOB_FAILED_TO_MAP));
+            self.answer(asker, &Answer::Status(status));
         }
     }
 
@@ -249,9 +262,33 @@ impl Controller {
     }
 }
 
+/// Maps the reason why a spawned job is refused to a PMIx status.
+pub(super) fn refused_status(refusal: &Refusal) -> Status {
+    let Refusal::NotPreloaded(NotPreloaded { failure, .. }) = refusal else {
+        return Status::JOB_FAILED_TO_MAP;
+    };
+    match failure {
+        PreloadFailure::NoRoom { .. } => Status::JOB_INSUFFICIENT_RESOURCES,
+        PreloadFailure::Unreadable { .. }
+        | PreloadFailure::Changed { .. }
+        | PreloadFailure::NoPlace(_)
+        | PreloadFailure::Unwritable { .. } => Status::JOB_SYS_OP_FAILED,
+    }
+}
+
+/// Maps the error with which a file of a spawned job was not found to a PMIx status.
+pub(super) const fn not_found(errno: i32, is_program: bool) -> Status {
+    match (errno, is_program) {
+        (ENOENT | ENOTDIR, true) => Status::JOB_EXE_NOT_FOUND,
+        (ENOENT | ENOTDIR, false) => Status::NOT_FOUND,
+        (EACCES, true) => Status::JOB_APP_NOT_EXECUTABLE,
+        (EACCES, false) => Status::NO_PERMISSIONS,
+        _ => Status::JOB_SYS_OP_FAILED,
+    }
+}
+
 /// Maps a start failure to a PMIx status.
 fn status_of(failure: &StartFailure) -> Status {
-    const EACCES: i32 = 13;
     match failure.step {
         StartStep::Find => Status::JOB_EXE_NOT_FOUND,
         StartStep::Exec if failure.errno == EACCES => Status::JOB_APP_NOT_EXECUTABLE,

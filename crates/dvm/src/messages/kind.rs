@@ -115,6 +115,9 @@ was ended. Spawned jobs are ended with it."
 "A process of the job has spawned another job (`PMIx_Spawn`, `MPI_Comm_spawn`), and the spawned job has failed. A \
 process that registered for the event is notified. This job goes on, and its own ranks decide its exit code."
 
+    SPAWN_REFUSED: Warning "job/spawn-refused"
+"A process of the job wanted to spawn another job (`PMIx_Spawn`, `MPI_Comm_spawn`) with files that are copied to its nodes first (`PMIX_PRELOAD_BIN`, `PMIX_PRELOAD_FILES`), and they cannot be copied. The files are read on the node of `rally`; relative paths begin at the working directory of the program that is spawned. The process gets the error, and this job goes on."
+
     NOT_HELD_YET: Note "job/not-held-yet"
 "The ranks under `running` have not yet reached the point where they should be held: `PMIx_Init`, or `MPI_Init` of a library that \
 waits there for a debugger. A program that never calls it is never held. `--stop-on-exec` holds any program at its first \

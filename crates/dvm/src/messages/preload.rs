@@ -1,6 +1,6 @@
 //! Messages about files that could not be copied to the nodes.
 
-use base::HostList;
+use base::{HostList, ProcId};
 use message::Message;
 
 use super::{
@@ -84,6 +84,22 @@ pub(super) fn not_preloaded(failed: &NotPreloaded) -> Message {
     }
 }
 
+/// Says why a job that a rank wanted to spawn was not started.
+pub(super) fn spawn_refused(by: ProcId, failed: &NotPreloaded) -> Message {
+    let why = not_preloaded(failed);
+    let ProcId { job, rank } = by;
+    let mut message = Message::new(
+        &k::SPAWN_REFUSED,
+        format!(
+            "rank {rank} of job {job} cannot spawn a job: {}",
+            why.headline
+        ),
+    );
+    message.facts = why.facts;
+    message.facts.retain(|(name, _)| *name != "effect");
+    message
+}
+
 /// Returns a number of bytes in the largest unit of which there are ten or more.
 #[must_use]
 pub fn size(bytes: u64) -> String {
@@ -99,6 +115,8 @@ pub fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base::{JobId, Rank};
+
     use super::{super::tests::shown, *};
 
     #[test]
@@ -165,6 +183,42 @@ mod tests {
           fine: 13 other nodes can store them
           effect: the job was not started
           help: make room there, or name another directory with `--preload-dir DIR`
+        ");
+    }
+
+    #[test]
+    fn why_a_job_was_not_spawned() {
+        let by = ProcId {
+            job: JobId(1),
+            rank: Rank(3),
+        };
+        let failures = [
+            PreloadFailure::Unreadable {
+                path: "/home/me/in".into(),
+                why: "No such file or directory".to_owned(),
+            },
+            PreloadFailure::NoRoom {
+                directory: "/tmp".into(),
+                needed: 512 << 20,
+                free: 100 << 20,
+            },
+        ];
+        let shown = failures.map(|failure| {
+            let is_ours = matches!(failure, PreloadFailure::Unreadable { .. });
+            let hosts: &[&str] = if is_ours { &[] } else { &["n3", "n4"] };
+            let why = NotPreloaded {
+                hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+                others: 2,
+                failure,
+            };
+            shown(&spawn_refused(by, &why))
+        });
+        insta::assert_snapshot!(shown.join("\n"), @"
+        job/spawn-refused Warning: rank 3 of job 1 cannot spawn a job: cannot read `/home/me/in`: No such file or directory
+
+        job/spawn-refused Warning: rank 3 of job 1 cannot spawn a job: no room for the preloaded files on `n3`: `/tmp` has 100 MiB, and they need 512 MiB
+          also: `n4`
+          fine: 2 other nodes can store them
         ");
     }
 

@@ -2,6 +2,8 @@
 //!
 //! | state | event | response | next state |
 //! |---|---|---|---|
+//! | `Finding` | the files of a spawned job are found | read the first | `Hashing` |
+//! | `Finding` | the nodes are known | – | `Finding` |
 //! | `Hashing` | bytes of a file | read on, or the next file | `Hashing`, or `Hashed` behind the last |
 //! | `Hashed` | the nodes are known | `Begin` | `Offered` |
 //! | `Hashing` | the nodes are known | – | `Hashing` |
@@ -13,7 +15,7 @@
 //! | `Sending` | a node fails | report it | `Failed` |
 //! | `Hashing`, `Sending` | a file cannot be read, or has changed | report it | `Failed` |
 //!
-//! The caller handles lost nodes: the job is then refused, and the source dropped.
+//! The caller handles files that are not found, and lost nodes: the job is then refused, and the source dropped.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,7 +29,7 @@ use base::{NodeId, Time};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::{CHUNK, MAX_FAILED_HOSTS, WINDOW};
+use super::{CHUNK, FoundFile, MAX_FAILED_HOSTS, WINDOW, WantedFile};
 use crate::{
     proto::{
         Content, Manifest, PreloadFailure, PreloadNews, PreloadProgress, StoredFile, ToPreload,
@@ -37,6 +39,9 @@ use crate::{
 
 /// Time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// The permission bit that lets the owner of a file execute it.
+const OWNER_EXECUTES: u32 = 0o100;
 
 /// Bytes of a file that are to be read. The answer has fewer only at the end of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub(crate) struct ReadOrder {
 /// What a source asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SourceOutput {
+    /// Look up all files of the job. There is at least one.
+    Find(Vec<WantedFile>),
     Read(ReadOrder),
     /// Send this to all nodes of the job.
     Send(ToPreload),
@@ -61,6 +68,7 @@ pub(crate) enum SourceOutput {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    Finding,
     Hashing,
     Hashed,
     Offered,
@@ -111,7 +119,22 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(spec: Preload) -> Self {
-        let mut source = Self {
+        let mut source = Self::hashing(spec);
+        source.hash_next();
+        source
+    }
+
+    /// Returns the source of files that have to be looked up. `spec` has their names, and the permissions that they need at
+    /// least.
+    pub(crate) fn find(spec: Preload, wanted: Vec<WantedFile>) -> Self {
+        let mut source = Self::hashing(spec);
+        source.state = State::Finding;
+        source.outputs.push_back(SourceOutput::Find(wanted));
+        source
+    }
+
+    fn hashing(spec: Preload) -> Self {
+        Self {
             manifest: Manifest {
                 place: spec.place.clone(),
                 contents: Vec::new(),
@@ -131,9 +154,25 @@ impl Source {
             number: 0,
             told: None,
             outputs: VecDeque::new(),
-        };
-        source.hash_next();
-        source
+        }
+    }
+
+    /// Returns true if this one of the files is executed.
+    pub(crate) fn is_program(&self, index: usize) -> bool {
+        let file = self.spec.files.get(index);
+        file.is_some_and(|file| file.mode & OWNER_EXECUTES != 0)
+    }
+
+    /// Handles the files that were to be looked up, in the order in which they were named.
+    pub(crate) fn on_found(&mut self, found: Vec<FoundFile>) {
+        if self.state == State::Finding {
+            for (file, found) in self.spec.files.iter_mut().zip(found) {
+                file.path = found.path;
+                file.mode |= found.mode;
+            }
+            self.state = State::Hashing;
+            self.hash_next();
+        }
     }
 
     pub(crate) fn poll(&mut self) -> Option<SourceOutput> {
@@ -174,7 +213,7 @@ impl Source {
                 let path = self.path().unwrap_or_default();
                 self.fail(PreloadFailure::Unreadable { path, why });
             }
-            (_, State::Hashed | State::Offered | State::Done | State::Failed) => {}
+            (_, State::Finding | State::Hashed | State::Offered | State::Done | State::Failed) => {}
         }
     }
 

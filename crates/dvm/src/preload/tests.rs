@@ -85,6 +85,7 @@ impl World {
     fn step_source(&mut self) {
         while let Some(output) = self.source.poll() {
             match output {
+                SourceOutput::Find(_) => panic!("all files are known"),
                 SourceOutput::Read(order) => {
                     let file = self.files.get(&order.path);
                     let result = file.ok_or_else(|| "gone".to_owned()).map(|file| {

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fmt, net::SocketAddr};
 
-use base::{JobId, NodeId, Rank, RankSet, Signal};
+use base::{JobId, NodeId, ProcId, Rank, RankSet, Signal};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -233,6 +233,11 @@ pub enum Note {
     SpawnedFailed {
         job: JobId,
         cause: Box<Cause>,
+    },
+    /// A job that a proc wanted to spawn is not started, because its files cannot be copied.
+    SpawnRefused {
+        by: ProcId,
+        why: NotPreloaded,
     },
     /// These processes did not exit within the time allowed, not even after SIGKILL.
     Stuck {

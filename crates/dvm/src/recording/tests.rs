@@ -177,7 +177,7 @@ fn other_files_are_refused() {
     insta::assert_snapshot!(said.join("\n"), @"
     this is no recording of `rally run --record`
     this is no recording of `rally run --record`
-    the recording has version 9.N, and this program reads 1.N: use the sources of the `rally` that wrote it
+    the recording has version 9.N, and this program reads 2.N: use the sources of the `rally` that wrote it
     an event of 0 bytes is longer than 68157440, or empty
     an event of 4294967295 bytes is longer than 68157440, or empty
     an event does not decode

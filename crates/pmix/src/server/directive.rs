@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Directives of a spawn request, which `pmix.qry.spawn` reports as supported.
-pub(super) const OF_SPAWN: [&CStr; 12] = [
+pub(super) const OF_SPAWN: [&CStr; 15] = [
     keys::WORKING_DIR,
     keys::HOST,
     keys::MAP_BY,
@@ -23,6 +23,9 @@ pub(super) const OF_SPAWN: [&CStr; 12] = [
     keys::COLOCATE_PROCS,
     keys::COLOCATE_PER_PROC,
     keys::COLOCATE_PER_NODE,
+    keys::PRELOAD_BIN,
+    keys::PRELOAD_FILES,
+    keys::SET_SESSION_CWD,
     keys::STDIN_TARGET,
     keys::FWD_STDIN,
     keys::FWD_STDOUT,

@@ -61,7 +61,7 @@ pub(super) fn find(app: &App) -> Result<OsString, StartFailure> {
 }
 
 /// Returns the search path of a rank, with entries that are relative made absolute by its directory.
-pub(super) fn search_path(directory: &Path, search: &OsStr) -> OsString {
+pub(crate) fn search_path(directory: &Path, search: &OsStr) -> OsString {
     let entries = search.as_bytes().split(|byte| *byte == b':').map(|entry| {
         let place = directory.join(OsStr::from_bytes(entry));
         // Drop the `.` components that a relative entry brings.

@@ -72,7 +72,7 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
         ControllerOutput::Front(id, message) => Some(format!("front {id}: {}", front(message)?)),
         ControllerOutput::Finished(id) => Some(format!("front {id}: finished")),
         ControllerOutput::Log(text) => Some(text),
-        ControllerOutput::ReadFile { .. } => None,
+        ControllerOutput::ReadFile { .. } | ControllerOutput::FindFiles { .. } => None,
     };
     outputs.into_iter().filter_map(one).collect()
 }

@@ -1,8 +1,8 @@
 //! The specification of a spawned job: its programs, the directives, and defaults from the spawner's own job, as one
-//! [`JobSpec`].
+//! [`JobSpec`]. Files that are to be copied are not found yet (`files`).
 
 use std::{
-    ffi::{CString, OsStr, OsString},
+    ffi::{CStr, CString, OsStr, OsString},
     os::unix::ffi::OsStrExt,
 };
 
@@ -12,22 +12,24 @@ use pmix::{
     value::{App as SpawnedApp, Envar, Info, PmixRank, Status, Value},
 };
 
-use super::colocation::Colocation;
+use super::{colocation::Colocation, files::Files};
 use crate::{
     alloc::LocalNames,
     place::{self, AppRequest, BindTarget, Oversubscribe},
+    preload::WantedFile,
     proto::Stream,
     spec::{App, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor, StdinTarget},
 };
 
-/// Builds the specification of a job from the programs and directives of a spawn request.
+/// Builds the specification of a job from the programs and directives of a spawn request, and returns the files that it
+/// needs.
 pub(super) fn spec(
     here: &LocalNames,
     spawner: &JobSpec,
     colocation: Option<Colocation>,
     infos: &[Info],
     apps: Vec<SpawnedApp>,
-) -> Result<JobSpec, Status> {
+) -> Result<(JobSpec, Vec<WantedFile>), Status> {
     if apps.is_empty() {
         return Err(Status::BAD_PARAM);
     }
@@ -50,8 +52,9 @@ pub(super) fn spec(
         request.bind_to = Some(place::bind_to(bind_to).map_err(|_| Status::BAD_PARAM)?);
     }
     let mut programs = Vec::new();
+    let mut files = Files::default();
     let held: Vec<Info> = apps.iter().flat_map(|app| app.info.clone()).collect();
-    for app in apps {
+    for (index, app) in (0..).zip(apps) {
         let most = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
         // Colocation determines the number of procs; `maxprocs` can only lower it.
         let count = match colocation.as_ref().and_then(|colocation| colocation.count) {
@@ -70,10 +73,16 @@ pub(super) fn spec(
             hosts: nodes,
             ..AppRequest::default()
         });
-        programs.push(program(base, infos, app)?);
+        let own = app.info.clone();
+        let program = program(base, infos, app)?;
+        // Directives of the app take precedence over those of the job.
+        let said = |key: &CStr| find(&own, key).or_else(|| find(infos, key));
+        files.add(index, &program, said)?;
+        programs.push(program);
     }
-    Ok(JobSpec {
-        preload: None,
+    let (preload, wanted) = files.finish();
+    let spec = JobSpec {
+        preload,
         map: MapFor::Launch,
         apps: programs,
         placement: request,
@@ -96,7 +105,8 @@ pub(super) fn spec(
         hold: hold(infos, &held)?,
         variables: spawner.variables.clone(),
         gpus: None,
-    })
+    };
+    Ok((spec, wanted))
 }
 
 /// Returns the output streams that the spawner wants forwarded to itself.
@@ -297,7 +307,7 @@ fn set(env: &mut Vec<(OsString, OsString)>, name: &OsStr, value: &OsStr) {
     env.push((name.to_os_string(), value.to_os_string()));
 }
 
-pub(super) fn find<'a>(infos: &'a [Info], key: &std::ffi::CStr) -> Option<&'a Value> {
+pub(super) fn find<'a>(infos: &'a [Info], key: &CStr) -> Option<&'a Value> {
     let info = infos.iter().find(|info| info.key == *key)?;
     Some(&info.value)
 }

@@ -72,7 +72,7 @@ fn output_is_forwarded_where_it_is_asked_for() {
     assert_eq!(forwarded(&infos), [Stream::Stderr]);
 }
 
-fn app(program: &str) -> App {
+pub(super) fn app(program: &str) -> App {
     App {
         program: program.into(),
         args: Vec::new(),
