@@ -712,7 +712,9 @@ impl Daemon {
                 let note = ToController::Note { job: id, note };
                 self.outputs.push_back(Output::Send(note));
             }
-            self.remove_files(id);
+            if !planted::is(Bug::FilesKeptAfterJob) {
+                self.remove_files(id);
+            }
             let clean = ToController::Clean { job: id };
             self.outputs.push_back(Output::Send(clean));
             self.outputs.push_back(Output::Forget { job: id });

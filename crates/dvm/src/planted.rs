@@ -88,6 +88,14 @@ pub enum Bug {
     ChildrenNotEnded,
     /// The spawning proc gets its answer when the launch is requested, and not when the job runs.
     SpawnToldTooEarly,
+    /// Nodes keep the files of a job that is not launched.
+    FilesNotDropped,
+    /// Nodes keep the files of a job that is over.
+    FilesKeptAfterJob,
+    /// The node that writes fastest determines how far files are read ahead.
+    FilesAtFastestPace,
+    /// A job is launched when the first node has its files.
+    LaunchedBeforeLastCopy,
     // Bugs of the front, and of ranks under a debugger.
     /// The second request to end a job repeats the first instead of sending SIGKILL.
     SecondRequestAsksAgain,
@@ -124,7 +132,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 60] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -166,6 +174,10 @@ impl Bug {
         Self::AnswerToAnother,
         Self::ChildrenNotEnded,
         Self::SpawnToldTooEarly,
+        Self::FilesNotDropped,
+        Self::FilesKeptAfterJob,
+        Self::FilesAtFastestPace,
+        Self::LaunchedBeforeLastCopy,
         Self::SecondRequestAsksAgain,
         Self::StoppedControllerKept,
         Self::WatchdogNotKilled,

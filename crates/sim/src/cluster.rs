@@ -2,16 +2,20 @@
 
 mod check;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base::{JobId, NodeId, ProcId, Time, Topology};
 use dvm::{
     Controller, ControllerInput, ControllerOutput, DaemonConfig, ServiceConfig,
-    proto::{FromFront, FrontId, ToDaemon, ToFront},
+    proto::{FromFront, FrontId, Refusal, ToDaemon, ToFront, ToPreload},
     spec::{HoldAt, HoldPlan, JobSpec},
 };
 
 use crate::{
+    files::{Disk, FilesPlan, Source},
     front::Front,
     kernel::OWNER,
     ledger::{Ledger, host},
@@ -43,6 +47,8 @@ pub(crate) struct Cluster {
     /// Jobs for which the controller has sent `End` or `Kill` to a daemon.
     told_to_end: BTreeSet<JobId>,
     faults: Vec<(std::time::Duration, Fault)>,
+    files: FilesPlan,
+    source: Source,
     tick_for: Option<Time>,
     finished: Option<Time>,
 }
@@ -97,7 +103,8 @@ impl Cluster {
                 descriptors: u64::MAX,
                 service: Some(service(*id)),
             };
-            (*id, Node::new(config, programs.clone()))
+            let disk = Disk::new(&scenario.files, id.0);
+            (*id, Node::new(config, programs.clone(), disk))
         };
         let nodes: BTreeMap<NodeId, Node> = ids.iter().map(node).collect();
         let mut fronts = BTreeMap::new();
@@ -132,6 +139,8 @@ impl Cluster {
             verdicts: Verdicts::default(),
             told_to_end: BTreeSet::new(),
             faults: scenario.faults,
+            source: Source::new(Arc::clone(&scenario.files.files)),
+            files: scenario.files,
             tick_for: None,
             finished: None,
         };
@@ -188,6 +197,8 @@ impl Cluster {
                     Some(Carried::Message(message)) => {
                         self.tell(ControllerInput::Daemon(node, message))
                     }
+                    // A job that is refused for its files does not wait for a lost node, and the session ends with it.
+                    Some(Carried::Lost) if self.finished.is_some() => {}
                     Some(Carried::Lost) => {
                         self.tell(ControllerInput::DaemonLost(node, "it is gone".to_owned()))
                     }
@@ -226,6 +237,11 @@ impl Cluster {
                 self.with_front(front, |front, world| front.on_printed(world, credit));
             }
             Event::Fault { index } => self.break_something(index),
+            Event::FileRead { job, result } => {
+                let now = self.world.now;
+                self.world.ledger.busy(now);
+                self.tell(ControllerInput::FileRead { job, result });
+            }
             Event::ControllerTick { due } => {
                 if self.tick_for == Some(due) && !self.headless {
                     self.tick_for = None;
@@ -250,6 +266,7 @@ impl Cluster {
             | Event::Trap { node, .. }
             | Event::Spawn { node, .. }
             | Event::Swept { node, .. }
+            | Event::FilesActed { node, .. }
             | Event::PmiToDaemon { node, .. }
             | Event::PmiClosed { node, .. }
             | Event::PmiToRank { node, .. }
@@ -309,13 +326,14 @@ impl Cluster {
             .note(|| "fault".to_owned(), || format!("{fault:?}"));
         match fault {
             Fault::LoseNode(id) => {
-                // Only nodes with a launch are lost. An earlier loss concerns the start of daemons, which is not simulated.
+                // Only nodes with a launch or with files are lost. An earlier loss concerns the start of daemons, which is not
+                // simulated.
                 let mut verdicts = self.verdicts.all();
                 let launched = verdicts.any(|(_, verdict)| verdict.ranks.contains_key(&id));
                 if let Some(node) = self
                     .nodes
                     .get_mut(&id)
-                    .filter(|node| node.is_on() && launched)
+                    .filter(|node| node.is_on() && (launched || !node.disk.is_empty()))
                 {
                     node.power_off(&mut self.world);
                     if let Some(link) = self.world.links.down.get_mut(&id) {
@@ -397,12 +415,34 @@ impl Cluster {
                         self.world
                             .require(ending, || format!("job {job} is ended without a reason"));
                     }
+                    ToDaemon::Preload {
+                        job,
+                        what: ToPreload::Chunk { bytes, .. },
+                    } => {
+                        let node = self.nodes.get_mut(&node);
+                        let length = bytes.len() as u64;
+                        let wrong = node.and_then(|node| node.disk.on_sent(*job, length));
+                        if let Some(wrong) = wrong {
+                            self.world.fault(wrong);
+                        }
+                    }
                     _ => {}
                 }
                 self.world.send_down(node, Carried::Message(message));
             }
-            ControllerOutput::ReadFile { .. } | ControllerOutput::FindFiles { .. } => {
-                self.world.fault("files in the simulator".to_owned());
+            ControllerOutput::ReadFile {
+                job,
+                path,
+                offset,
+                length,
+            } => {
+                let result = self.source.read(&path, offset, length);
+                let delay = self.world.delay(self.world.latency.io_max);
+                self.world.after(delay, Event::FileRead { job, result });
+            }
+            ControllerOutput::FindFiles { .. } => {
+                self.world
+                    .fault("no program spawns jobs with files".to_owned());
             }
             ControllerOutput::Finished(front) => {
                 let side = self.fronts.get_mut(&front);
@@ -473,7 +513,13 @@ impl Cluster {
                     format!("front {id} gets output of job {}", chunk.job)
                 });
             }
-            ToFront::Refused(_) => side.said_last = true,
+            ToFront::Refused(why) => {
+                side.said_last = true;
+                let is_justified =
+                    self.files.is_troubled() || !matches!(why, Refusal::NotPreloaded(_));
+                self.world
+                    .require(is_justified, || format!("for no reason: {why:?}"));
+            }
             ToFront::Ended(outcome) => {
                 side.said_last = true;
                 self.check_outcome(id, outcome);

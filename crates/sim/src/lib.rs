@@ -10,6 +10,7 @@
 
 mod beside;
 mod cluster;
+mod files;
 mod front;
 mod kernel;
 mod ledger;

@@ -12,13 +12,14 @@ use base::{JobId, NodeId, ProcId, Rank, Signal, Time};
 use bytes::Bytes;
 use dvm::{
     Daemon, DaemonConfig, Input,
-    proto::{Launch, StartFailure, Stream, ToDaemon},
+    proto::{Launch, StartFailure, Stream, ToDaemon, ToPreload},
     spec::StdinTarget,
     stdio::{OUTPUT_WINDOW, STDIN_WINDOW},
 };
 
 use self::wire::Wire;
 use crate::{
+    files::Disk,
     kernel::{ClientId, Effect, Kernel, News, Pid, PipeId},
     ledger::Reaped,
     names::called,
@@ -111,6 +112,9 @@ pub(crate) struct Node {
     /// True once the controller is gone: messages to it are dropped.
     alone: bool,
     programs: Programs,
+    pub(crate) disk: Disk,
+    /// Jobs whose ranks need the files on the disk.
+    needs_files: BTreeSet<JobId>,
     /// Numbers of the jobs among the [`Programs`]. The job of the first front has none.
     children: BTreeMap<JobId, usize>,
     /// The port on which the daemon's PMIx server listens; 0 without a server.
@@ -136,7 +140,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(config: DaemonConfig, programs: Programs) -> Self {
+    pub(crate) fn new(config: DaemonConfig, programs: Programs, disk: Disk) -> Self {
         let first_pid = 1_000 * (i32::try_from(config.node.0).unwrap_or(0) + 1);
         let port = config.service.as_ref().map_or(0, |service| service.port);
         Self {
@@ -146,6 +150,8 @@ impl Node {
             on: true,
             alone: false,
             programs,
+            disk,
+            needs_files: BTreeSet::new(),
             children: BTreeMap::new(),
             port,
             wires: BTreeMap::new(),
@@ -203,9 +209,10 @@ impl Node {
         }
     }
 
-    /// Returns true if the node is off, or if its daemon is idle and has forgotten every job that has ranks here.
+    /// Returns true if the node is off, or if its daemon is idle, has no files, and has forgotten every job that has ranks here.
     pub(crate) fn is_clean(&self) -> bool {
-        !self.on || (self.daemon.is_idle() && self.shares.values().all(Share::is_clean))
+        let is_idle = self.daemon.is_idle() && self.disk.is_empty();
+        !self.on || (is_idle && self.shares.values().all(Share::is_clean))
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -240,8 +247,13 @@ impl Node {
             return;
         }
         match &message {
-            // No job of the simulator has files.
-            ToDaemon::Preload { .. } => {}
+            ToDaemon::Preload { job, what } => {
+                if let ToPreload::Chunk { number, .. } = what
+                    && let Some(wrong) = self.disk.on_chunk(*job, *number)
+                {
+                    world.fault(wrong);
+                }
+            }
             ToDaemon::Launch(launch) => self.on_launch(launch),
             ToDaemon::Stdin { job, bytes } => {
                 let share = self.shares.entry(*job).or_default();
@@ -312,6 +324,9 @@ impl Node {
         self.readers
             .extend(readers.map(|rank| proc(launch.job, rank)));
         self.shares.entry(launch.job).or_default().ranks = ranks;
+        if launch.preloaded.is_some() {
+            self.needs_files.insert(launch.job);
+        }
     }
 
     /// Handles one event of this node.
@@ -349,6 +364,9 @@ impl Node {
                     not_permitted: BTreeSet::new(),
                 },
             ),
+            Event::FilesActed { job, result, .. } => {
+                self.tell(world, Input::FilesActed { job, result });
+            }
             Event::PmiToDaemon { proc, bytes, .. } if self.pmi_open.contains(&proc) => {
                 let bytes = &bytes;
                 self.tell(world, Input::Pmi { proc, bytes });

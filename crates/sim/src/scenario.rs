@@ -1,6 +1,7 @@
 //! Scenarios: the jobs of a run, their programs and fronts, and the faults. [`make()`] generates one from random numbers.
 
 mod course;
+mod files;
 mod make;
 mod programs;
 mod spawn;
@@ -17,7 +18,7 @@ use dvm::{
 };
 
 pub(crate) use self::make::make;
-use crate::{node::Programs, script::Op, world::Latency};
+use crate::{files::FilesPlan, node::Programs, script::Op, world::Latency};
 
 /// The subject of a scenario. Each family has its own seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,11 +57,13 @@ pub enum Family {
     Tree,
     /// The same with 1,024 processes.
     Crowd,
+    /// A job whose files are copied to its nodes before it starts.
+    Files,
 }
 
 impl Family {
     /// The families that are played by default.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -76,6 +79,7 @@ impl Family {
         Self::Beside,
         Self::Nodes,
         Self::Fronts,
+        Self::Files,
         Self::Tree,
         Self::Crowd,
     ];
@@ -104,6 +108,7 @@ impl Family {
             Self::Beside => "beside",
             Self::Tree => "tree",
             Self::Crowd => "crowd",
+            Self::Files => "files",
         }
     }
 
@@ -199,6 +204,8 @@ pub(crate) struct Scenario {
     /// The jobs that processes may spawn. A job's index is its number in [`Op`]s.
     pub(crate) children: Vec<Child>,
     pub(crate) faults: Vec<(Duration, Fault)>,
+    /// Files of the job of the first front.
+    pub(crate) files: FilesPlan,
     pub(crate) latency: Latency,
 }
 

@@ -218,7 +218,8 @@ impl Verdicts {
     pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
         match input {
             ControllerInput::Front(front, message) => self.on_front(*front, message),
-            // All daemons of the simulated cluster start, nobody else connects to them, and no job has files.
+            // All daemons of the simulated cluster start, and nobody else connects to them. What files do to a job is checked
+            // elsewhere.
             ControllerInput::FrontConnected { .. }
             | ControllerInput::NotJoined(_)
             | ControllerInput::Stranger { .. }

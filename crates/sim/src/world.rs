@@ -3,13 +3,17 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ffi::OsString,
     time::Duration,
 };
 
 use base::{JobId, NodeId, ProcId, Time};
+use bytes::Bytes;
 use dvm::{
     SpawnOrder,
-    proto::{FromFront, FrontId, OutputCredit, Stream, ToController, ToDaemon, ToFront},
+    proto::{
+        FromFront, FrontId, OutputCredit, PreloadFailure, Stream, ToController, ToDaemon, ToFront,
+    },
 };
 
 use crate::{
@@ -61,6 +65,17 @@ pub(crate) enum Event {
         node: NodeId,
         job: JobId,
         left: Vec<Pid>,
+    },
+    /// An action on the files of a job is done.
+    FilesActed {
+        node: NodeId,
+        job: JobId,
+        result: Result<Option<OsString>, PreloadFailure>,
+    },
+    /// Bytes of a file were read on the controller's node.
+    FileRead {
+        job: JobId,
+        result: Result<Bytes, String>,
     },
     PmiToDaemon {
         node: NodeId,

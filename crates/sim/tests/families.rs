@@ -9,7 +9,7 @@ const fn seeds(family: Family) -> u64 {
         Family::Flood => 60,
         Family::Tree => 60,
         Family::Crowd => 1,
-        Family::Fronts => 150,
+        Family::Fronts | Family::Files => 150,
         Family::Output | Family::Input | Family::Pmix | Family::Spawn | Family::Nodes => 150,
         _ => 300,
     }
@@ -53,6 +53,7 @@ families! {
     beside: Beside,
     nodes: Nodes,
     fronts: Fronts,
+    files: Files,
     tree: Tree,
     crowd: Crowd,
 }

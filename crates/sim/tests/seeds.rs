@@ -3,7 +3,7 @@
 use sim::Family;
 
 /// The files in `seeds`, one per family. Each line has a seed and the bug that it found.
-const FILES: [(Family, &str); 17] = [
+const FILES: [(Family, &str); 18] = [
     (Family::Life, include_str!("../seeds/life.txt")),
     (Family::Output, include_str!("../seeds/output.txt")),
     (Family::Flood, include_str!("../seeds/flood.txt")),
@@ -19,6 +19,7 @@ const FILES: [(Family, &str); 17] = [
     (Family::Beside, include_str!("../seeds/beside.txt")),
     (Family::Nodes, include_str!("../seeds/nodes.txt")),
     (Family::Fronts, include_str!("../seeds/fronts.txt")),
+    (Family::Files, include_str!("../seeds/files.txt")),
     (Family::Tree, include_str!("../seeds/tree.txt")),
     (Family::Crowd, include_str!("../seeds/crowd.txt")),
 ];

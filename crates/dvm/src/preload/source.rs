@@ -31,6 +31,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CHUNK, FoundFile, MAX_FAILED_HOSTS, WINDOW, WantedFile};
 use crate::{
+    planted::{self, Bug},
     proto::{
         Content, Manifest, PreloadFailure, PreloadNews, PreloadProgress, StoredFile, ToPreload,
     },
@@ -313,6 +314,11 @@ impl Source {
                 .values()
                 .all(|peer| answers.contains(&peer.answer))
         };
+        let is_early = || {
+            let mut peers = self.peers.values();
+            let is_stored = peers.any(|peer| peer.answer == Answer::Stored);
+            is_stored && planted::is(Bug::LaunchedBeforeLastCopy)
+        };
         match self.state {
             // Nodes without bytes to wait for are complete at once.
             State::Offered if all(&[Answer::Ready, Answer::Stored]) => {
@@ -324,7 +330,7 @@ impl Source {
             State::Offered if all(&[Answer::Ready, Answer::Stored, Answer::Failed]) => {
                 self.report_failed();
             }
-            State::Sending if all(&[Answer::Stored]) => {
+            State::Sending if all(&[Answer::Stored]) || is_early() => {
                 self.state = State::Done;
                 self.outputs.push_back(SourceOutput::Done);
             }
@@ -334,7 +340,12 @@ impl Source {
 
     /// Reads the next chunk, unless a read is under way or the window is full.
     fn read_on(&mut self) {
-        let slowest = self.taken.first_key_value().map_or(0, |(bytes, _)| *bytes);
+        let slowest = if planted::is(Bug::FilesAtFastestPace) {
+            self.taken.last_key_value()
+        } else {
+            self.taken.first_key_value()
+        };
+        let slowest = slowest.map_or(0, |(bytes, _)| *bytes);
         let Some(content) = self.manifest.contents.get(self.index) else {
             return;
         };

@@ -131,6 +131,9 @@ impl Cluster {
         for (id, side) in &self.fronts {
             wrong = wrong.or_else(|| self.wrong_of_front(*id, side));
         }
+        let mut nodes = self.nodes.values().filter(|node| node.is_on());
+        let full = nodes.find(|node| !node.disk.is_empty());
+        wrong = wrong.or_else(|| full.map(|node| format!("on node {} are still files", node.id)));
         if let Some(wrong) = wrong {
             self.world.fault(wrong);
         }

@@ -1,9 +1,10 @@
 //! Carries out the outputs of a daemon, and checks them.
 
-use base::{ExitStatus, ProcId, Signal};
+use base::{ExitStatus, JobId, ProcId, Signal};
 use dvm::{
     Input, Output, SpawnOrder, StreamPlan,
     life::LEAK_DELAY,
+    preload::FileAct,
     proto::{Drained, EndClass, Note, StartFailure, Stream, ToController},
     stdio,
 };
@@ -29,6 +30,14 @@ impl Node {
                 self.children.extend(child.map(|child| (job, child)));
             }
             Output::Spawn(order) => {
+                let job = order.proc.job;
+                let missing = self
+                    .needs_files
+                    .contains(&job)
+                    .then(|| self.disk.missing(job));
+                if let Some(missing) = missing.flatten() {
+                    world.fault(format!("{} starts, and {missing}", called(order.proc)));
+                }
                 let delay = world.delay(world.latency.spawn_max);
                 world.after(delay, Event::Spawn { node: id, order });
             }
@@ -92,7 +101,7 @@ impl Node {
             Output::ClientClose { conn } => self.close_client(world, conn),
             // The simulator has no files.
             Output::MakeDirectory { .. } | Output::RemoveFiles { .. } => {}
-            Output::Files { .. } => world.fault("files in the simulator".to_owned()),
+            Output::Files { job, act } => self.act_on_files(world, job, act),
             Output::Sweep { job, signal } => {
                 let left = self.kernel.strays(job);
                 let ending = self.ending(job);
@@ -129,6 +138,25 @@ impl Node {
                 world.ledger.forgotten.insert(job);
             }
             Output::Log(what) => world.fault(format!("daemon {id} logs: {what}")),
+        }
+    }
+
+    fn act_on_files(&mut self, world: &mut World, job: JobId, act: FileAct) {
+        let (node, now) = (self.id, world.now);
+        if act == FileAct::Remove {
+            let survivors = self.survivors_of(world, job);
+            world.require(survivors.is_empty(), || {
+                format!("files are removed on node {node}, alive are {survivors:?}")
+            });
+        }
+        world.ledger.busy(now);
+        match self.disk.act(job, act) {
+            Ok(None) => {}
+            Ok(Some(result)) => {
+                let delay = self.disk.pause + world.delay(world.latency.io_max);
+                world.after(delay, Event::FilesActed { node, job, result });
+            }
+            Err(wrong) => world.fault(format!("on node {node}: {wrong}")),
         }
     }
 

@@ -122,6 +122,7 @@ fn nodes(family: Family, rng: &mut Rng) -> u32 {
     match family {
         Family::Pmix | Family::Spawn => 1,
         Family::Nodes => rng.number(2, 4),
+        Family::Files => rng.number(1, 8),
         _ if many => rng.number(2, 8),
         _ => 1,
     }
@@ -198,6 +199,7 @@ impl Maker<'_> {
         self.make_it_end(&mut end);
         let latency = self.latency();
         let universe = self.universe();
+        let files = self.files();
         let (allocation, apps, placement) = (self.allocation(), self.apps(), self.placement());
         // Fences over several nodes are broken only in ways that end the job.
         end.on_node_loss = match end.on_failure {
@@ -212,7 +214,7 @@ impl Maker<'_> {
                 submits_at: Duration::ZERO,
                 spec: JobSpec {
                     map: dvm::spec::MapFor::Launch,
-                    preload: None,
+                    preload: files.preload(),
                     apps,
                     placement,
                     universe,
@@ -232,6 +234,7 @@ impl Maker<'_> {
             }],
             children: std::mem::take(&mut self.children),
             faults: std::mem::take(&mut self.faults),
+            files,
             latency,
         }
     }
@@ -281,6 +284,7 @@ impl Maker<'_> {
                 | Family::Spawn
                 | Family::Nodes
                 | Family::Fronts
+                | Family::Files
                 | Family::Beside
                 | Family::Tree
                 | Family::Crowd => match self.rng.below(5) {
