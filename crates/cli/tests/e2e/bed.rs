@@ -16,7 +16,10 @@ use nix::{
 };
 
 use self::host::{daemon_on, over};
-use crate::harness::{CLEAN_WITHIN, Finished, Sandbox, Stream, eventually};
+use crate::{
+    harness::{CLEAN_WITHIN, Finished, Sandbox, Stream, eventually, testdata},
+    pmix,
+};
 
 /// Silence that counts as a lost node in the tests that cut a network.
 const LEASE: &str = "1s";
@@ -236,8 +239,12 @@ fn a_program_that_only_the_head_has_runs_on_every_node() {
             "{line}"
         );
     }
+    expect_no_copies();
+}
+
+/// Neither files nor directories remain on any node.
+fn expect_no_copies() {
     expect_no_daemon();
-    // Neither files nor directories remain on any node.
     for node in ["n1", "n2", "n3"] {
         let tmp = format!("/run/cluster/{node}/tmp");
         let left = fs::read_dir(&tmp).unwrap();
@@ -246,6 +253,23 @@ fn a_program_that_only_the_head_has_runs_on_every_node() {
             |name: &std::ffi::OsString| name.to_string_lossy().starts_with("rally-preload");
         assert!(!left.iter().any(is_ours), "{node}: {left:?}");
     }
+}
+
+/// The files are those of the head, although the spawner runs on another node.
+#[test]
+fn a_rank_spawns_a_program_that_only_the_head_has() {
+    let sandbox = Sandbox::new();
+    let tool = "#!/bin/sh\necho $(hostname) $(cat $(find . -name in))\n";
+    let tool = sandbox.file("tool", tool);
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&tool, executable).unwrap();
+    let file = sandbox.file("in", "content\n");
+    let spawner = pmix::compiled_from(&testdata("pmix/preload.c"));
+    let spawner = spawner.to_str().unwrap();
+    let args = ["-n", "1", "--", spawner, &tool, &file, "2"];
+    let run = run(&sandbox, "n1,n2", &args).expect_code(0);
+    assert_eq!(run.sorted(), "n1 content\nn2 content\nspawn: 0");
+    expect_no_copies();
 }
 
 /// A node without room is named, and the other nodes keep nothing.

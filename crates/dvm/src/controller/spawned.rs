@@ -46,7 +46,7 @@ impl Controller {
         infos: &[Info],
         apps: Vec<SpawnedApp>,
     ) {
-        if self.living().len() >= MAX_JOBS || self.preloads.len() >= MAX_COPIED {
+        if self.living().len() >= MAX_JOBS {
             return self.answer(asker, &Answer::Status(Status::OUT_OF_RESOURCE));
         }
         let Some(spawner) = self.jobs.get(&by.job).filter(|job| !job.is_ending()) else {
@@ -62,6 +62,9 @@ impl Controller {
             .colocation(infos, &apps)
             .and_then(|colocation| spec(&here, &spawner.spec, colocation, infos, apps));
         match spec {
+            Ok((spec, _)) if spec.preload.is_some() && self.preloads.len() >= MAX_COPIED => {
+                self.answer(asker, &Answer::Status(Status::OUT_OF_RESOURCE));
+            }
             Ok((spec, wanted)) => {
                 let asker = Some(asker);
                 let origin = Origin::Spawned {

@@ -148,8 +148,12 @@ fn what_a_spawn_wants_on_the_nodes() {
 
 /// Rank 0 spawns a job with a program and a file, on all nodes.
 fn spawn(world: &mut World, ticket: u64) -> Vec<String> {
+    spawn_with(world, ticket, vec![binary(), list("in")])
+}
+
+fn spawn_with(world: &mut World, ticket: u64, infos: Vec<Info>) -> Vec<String> {
     let request = Request::Spawn {
-        infos: vec![binary(), list("in")],
+        infos,
         apps: vec![SpawnedApp {
             command: CString::new("./tool").ok(),
             maxprocs: NODES.try_into().unwrap(),
@@ -339,4 +343,6 @@ fn so_many_jobs_are_copied_at_once() {
         assert_eq!(spawn(&mut world, number as u64), ["find 2"]);
     }
     assert_eq!(spawn(&mut world, 99), ["OUT_OF_RESOURCE"]);
+    let without = spawn_with(&mut world, 100, Vec::new());
+    assert_eq!(without, ["launch 18"]);
 }
