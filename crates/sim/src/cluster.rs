@@ -86,7 +86,8 @@ impl Cluster {
         };
         let latency = scenario.latency;
         let slack = 4 * (latency.link_max + latency.io_max + latency.tick_late_max);
-        let ledger = Ledger::new(slack);
+        let mut ledger = Ledger::new(slack);
+        ledger.has_troubled_files = scenario.files.is_troubled();
         let mut world = World::new(rng, scenario.latency, links, ledger, recorded);
         for front in &scenario.fronts {
             world.note(|| "spec".to_owned(), || format!("{:?}", front.spec.end));
@@ -237,6 +238,11 @@ impl Cluster {
                 self.with_front(front, |front, world| front.on_printed(world, credit));
             }
             Event::Fault { index } => self.break_something(index),
+            Event::FilesFound { job, result } => {
+                let now = self.world.now;
+                self.world.ledger.busy(now);
+                self.tell(ControllerInput::FilesFound { job, result });
+            }
             Event::FileRead { job, result } => {
                 let now = self.world.now;
                 self.world.ledger.busy(now);
@@ -440,9 +446,10 @@ impl Cluster {
                 let delay = self.world.delay(self.world.latency.io_max);
                 self.world.after(delay, Event::FileRead { job, result });
             }
-            ControllerOutput::FindFiles { .. } => {
-                self.world
-                    .fault("no program spawns jobs with files".to_owned());
+            ControllerOutput::FindFiles { job, wanted } => {
+                let result = self.source.find(&wanted);
+                let delay = self.world.delay(self.world.latency.io_max);
+                self.world.after(delay, Event::FilesFound { job, result });
             }
             ControllerOutput::Finished(front) => {
                 let side = self.fronts.get_mut(&front);

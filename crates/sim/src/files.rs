@@ -13,13 +13,17 @@ use std::{
 use base::JobId;
 use bytes::Bytes;
 use dvm::{
-    preload::{FileAct, WINDOW},
+    preload::{FileAct, FoundFile, NotFound, WINDOW, WantedFile},
     proto::PreloadFailure,
     spec::{Preload, PreloadFile, Preloaded},
 };
 
 /// The directory of the files on the controller's node.
 const FROM: &str = "/from/";
+/// The names of the files of spawned jobs.
+pub(crate) const FILES: &str = "f0,f1";
+/// ENOENT of Linux.
+const ENOENT: i32 = 2;
 
 /// A file on the controller's node.
 #[derive(Clone, Debug)]
@@ -59,10 +63,20 @@ impl Room {
     };
 }
 
+/// Which jobs have the files of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Owner {
+    #[default]
+    FirstJob,
+    /// Some of those that ranks spawn.
+    SpawnedJobs,
+}
+
 /// The files of a run, and the disks with too little room, by the number of the node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FilesPlan {
     pub(crate) files: Arc<[FilePlan]>,
+    pub(crate) owner: Owner,
     pub(crate) rooms: BTreeMap<u32, Room>,
     /// A node whose disk is slow, and how long it takes for each action in addition.
     pub(crate) slow: Option<(u32, Duration)>,
@@ -76,7 +90,8 @@ impl FilesPlan {
             name: plan.name.clone().into(),
             mode: plan.mode,
         };
-        (!self.files.is_empty()).then(|| Preload {
+        let has_files = self.owner == Owner::FirstJob && !self.files.is_empty();
+        has_files.then(|| Preload {
             place: None,
             files: self.files.iter().map(file).collect(),
             use_of: Preloaded {
@@ -106,6 +121,27 @@ impl Source {
             files,
             begun: BTreeMap::new(),
         }
+    }
+
+    /// Looks up files of a spawned job.
+    pub(crate) fn find(&self, wanted: &[WantedFile]) -> Result<Vec<FoundFile>, NotFound> {
+        let found = wanted.iter().enumerate().map(|(index, wanted)| {
+            let name = wanted.path.to_str().and_then(|path| path.strip_prefix('/'));
+            let plan = name.and_then(|name| self.files.iter().find(|plan| plan.name == name));
+            match plan.filter(|plan| plan.fate != Fate::IsAbsent) {
+                Some(plan) => Ok(FoundFile {
+                    path: format!("{FROM}{}", plan.name).into(),
+                    mode: plan.mode,
+                }),
+                None => Err(NotFound {
+                    index,
+                    path: wanted.path.clone(),
+                    errno: ENOENT,
+                    why: "there is no such file".to_owned(),
+                }),
+            }
+        });
+        found.collect()
     }
 
     /// Reads bytes of a file: fewer only at its end.

@@ -230,6 +230,8 @@ pub(crate) struct SentInput {
 /// The facts of a run so far.
 #[derive(Debug)]
 pub(crate) struct Ledger {
+    /// True if files of the run cannot all be copied, or change meanwhile.
+    pub(crate) has_troubled_files: bool,
     pub(crate) tapes: BTreeMap<(ProcId, Stream), Tape>,
     pub(crate) spawned: BTreeMap<ProcId, Pid>,
     pub(crate) failed: BTreeMap<ProcId, StartFailure>,
@@ -264,6 +266,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(slack: Duration) -> Self {
         Self {
+            has_troubled_files: false,
             tapes: BTreeMap::new(),
             spawned: BTreeMap::new(),
             failed: BTreeMap::new(),

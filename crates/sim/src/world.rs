@@ -11,6 +11,7 @@ use base::{JobId, NodeId, ProcId, Time};
 use bytes::Bytes;
 use dvm::{
     SpawnOrder,
+    preload::{FoundFile, NotFound},
     proto::{
         FromFront, FrontId, OutputCredit, PreloadFailure, Stream, ToController, ToDaemon, ToFront,
     },
@@ -71,6 +72,11 @@ pub(crate) enum Event {
         node: NodeId,
         job: JobId,
         result: Result<Option<OsString>, PreloadFailure>,
+    },
+    /// Files were looked up on the controller's node.
+    FilesFound {
+        job: JobId,
+        result: Result<Vec<FoundFile>, NotFound>,
     },
     /// Bytes of a file were read on the controller's node.
     FileRead {

@@ -351,9 +351,23 @@ impl Ledger {
                 None
             }
             (Ask::Spawn(_, Site::Nowhere), Err(Status::JOB_FAILED_TO_MAP)) => None,
+            (Ask::Spawn(_, Site::WithFiles), Err(status)) if self.explains_files(proc, *status) => {
+                None
+            }
             (Ask::Spawn(child, _), result) => self.on_spawn_answered(proc, *child, result),
             (Ask::Unpublish(_) | Ask::Abort(_) | Ask::Finalize, Ok(Done::Nothing)) => None,
             (ask, result) => Some(format!("is answered {result:?} to {ask:?}")),
+        }
+    }
+
+    /// Returns true if a job with files may be refused with this status, or canceled before its launch.
+    fn explains_files(&self, spawner: ProcId, status: Status) -> bool {
+        match status {
+            Status::NOT_FOUND | Status::JOB_SYS_OP_FAILED | Status::JOB_INSUFFICIENT_RESOURCES => {
+                self.has_troubled_files
+            }
+            Status::JOB_CANCELED => self.ending.contains(&spawner.job),
+            _ => false,
         }
     }
 

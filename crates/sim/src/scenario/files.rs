@@ -3,7 +3,7 @@
 use base::NodeId;
 
 use super::{Act, Family, Fault, make::Maker};
-use crate::files::{Fate, FilePlan, FilesPlan, Room};
+use crate::files::{Fate, FilePlan, FilesPlan, Owner, Room};
 
 /// Length of a chunk.
 const CHUNK: u64 = dvm::preload::CHUNK as u64;
@@ -14,13 +14,18 @@ impl Maker<'_> {
         if self.family != Family::Files {
             return FilesPlan::default();
         }
-        let many = self.rng.number(1, 4);
+        let many = match self.files_of {
+            Owner::FirstJob => self.rng.number(1, 4),
+            // `FILES` names them.
+            Owner::SpawnedJobs => 2,
+        };
         // More than the window holds, on a few nodes: bytes take time.
-        let is_large = self.nodes <= 3 && self.rng.chance(15);
+        let is_large = matches!(self.nodes, 2 | 3) && self.rng.chance(60);
         let mut plan = FilesPlan {
             files: (0..many)
                 .map(|number| self.file(number, is_large && number == 0))
                 .collect(),
+            owner: self.files_of,
             ..FilesPlan::default()
         };
         if self.rng.chance(if is_large { 80 } else { 20 }) {

@@ -15,6 +15,7 @@ use dvm::{
 
 use super::{Act, Child, Eof, Family, Fault, FrontPlan, InputPlan, Latency, Scenario};
 use crate::{
+    files::Owner,
     rng::Rng,
     script::{Op, words},
 };
@@ -70,6 +71,8 @@ pub(super) struct Maker<'a> {
     pub(super) faults: Vec<(Duration, Fault)>,
     /// True if the programs do nothing but fences.
     is_of_fences: bool,
+    /// Which jobs have files, if any has.
+    pub(super) files_of: Owner,
 }
 
 /// Generates a scenario of a family.
@@ -122,6 +125,7 @@ fn nodes(family: Family, rng: &mut Rng) -> u32 {
     match family {
         Family::Pmix | Family::Spawn => 1,
         Family::Nodes => rng.number(2, 4),
+        Family::Files if rng.chance(30) => 1,
         Family::Files => rng.number(1, 8),
         _ if many => rng.number(2, 8),
         _ => 1,
@@ -152,6 +156,7 @@ fn make_on(nodes: u32, family: Family, rng: &mut Rng) -> Scenario {
         acts: Vec::new(),
         faults: Vec::new(),
         is_of_fences: false,
+        files_of: Owner::FirstJob,
     };
     maker.make()
 }
@@ -252,6 +257,10 @@ impl Maker<'_> {
         match self.family {
             Family::Pmix | Family::Nodes => return self.talk(self.size),
             Family::Spawn => return self.spawners(self.size),
+            Family::Files if self.nodes == 1 && self.rng.chance(80) => {
+                self.files_of = Owner::SpawnedJobs;
+                return self.spawners(self.size);
+            }
             _ => {}
         }
         let fences = self.rng.between(1, 4);

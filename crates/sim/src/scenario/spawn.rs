@@ -6,6 +6,7 @@ use base::Rank;
 use dvm::proto::StartFailure;
 
 use super::{Child, make::Maker};
+use crate::files::Owner;
 use crate::script::{Data, FOR_EVER, Op, Party, PmixOp, Site};
 
 /// Maximum number of ranks of a spawned job.
@@ -48,6 +49,8 @@ impl Maker<'_> {
         let before = self.child.replace(number);
         let site = if self.rng.chance(8) {
             Site::Nowhere
+        } else if self.files_of == Owner::SpawnedJobs && self.rng.chance(80) {
+            Site::WithFiles
         } else {
             Site::Anywhere
         };

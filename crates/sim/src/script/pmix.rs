@@ -44,6 +44,8 @@ pub(crate) enum Site {
     Anywhere,
     /// A node that does not exist.
     Nowhere,
+    /// Any node, with the files of the run.
+    WithFiles,
 }
 
 /// A client that the server must refuse.

@@ -13,6 +13,7 @@ use super::{
     super::{Effect, Kernel, Pid},
     Ask, GARBAGE, News, Together,
 };
+use crate::files::FILES;
 use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, Site, value_of};
 
 impl Kernel {
@@ -158,6 +159,7 @@ impl Kernel {
                 let infos = match site {
                     Site::Anywhere => Vec::new(),
                     Site::Nowhere => infos([(keys::HOST, Value::text("nowhere"))]),
+                    Site::WithFiles => infos([(keys::PRELOAD_FILES, Value::text(FILES))]),
                 };
                 let app = |procs: &u32| App {
                     command: CString::new(child.to_string()).ok(),
