@@ -442,7 +442,7 @@ impl Cluster {
                 offset,
                 length,
             } => {
-                let result = self.source.read(&path, offset, length);
+                let result = self.source.read(job, &path, offset, length);
                 let delay = self.world.delay(self.world.latency.io_max);
                 self.world.after(delay, Event::FileRead { job, result });
             }

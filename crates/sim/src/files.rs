@@ -111,8 +111,8 @@ impl FilesPlan {
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     files: Arc<[FilePlan]>,
-    /// Files that were read from their start, and how often.
-    begun: BTreeMap<String, u32>,
+    /// Files that were read from their start for a job, and how often.
+    begun: BTreeMap<(JobId, String), u32>,
 }
 
 impl Source {
@@ -147,6 +147,7 @@ impl Source {
     /// Reads bytes of a file: fewer only at its end.
     pub(crate) fn read(
         &mut self,
+        job: JobId,
         path: &OsStr,
         offset: u64,
         length: usize,
@@ -155,7 +156,7 @@ impl Source {
         let plan = name.and_then(|name| self.files.iter().find(|plan| plan.name == name));
         let plan = plan.filter(|plan| plan.fate != Fate::IsAbsent);
         let plan = plan.ok_or("there is no such file")?;
-        let begun = self.begun.entry(plan.name.clone()).or_default();
+        let begun = self.begun.entry((job, plan.name.clone())).or_default();
         *begun += u32::from(offset == 0);
         let is_again = *begun > 1;
         let (content, end) = match plan.fate {
