@@ -25,6 +25,7 @@ mod fronts;
 mod held;
 mod job;
 mod launch;
+mod merged;
 mod preloads;
 mod servers;
 mod spawned;
@@ -78,6 +79,8 @@ pub enum ControllerInput {
     /// The connection to a front was lost.
     FrontLost(FrontId),
     Daemon(NodeId, ToController),
+    /// A message of several daemons that was merged on its way ([`ToController::merge`]).
+    Daemons(BTreeSet<NodeId>, ToController),
     /// A daemon was lost, for the reason given.
     DaemonLost(NodeId, String),
     /// Some nodes cannot be used: their daemons did not start or did not join.
@@ -204,6 +207,7 @@ impl Controller {
             ControllerInput::Front(front, message) => self.on_front(now, front, message),
             ControllerInput::FrontLost(front) => self.on_front_lost(front),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
+            ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
             ControllerInput::NotJoined(failed) => {
                 self.lost.get_or_insert(Refusal::NotJoined(failed));

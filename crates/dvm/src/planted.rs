@@ -128,11 +128,13 @@ pub enum Bug {
     GoneNotTold,
     /// A node with an outstanding get for a process gets no message about the death of that process.
     DeathNotTold,
+    /// A message of several nodes counts for the first of them.
+    MergedTakenForFirst,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 61] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -193,6 +195,7 @@ impl Bug {
         Self::FenceStaysHere,
         Self::GoneNotTold,
         Self::DeathNotTold,
+        Self::MergedTakenForFirst,
     ];
 }
 

@@ -6,6 +6,7 @@
 mod fence;
 mod front;
 mod launch;
+mod merged;
 mod outcome;
 mod output;
 mod preload;
@@ -37,7 +38,7 @@ use crate::{place::TopologyDigest, spec::WindowSize};
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 9;
 
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

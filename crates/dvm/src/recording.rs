@@ -124,7 +124,9 @@ impl<'a> Event<'a> {
             Self::ControllerGets(_, input) => match &mut **input {
                 ControllerInput::Front(_, FromFront::Submit(spec)) => hide_apps(&mut spec.apps),
                 ControllerInput::Front(_, FromFront::Stdin(bytes)) => blank(bytes),
-                ControllerInput::Daemon(_, message) => hide_report(message),
+                ControllerInput::Daemon(_, message) | ControllerInput::Daemons(_, message) => {
+                    hide_report(message);
+                }
                 _ => {}
             },
             Self::ControllerSends(output) => match &mut **output {

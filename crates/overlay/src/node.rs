@@ -3,7 +3,8 @@
 //! The root knows the shape of the tree. A process that starts dials the root, and the root tells it its place: below the
 //! root, or below another process, which it then dials. If that process cannot be reached, its place is below the root.
 //! Messages go from the root to any set of processes ([`Node::cast`]), and from any process to the root ([`Node::send`]).
-//! The answers to a question of the root come merged ([`Node::gather`]).
+//! The answers to a question of the root come merged ([`Node::gather`]), and messages that many send at the same time
+//! ([`Node::send_mergeable`]).
 //!
 //! | state of a connection | event | response | next state |
 //! |---|---|---|---|
@@ -43,6 +44,7 @@ mod delivery;
 mod gather;
 mod heal;
 mod links;
+mod merging;
 mod places;
 mod records;
 mod routes;
@@ -59,17 +61,19 @@ use std::{
 use base::Time;
 use bytes::Bytes;
 
-pub use crate::packet::{GatherId, Patience};
+pub use crate::packet::{Class, GatherId, Patience};
 
 pub use self::{
     delivery::{CASTS_MAX, OUTBOX_MAX, UNREPORTED_MAX},
     gather::{GATHERS_MAX, Merge, PARTS_MAX, TooMany},
+    merging::{GROUPS_MAX, HELD_MAX, MERGE_MAX},
     uplink::{AGAIN_MAX, DIAL_MAX, DIAL_STAGGER, PLACE_MAX},
 };
 use self::{
     delivery::{Casts, Inbox, Outbox},
     gather::Gathers,
     heal::{Orphan, Returning},
+    merging::Held,
     uplink::{Purpose, Uplink},
 };
 use crate::{
@@ -170,6 +174,12 @@ pub enum Output {
     /// A message for this process: from the root, or at the root from a member.
     Received {
         from: Address,
+        lane: Lane,
+        body: Bytes,
+    },
+    /// At the root: one message, made of those of these members.
+    Merged {
+        of: BTreeSet<Address>,
         lane: Lane,
         body: Bytes,
     },
@@ -342,6 +352,7 @@ pub struct Node {
     inbox: Inbox,
     casts: Casts,
     gathers: Gathers,
+    held: Held,
     /// Peers whose links may have frames that were not handled.
     arrived: BTreeSet<Address>,
     /// The peer whose packet was handled last.
@@ -399,6 +410,7 @@ impl Node {
             inbox: Inbox::default(),
             casts: Casts::default(),
             gathers: Gathers::default(),
+            held: Held::default(),
             arrived: BTreeSet::new(),
             served: Address::ROOT,
             refused: BTreeSet::new(),
@@ -519,6 +531,7 @@ impl Node {
             self.orphan_deadline(),
             self.report_deadline(),
             self.gather_deadline(),
+            self.held.deadline(),
         ];
         pending.chain(links).chain(ours.into_iter().flatten()).min()
     }
@@ -537,7 +550,7 @@ impl Node {
         let arrived = self.links.values().map(|link| link.lanes.arrived());
         Load {
             has_way: matches!(self.uplink, Uplink::Joined { .. }),
-            to_parent: to(Side::Parent),
+            to_parent: to(Side::Parent) + self.held.bytes(),
             to_children: to(Side::Child),
             arrived: arrived.max().unwrap_or(0),
             outbox: self.outbox.kept(),

@@ -17,6 +17,8 @@ pub(crate) const ADDRESSES_MAX: usize = 16;
 pub(crate) const MEMBERS_MAX: usize = 1 << 20;
 /// Maximum number of processes in one [`Head::Heard`].
 pub(crate) const HEARD_MAX: usize = 1 << 14;
+/// Maximum number of different [`Number`]s in one [`Head::Mergeable`].
+pub(crate) const SENDERS_MAX: usize = 1 << 14;
 /// Maximum length of the body of a message in bytes. The rest of the frame is for its members.
 pub const BODY_MAX: usize = FRAME_MAX - 16 * 1024 * 1024;
 /// Maximum number of characters of a peer's reason.
@@ -75,8 +77,12 @@ pub(crate) enum Reason {
     Unreachable,
 }
 
-/// The number of a packet among those that its sender sends to the root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a message says, so that equal ones can be merged. The owner chooses the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Class(pub u64);
+
+/// The number of a packet among those that its sender sends to the root. They are ordered as their sender has sent them on a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Number {
     /// The number within its lane. The first is 1.
     pub own: u64,
@@ -186,6 +192,11 @@ pub(crate) enum Head {
     Done { casts: [u64; 2] },
     /// To the root: the merged answers of these processes.
     Part { id: GatherId, of: Members },
+    /// To the root: packets of these processes, whose messages were merged, or may be.
+    Mergeable {
+        class: Class,
+        of: Vec<(Number, Members)>,
+    },
 }
 
 /// Identifies a gather. Numbers are not used again.
@@ -295,6 +306,7 @@ pub(crate) fn decode(mut frame: Bytes) -> Option<(Head, Bytes)> {
     match &head {
         Head::Joined { at, .. } if at.len() > ADDRESSES_MAX => None,
         Head::Heard { received, .. } if received.len() > HEARD_MAX => None,
+        Head::Mergeable { of, .. } if of.len() > SENDERS_MAX => None,
         _ => Some((head, frame)),
     }
 }

@@ -86,11 +86,20 @@ pub enum Bug {
     LostMayReturn,
     /// A process that has lost its parent ends, and does not return.
     ReturnNotTried,
+    // Merging.
+    /// What waits to be merged is kept for ever if nothing else comes.
+    HeldForgotten,
+    /// A message overtakes those of its sender that wait to be merged.
+    HeldOvertaken,
+    /// The root takes a merged message although it has one of the messages in it.
+    MergedTakenInPart,
+    /// Nobody sends again what was in a merged message that the root has dropped.
+    MergedNotSentAgain,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 41] = [
         Self::SecretIgnored,
         Self::BuildNotCompared,
         Self::HandshakeWithoutLimit,
@@ -128,6 +137,10 @@ impl Bug {
         Self::OrphansLost,
         Self::LostMayReturn,
         Self::ReturnNotTried,
+        Self::HeldForgotten,
+        Self::HeldOvertaken,
+        Self::MergedTakenInPart,
+        Self::MergedNotSentAgain,
     ];
 }
 

@@ -115,6 +115,12 @@ impl ControllerHost {
         self.controller.handle(now, input);
     }
 
+    /// Handles a message of several daemons that was merged.
+    pub(crate) fn on_daemons(&mut self, now: Time, nodes: BTreeSet<NodeId>, message: ToController) {
+        let input = ControllerInput::Daemons(nodes, message);
+        self.controller.handle(now, input);
+    }
+
     /// Handles the loss of a daemon.
     pub(crate) fn on_daemon_lost(&mut self, now: Time, node: NodeId, loss: &Loss) {
         let lost = ControllerInput::DaemonLost(node, loss.to_string());

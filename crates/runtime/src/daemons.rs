@@ -5,7 +5,12 @@ use std::{collections::BTreeSet, net::SocketAddr};
 use base::{NodeId, Time};
 use bytes::{Bytes, BytesMut};
 use dvm::proto::{Chunk, ToController, ToDaemon};
-use overlay::{Address, BODY_MAX, Loss, lanes::Lane, node::Conn, wire};
+use overlay::{
+    Address, BODY_MAX, Loss,
+    lanes::Lane,
+    node::{Class, Conn},
+    wire,
+};
 use pmix::server::MAX_CARRIED;
 use serde::Serialize;
 
@@ -22,6 +27,8 @@ use crate::{
 pub(crate) enum News {
     /// At the root: a message of a daemon.
     FromDaemon(NodeId, ToController),
+    /// At the root: a message of several daemons, merged on its way.
+    FromDaemons(BTreeSet<NodeId>, ToController),
     /// At a daemon: a message of the controller.
     ToDaemon(ToDaemon),
     Joined(NodeId),
@@ -50,7 +57,7 @@ impl News {
     /// Logs what concerns the tree. The state machines log the messages that it carries.
     pub(crate) fn log(&self) {
         match self {
-            Self::FromDaemon(..) | Self::ToDaemon(_) => {}
+            Self::FromDaemon(..) | Self::FromDaemons(..) | Self::ToDaemon(_) => {}
             Self::Joined(node) => info!(target: log::TREE, %node, "joined"),
             Self::Lost { nodes, loss } => {
                 for node in nodes {
@@ -147,6 +154,13 @@ fn decode_at_root(body: &Bytes) -> Option<ToController> {
     Some(message)
 }
 
+/// Merges messages of daemons that are on their way.
+pub(crate) fn merge(bodies: &[Bytes]) -> Option<Bytes> {
+    let messages = bodies.iter().map(decode_at_root);
+    let messages: Option<Vec<ToController>> = messages.collect();
+    encode(&ToController::merge(messages?)?).ok()
+}
+
 /// Returns the address of a daemon. The root is no node: its address is 0.
 pub(crate) const fn address_of(node: NodeId) -> Address {
     Address(node.0.saturating_add(1))
@@ -199,8 +213,12 @@ impl DaemonTree {
     }
 
     /// Sends a message of this daemon to the controller.
-    pub(crate) fn send(&mut self, message: &ToController) -> Result<(), Unsendable> {
-        self.host.send(lane_of(message), encode_to_root(message)?);
+    pub(crate) fn send(&mut self, now: Time, message: &ToController) -> Result<(), Unsendable> {
+        let (lane, body) = (lane_of(message), encode_to_root(message)?);
+        match message.class() {
+            Some(class) => self.host.send_mergeable(now, lane, Class(class), body),
+            None => self.host.send(lane, body),
+        }
         Ok(())
     }
 
@@ -292,6 +310,10 @@ const fn lane_to_daemon(message: &ToDaemon) -> Lane {
 fn news(news: tree::News) -> News {
     match news {
         tree::News::Received { from, body } => received(from, &body),
+        tree::News::Merged { of, body } => match decode_at_root(&body) {
+            Some(message) => News::FromDaemons(of.into_iter().map(node_of).collect(), message),
+            None => News::Report(format!("a message of {} nodes does not decode", of.len())),
+        },
         tree::News::Asked { id, .. } | tree::News::Part { id, .. } | tree::News::Gathered(id) => {
             News::Report(format!(
                 "daemons have no gathers, and this is number {}",
@@ -341,6 +363,17 @@ mod tests {
         assert!(!cast.takes(Address(1), &message));
         assert!(!cast.takes(Address(3), &ToDaemon::Kill { job: JobId(2) }));
         assert_eq!(cast.to, BTreeSet::from([Address(1), Address(2)]));
+    }
+
+    /// What travels with a class can be merged, and nothing else.
+    #[test]
+    fn messages_are_merged_as_they_travel() {
+        let clean = |job| encode_to_root(&ToController::Clean { job: JobId(job) }).unwrap();
+        assert_eq!(merge(&[clean(1), clean(1)]), Some(clean(1)));
+        assert_eq!(merge(&[clean(1), clean(2)]), None);
+        assert_eq!(merge(&[clean(1), Bytes::from_static(b"garbage")]), None);
+        let bug = encode_to_root(&ToController::Bug("n".to_owned())).unwrap();
+        assert_eq!(merge(&[bug.clone(), bug]), None);
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl Logged for ControllerInput {
             Self::Front(_, FromFront::Stdin(_) | FromFront::OutputCredit(_))
             | Self::FileRead { .. }
             | Self::Tick => Rate::Frequent,
-            Self::Daemon(_, message) => rate_of_report(message),
+            Self::Daemon(_, message) | Self::Daemons(_, message) => rate_of_report(message),
             _ => Rate::Rare,
         }
     }
@@ -214,6 +214,9 @@ impl Logged for ControllerInput {
             Self::Front(front, message) => write!(f, "{} front={front}", Name(message)),
             Self::FrontLost(front) => write!(f, "FrontLost front={front}"),
             Self::Daemon(node, message) => write!(f, "{} node={node}", Name(message)),
+            Self::Daemons(nodes, message) => {
+                write!(f, "{} nodes={}", Name(message), nodes.len())
+            }
             Self::DaemonLost(node, why) => write!(f, "DaemonLost node={node} why={why}"),
             Self::Stranger { from, why } => write!(f, "Stranger from={from} why={why}"),
             Self::FileRead { job, result } => match result {

@@ -174,7 +174,7 @@ impl Process {
     /// Carries out all that the state machines ask for, waits for events, at most until `limit`, and handles them.
     pub(crate) fn turn(&mut self, limit: Option<Time>) -> Result<Turn, os::Error> {
         let mut progress = self.pump();
-        self.report_missing();
+        self.report_missing(Clock::now());
         let now = Clock::now();
         if let Head::Controller(controller) = &mut self.head
             && controller.flush(now, &mut self.reactor) == Flushed::More
@@ -460,7 +460,7 @@ impl Process {
                     if (!is_heard || tree.has_room())
                         && let Some(message) = local.link.up.receive()
                     {
-                        if is_heard && let Err(error) = tree.send(&message) {
+                        if is_heard && let Err(error) = tree.send(now, &message) {
                             (member.report)(&error.to_string());
                         }
                         return true;
@@ -478,6 +478,9 @@ impl Process {
         match (news, &mut self.head) {
             (daemons::News::FromDaemon(node, message), Head::Controller(controller)) => {
                 controller.on_daemon(now, node, message);
+            }
+            (daemons::News::FromDaemons(nodes, message), Head::Controller(controller)) => {
+                controller.on_daemons(now, nodes, message);
             }
             (daemons::News::Joined(node), Head::Controller(_)) => {
                 if let Some(starters) = &mut self.starters {
@@ -498,7 +501,7 @@ impl Process {
             (daemons::News::Refused { from, why }, Head::Member(member)) => {
                 let refused = ToController::Stranger { from, why };
                 if let Some(tree) = &mut self.tree
-                    && let Err(error) = tree.send(&refused)
+                    && let Err(error) = tree.send(now, &refused)
                 {
                     (member.report)(&error.to_string());
                 }
@@ -624,18 +627,18 @@ impl Process {
         }
     }
 
-    fn report_bug(&mut self, _now: Time, what: &str) {
+    fn report_bug(&mut self, now: Time, what: &str) {
         match &mut self.head {
             Head::Controller(controller) => controller.report_bug(what),
             Head::Member(member) => match &mut self.tree {
-                Some(tree) => drop(tree.send(&ToController::Bug(what.to_owned()))),
+                Some(tree) => drop(tree.send(now, &ToController::Bug(what.to_owned()))),
                 None => (member.report)(what),
             },
         }
     }
 
     /// Reports to the front what the job has to do without.
-    fn report_missing(&mut self) {
+    fn report_missing(&mut self, now: Time) {
         if let Head::Member(member) = &self.head
             && member.state == MemberState::Joining
         {
@@ -660,7 +663,7 @@ impl Process {
                 let missing: Vec<(Missing, String)> = missing.chain(recording).collect();
                 for (what, why) in missing {
                     if let Some(tree) = &mut self.tree {
-                        let _ = tree.send(&ToController::Missing { what, why });
+                        let _ = tree.send(now, &ToController::Missing { what, why });
                     }
                 }
             }

@@ -12,7 +12,7 @@ use os::{ConnectOutcome, Interest, RemoteOutcome, Token, WriteOutcome};
 use overlay::{
     Address, Loss,
     lanes::Lane,
-    node::{Conn, DialError, GatherId, Input, Node, Output, Patience, TooMany},
+    node::{Class, Conn, DialError, GatherId, Input, Node, Output, Patience, TooMany},
 };
 
 use crate::reactor::{Reactor, Read, Source, TreeChannel};
@@ -28,6 +28,11 @@ pub(crate) enum News {
     /// A message: at the root from a member, at a member from the root.
     Received {
         from: Address,
+        body: Bytes,
+    },
+    /// At the root: one message, made of those of these members.
+    Merged {
+        of: BTreeSet<Address>,
         body: Bytes,
     },
     /// A question of the root.
@@ -147,6 +152,11 @@ impl TreeHost {
     /// Sends a message of this process to the root.
     pub(crate) fn send(&mut self, lane: Lane, body: Bytes) {
         self.node.send(lane, body);
+    }
+
+    /// Sends a message to the root that may be merged with others of its class on the way.
+    pub(crate) fn send_mergeable(&mut self, now: Time, lane: Lane, class: Class, body: Bytes) {
+        self.node.send_mergeable(now, lane, class, body);
     }
 
     /// Sends a message of the root to members.
@@ -279,6 +289,7 @@ impl TreeHost {
                 Output::Received { from, body, .. } => {
                     return Some(News::Received { from, body });
                 }
+                Output::Merged { of, body, .. } => return Some(News::Merged { of, body }),
                 Output::Joined(who) => return Some(News::Joined(who)),
                 Output::Lost { members, loss, .. } => return Some(News::Lost { members, loss }),
                 Output::Ready => return Some(News::Ready),

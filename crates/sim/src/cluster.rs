@@ -10,7 +10,7 @@ use std::{
 use base::{JobId, NodeId, ProcId, Time, Topology};
 use dvm::{
     Controller, ControllerInput, ControllerOutput, DaemonConfig, ServiceConfig,
-    proto::{FromFront, FrontId, Refusal, ToDaemon, ToFront, ToPreload},
+    proto::{FromFront, FrontId, Refusal, ToController, ToDaemon, ToFront, ToPreload},
     spec::{HoldAt, HoldPlan, JobSpec},
 };
 
@@ -195,9 +195,7 @@ impl Cluster {
         match event {
             Event::ToController { node } => {
                 match self.world.links.up.get_mut(&node).and_then(Link::receive) {
-                    Some(Carried::Message(message)) => {
-                        self.tell(ControllerInput::Daemon(node, message))
-                    }
+                    Some(Carried::Message(message)) => self.hear_daemon(node, message),
                     // A job that is refused for its files does not wait for a lost node, and the session ends with it.
                     Some(Carried::Lost) if self.finished.is_some() => {}
                     Some(Carried::Lost) => {
@@ -283,6 +281,31 @@ impl Cluster {
                     node.on_event(&mut self.world, event);
                 }
             }
+        }
+    }
+
+    /// Tells the controller a message of a daemon, merged with those of other daemons that are next on their links and of the
+    /// same class.
+    fn hear_daemon(&mut self, node: NodeId, message: ToController) {
+        let mut said = vec![(node, message)];
+        if let Some(class) = said[0].1.class() {
+            for (other, link) in &mut self.world.links.up {
+                let same = link.receive_if(|next| next.class() == Some(class));
+                said.extend(same.map(|message| (*other, message)));
+            }
+        }
+        if let [_] = said[..] {
+            return said
+                .into_iter()
+                .for_each(|(node, message)| self.tell(ControllerInput::Daemon(node, message)));
+        }
+        let nodes = said.iter().map(|one| one.0).collect();
+        let merged = ToController::merge(said.iter().map(|one| one.1.clone()));
+        match merged {
+            Some(merged) => self.tell_merged(ControllerInput::Daemons(nodes, merged), &said),
+            None => self
+                .world
+                .fault("messages of one class cannot be merged".to_owned()),
         }
     }
 
@@ -375,12 +398,21 @@ impl Cluster {
     }
 
     fn tell(&mut self, input: ControllerInput) {
+        self.tell_merged(input, &[]);
+    }
+
+    /// Tells the controller something. The verdicts hear the messages before they were merged.
+    fn tell_merged(&mut self, input: ControllerInput, said: &[(NodeId, ToController)]) {
         if self.headless {
             return;
         }
         self.world
             .note(|| "ctl".to_owned(), || format!("<- {input:?}"));
         self.verdicts.on_input(self.world.now, &input);
+        for (node, message) in said {
+            let one = ControllerInput::Daemon(*node, message.clone());
+            self.verdicts.on_input(self.world.now, &one);
+        }
         self.world.ledger.ending.extend(self.verdicts.ending());
         for (job, verdict) in self.verdicts.spawned().filter(|(_, one)| one.is_over()) {
             self.world.ledger.on_job_over(job, verdict.code());

@@ -13,7 +13,7 @@ use std::{
 use base::Time;
 use overlay::{
     Address,
-    node::{Config, Conn, DialError, Input, Node, Output, Timing},
+    node::{Config, Conn, DialError, Input, Merge, Node, Output, Timing},
     secure::{Build, Entropy, Secret},
 };
 
@@ -106,6 +106,8 @@ pub(crate) struct Net {
     /// First bytes that a process has sent on its first connection, for a replay.
     heard: BTreeMap<Address, Vec<Vec<u8>>>,
     traffic: BTreeMap<Address, Traffic>,
+    /// Merges messages on their way.
+    merge: Merge,
     fault: Option<String>,
 }
 
@@ -137,7 +139,7 @@ pub(crate) fn config(me: Address, place: Address, timing: Timing) -> Config {
 }
 
 impl Net {
-    pub(crate) fn new(rng: Rng, delay_max: Duration, timing: Timing) -> Self {
+    pub(crate) fn new(rng: Rng, delay_max: Duration, timing: Timing, merge: Merge) -> Self {
         Self {
             now: Time::ZERO,
             rng,
@@ -155,6 +157,7 @@ impl Net {
             news: VecDeque::new(),
             heard: BTreeMap::new(),
             traffic: BTreeMap::new(),
+            merge,
             fault: None,
         }
     }
@@ -188,7 +191,8 @@ impl Net {
         Entropy::new(seed)
     }
 
-    fn insert(&mut self, place: Address, node: Node) {
+    fn insert(&mut self, place: Address, mut node: Node) {
+        node.merge_with(self.merge);
         let machine = Machine {
             node,
             tick_for: None,

@@ -116,13 +116,24 @@ const fn address(node: NodeId) -> Address {
     Address(node.0 + 1)
 }
 
+const fn node(address: Address) -> NodeId {
+    NodeId(address.0 - 1)
+}
+
+/// Merges messages on their way, as in `runtime::daemons`.
+fn merge(bodies: &[Bytes]) -> Option<Bytes> {
+    let messages = bodies.iter().map(|body| wire::decode(body).ok());
+    let messages: Option<Vec<ToController>> = messages.collect();
+    wire::encode(&ToController::merge(messages?)?).ok()
+}
+
 fn host(number: u32) -> String {
     format!("n{number:06}")
 }
 
 impl Run {
     fn new(nodes: u32, each: u32) -> Self {
-        let mut net = Net::new(Rng::new(1), DELAY_MAX, TIMING);
+        let mut net = Net::new(Rng::new(1), DELAY_MAX, TIMING, merge);
         net.start_root(parents(nodes, DEFAULT_RADIX.get()));
         let allocation = Allocation {
             nodes: (0..nodes)
@@ -222,7 +233,17 @@ impl Run {
                 self.hellos += u32::from(matches!(message, ToController::Hello { .. }));
                 self.measured.topologies += u32::from(matches!(message, ToController::Topology(_)));
                 self.launched += u32::from(matches!(message, ToController::Launched { .. }));
-                self.tell(ControllerInput::Daemon(NodeId(from.0 - 1), message))
+                self.tell(ControllerInput::Daemon(node(from), message))
+            }
+            node::Output::Merged { of, body, .. } => {
+                self.measured.answers += 1;
+                self.measured.answer_bytes += body.len() as u64;
+                let message = wire::decode::<ToController>(&body).map_err(|why| why.to_string())?;
+                let nodes: BTreeSet<NodeId> = of.into_iter().map(node).collect();
+                if matches!(message, ToController::Launched { .. }) {
+                    self.launched += u32::try_from(nodes.len()).unwrap_or(u32::MAX);
+                }
+                self.tell(ControllerInput::Daemons(nodes, message))
             }
             node::Output::Received { body, .. } => {
                 self.received += 1;
@@ -309,8 +330,15 @@ impl Run {
         self.sleep(who, due);
         for message in messages {
             let body = wire::encode(&message).map_err(|why| why.to_string())?;
-            // All that daemons say here travels on this lane in `runtime`, too.
-            self.net.with(who, |node, _| node.send(Lane::Bulk, body));
+            // As in `runtime::daemons`.
+            let lane = match message {
+                ToController::FencesAbandoned { .. } => Lane::Control,
+                _ => Lane::Bulk,
+            };
+            self.net.with(who, |node, now| match message.class() {
+                Some(class) => node.send_mergeable(now, lane, node::Class(class), body),
+                None => node.send(lane, body),
+            });
         }
         Ok(())
     }

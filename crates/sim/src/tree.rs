@@ -16,7 +16,7 @@ use bytes::Bytes;
 use overlay::{
     Address, Shape,
     lanes::Lane,
-    node::Output,
+    node::{Class, Node, Output},
     secure::{Build, Secret},
 };
 
@@ -83,7 +83,7 @@ pub(crate) fn parents(members: u32, radix: u32) -> impl Iterator<Item = (Address
 
 impl Run {
     fn new(plan: Plan, rng: Rng, recorded: Recorded) -> Self {
-        let mut net = Net::new(rng, plan.delay_max, plan.timing);
+        let mut net = Net::new(rng, plan.delay_max, plan.timing, merge);
         net.start_root(parents(plan.members, plan.radix));
         let mut ledger = Ledger::new(plan.timing, recorded);
         ledger.note(Time::ZERO, || {
@@ -194,6 +194,17 @@ impl Run {
                     }
                 }
             }
+            Step::Say {
+                choice,
+                lane,
+                class,
+            } => {
+                for from in (1..=self.plan.members).map(Address) {
+                    if is_chosen(choice, from) {
+                        self.say(from, lane, class);
+                    }
+                }
+            }
             Step::Cast {
                 choice,
                 lane,
@@ -217,13 +228,29 @@ impl Run {
         (self.number, Bytes::from(body))
     }
 
+    fn can_send(&self, from: Address) -> bool {
+        let node = self.net.node(from);
+        node.is_some_and(Node::has_room) && self.ledger.is_ready(from)
+    }
+
+    /// Lets a process send a message to the root that may be merged.
+    fn say(&mut self, from: Address, lane: Lane, class: Class) {
+        if !self.can_send(from) {
+            return;
+        }
+        self.number += 1;
+        let number = self.number;
+        let words = [number | MARK, from.0];
+        let body: Bytes = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        let said = |node: &mut Node, now| node.send_mergeable(now, lane, class, body);
+        if self.net.with(from, said) {
+            self.ledger.on_sent(self.net.now, from, lane, number);
+        }
+    }
+
     /// Sends a message to the root; returns false if there is no room for it, or no process that could send it.
     fn send(&mut self, from: Address, lane: Lane, length: usize) -> bool {
-        let has_room = self
-            .net
-            .node(from)
-            .is_some_and(overlay::node::Node::has_room);
-        if !has_room || !self.ledger.is_ready(from) {
+        if !self.can_send(from) {
             return false;
         }
         let (number, body) = self.body(length);
@@ -235,9 +262,8 @@ impl Run {
     }
 
     fn cast(&mut self, choice: u64, lane: Lane, length: usize) {
-        let chosen = |who: &Address| choice.rotate_left(who.0 % 64) & 3 != 0;
         let members = self.ledger.members();
-        let to: BTreeSet<Address> = members.filter(chosen).collect();
+        let to: BTreeSet<Address> = members.filter(|who| is_chosen(choice, *who)).collect();
         let (number, body) = self.body(length);
         let cast = self
             .net
@@ -313,7 +339,7 @@ impl Run {
     /// both.
     fn cut_off(&self, nodes: &BTreeSet<Address>) -> BTreeSet<Address> {
         let is_below = |who: &Address| {
-            let parent = self.net.node(*who).and_then(overlay::node::Node::parent);
+            let parent = self.net.node(*who).and_then(Node::parent);
             parent.is_some_and(|parent| nodes.contains(&parent))
         };
         let below = (1..=self.plan.members).map(Address).filter(is_below);
@@ -372,7 +398,32 @@ impl Run {
     }
 }
 
-/// Returns the number of a message; `None` if it is none of ours.
-fn number(body: &Bytes) -> Option<u32> {
-    Some(u32::from_le_bytes(*body.first_chunk()?))
+/// Set in the number of a message that may be merged.
+const MARK: u32 = 1 << 31;
+
+const fn is_chosen(choice: u64, who: Address) -> bool {
+    choice.rotate_left(who.0 % 64) & 3 != 0
+}
+
+/// Merged messages are one behind the other, so that each can be found.
+#[expect(clippy::unnecessary_wraps, reason = "the type of merges")]
+fn merge(bodies: &[Bytes]) -> Option<Bytes> {
+    Some(Bytes::from(bodies.concat()))
+}
+
+/// Returns the numbers of the messages that came together, with their senders; `None` if they are none of ours.
+fn messages(of: &BTreeSet<Address>, body: &Bytes) -> Option<Vec<(Address, u32)>> {
+    let word = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
+    let first = word(body.first_chunk()?);
+    if first & MARK == 0 {
+        return Some(of.iter().map(|from| (*from, first)).collect());
+    }
+    let (pairs, rest) = body.as_chunks::<8>();
+    let pairs = pairs.iter().map(|pair| {
+        let (words, _) = pair.as_chunks::<4>();
+        (Address(word(&words[1])), word(&words[0]) & !MARK)
+    });
+    let pairs: Vec<(Address, u32)> = pairs.collect();
+    let said: BTreeSet<Address> = pairs.iter().map(|pair| pair.0).collect();
+    (rest.is_empty() && said == *of).then_some(pairs)
 }

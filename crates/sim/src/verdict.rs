@@ -225,6 +225,8 @@ impl Verdicts {
             | ControllerInput::Stranger { .. }
             | ControllerInput::FilesFound { .. }
             | ControllerInput::FileRead { .. } => {}
+            // It is told what was merged.
+            ControllerInput::Daemons(..) => {}
             ControllerInput::FrontLost(front) => {
                 let state = self.fronts.entry(*front).or_default();
                 state.is_lost = true;

@@ -174,6 +174,18 @@ impl<Message> Link<Message> {
         self.queue.pop_front()
     }
 
+    /// Receives the next message if it is of some kind, before its time. The event that is scheduled for it remains.
+    pub(crate) fn receive_if(&mut self, is_right: impl Fn(&Message) -> bool) -> Option<Message> {
+        match self.queue.front() {
+            Some(Carried::Message(message)) if is_right(message) => {}
+            _ => return None,
+        }
+        match self.queue.pop_front() {
+            Some(Carried::Message(message)) => Some(message),
+            _ => None,
+        }
+    }
+
     /// Drops all messages in flight. The events that are scheduled for them remain.
     pub(crate) fn cut(&mut self) {
         self.queue.clear();

@@ -43,6 +43,11 @@ impl Subscribers {
             .collect()
     }
 
+    /// Returns true if some node wants a stream of a job.
+    pub(super) fn has(&self, job: JobId) -> bool {
+        self.by_job.contains_key(&job)
+    }
+
     pub(super) fn forget_job(&mut self, job: JobId) {
         self.by_job.remove(&job);
     }

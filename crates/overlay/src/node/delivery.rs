@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use base::Time;
 use bytes::Bytes;
 
-use super::{Link, Node, Side, gather::Asked};
+use super::{Link, Node, Side, gather::Asked, merging::Senders};
 use crate::{
     lanes::Lane,
     packet::{Address, HEARD_MAX, Head, Loss, Members, Number, Purpose, Then},
@@ -88,12 +88,17 @@ struct Heard {
     bytes: u64,
 }
 
+/// Returns true if this is the number of the next packet of a sender.
+const fn is_next(received: [u64; 2], lane: Lane, number: Number) -> bool {
+    number.own == received[lane.index()] + 1
+        && (matches!(lane, Lane::Control) || number.control <= received[Lane::Control.index()])
+}
+
 impl Heard {
     /// Returns true if this is the next packet of its sender. Another one was received before, or follows one that was lost
     /// and will be sent again.
     fn accept(&mut self, lane: Lane, number: Number) -> bool {
-        let is_next = number.own == self.received[lane.index()] + 1
-            && (lane == Lane::Control || number.control <= self.received[Lane::Control.index()]);
+        let is_next = is_next(self.received, lane, number);
         if planted::is(Bug::NumbersIgnored) {
             self.received[lane.index()] = number.own;
             return true;
@@ -183,12 +188,17 @@ impl Node {
     /// before [`Output::Ready`](super::Output::Ready) and after [`Output::Abandoned`](super::Output::Abandoned).
     pub fn send(&mut self, lane: Lane, body: Bytes) {
         debug_assert!(body.len() <= crate::BODY_MAX, "a message is too long");
-        if self.config.me == Address::ROOT || !self.has_place {
-            return;
+        if let Some(number) = self.number(lane, &body) {
+            let from = self.config.me;
+            self.pass_before(lane, from);
+            self.push_up(lane, &Head::Up { from, number }, body);
         }
-        let from = self.config.me;
-        let number = self.outbox.add(lane, &body);
-        self.push_up(lane, &Head::Up { from, number }, body);
+    }
+
+    /// Keeps a message for the root and returns its number; `None` if this process cannot send.
+    pub(super) fn number(&mut self, lane: Lane, body: &Bytes) -> Option<Number> {
+        let can_send = self.config.me != Address::ROOT && self.has_place;
+        can_send.then(|| self.outbox.add(lane, body))
     }
 
     /// Returns true if the way to the root takes another message without a growing queue.
@@ -356,7 +366,59 @@ impl Node {
         if !heard.accept(lane, number) {
             return false;
         }
-        heard.bytes += size(body);
+        self.report_later(now, from, size(body));
+        true
+    }
+
+    /// Handles a packet that has arrived at the root and was merged; returns true if each packet in it is the next one of its
+    /// sender. Otherwise none is accepted.
+    pub(super) fn on_all_numbered(
+        &mut self,
+        now: Time,
+        lane: Lane,
+        senders: &Senders,
+        body: &Bytes,
+    ) -> bool {
+        let mut after: BTreeMap<Address, [u64; 2]> = BTreeMap::new();
+        for (number, members) in senders {
+            for member in members {
+                let before = || self.received_of(*member);
+                let received = after.entry(*member).or_insert_with(before);
+                if !is_next(*received, lane, *number) {
+                    return false;
+                }
+                received[lane.index()] = number.own;
+            }
+        }
+        let bytes = MESSAGE_BYTES + body.len() as u64 / after.len().max(1) as u64;
+        for (member, received) in after {
+            self.inbox.of.entry(member).or_default().received = received;
+            self.report_later(now, member, bytes);
+        }
+        true
+    }
+
+    /// Returns the senders that have to send again after a merged packet was dropped: those whose next packet is in it. If an
+    /// earlier packet of a sender is missing, that sender has already been asked.
+    pub(super) fn awaited(&self, lane: Lane, senders: &Senders) -> BTreeSet<Address> {
+        let all = senders.iter().flat_map(|(number, members)| {
+            let is_next = |one: &&Address| is_next(self.received_of(**one), lane, *number);
+            members.iter().filter(is_next)
+        });
+        all.copied().collect()
+    }
+
+    fn received_of(&self, member: Address) -> [u64; 2] {
+        self.inbox
+            .of
+            .get(&member)
+            .map_or([0; 2], |heard| heard.received)
+    }
+
+    /// Reports at the root later that a packet of a process has arrived.
+    fn report_later(&mut self, now: Time, from: Address, bytes: u64) {
+        let heard = self.inbox.of.entry(from).or_default();
+        heard.bytes += bytes;
         if heard.bytes >= REPORT_BYTES {
             self.inbox.unreported.remove(&from);
             self.report_heard(&[from].into(), Then::Forget);
@@ -365,7 +427,6 @@ impl Node {
             let third = self.config.timing.lease / 3;
             self.inbox.due.get_or_insert(now + third);
         }
-        true
     }
 
     /// Tells these members at the root how many packets of each have arrived.
@@ -417,6 +478,7 @@ impl Node {
     }
 
     fn send_again(&mut self) {
+        self.pass_all_held();
         let from = self.config.me;
         let parent = self.uplink.parent();
         let Some(link) = parent.and_then(|parent| self.links.get_mut(&parent)) else {

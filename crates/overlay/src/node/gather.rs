@@ -123,6 +123,12 @@ struct Collecting {
     until: Time,
 }
 
+impl Gathers {
+    pub(super) const fn merge(&self) -> Option<Merge> {
+        self.merge
+    }
+}
+
 impl Collecting {
     fn is_over(&self, now: Time) -> bool {
         let is_done = |one: &Address| self.have.contains(one) || self.lost.contains(one);
@@ -131,7 +137,8 @@ impl Collecting {
 }
 
 impl Node {
-    /// Sets the function that merges answers on their way. Without it they are passed on as they are.
+    /// Sets the function that merges answers and [mergeable](Self::send_mergeable) messages on their way. Without it they are
+    /// passed on as they are.
     pub fn merge_with(&mut self, merge: Merge) {
         self.gathers.merge = Some(merge);
     }

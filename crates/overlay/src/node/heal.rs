@@ -45,6 +45,7 @@ impl Node {
     /// Handles the loss of the parent.
     pub(super) fn on_parent_lost(&mut self, now: Time, parent: Address, loss: Loss) {
         self.stop_dialing();
+        self.held.forget();
         let is_last = planted::is(Bug::ReturnNotTried);
         if parent == Address::ROOT || self.root.is_empty() || is_last {
             return self.abandon(loss);

@@ -225,6 +225,7 @@ impl Node {
             (Side::Child, _) if planted::is(Bug::LostNotTold) => {}
             // On the bulk lane, so that nothing of the lost process comes later.
             (Side::Child, _) => {
+                self.pass_all_held();
                 self.push_up(Lane::Bulk, &Head::Lost { who: peer, loss }, Bytes::new());
             }
         }
@@ -290,6 +291,7 @@ impl Node {
         }
         self.give_up_orphans(now);
         self.on_gather_tick(now);
+        self.on_merge_tick(now);
         self.dial(now);
     }
 }

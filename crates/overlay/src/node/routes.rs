@@ -119,11 +119,15 @@ impl Node {
         match (head, side) {
             (Head::Up { from, number }, Side::Child) if self.has(peer, from) => {
                 if !is_root {
+                    self.pass_before(lane, from);
                     self.push_up(lane, &Head::Up { from, number }, body);
                 } else if self.on_numbered(now, from, lane, number, &body) {
                     let received = Output::Received { from, lane, body };
                     self.outputs.push_back(received);
                 }
+            }
+            (Head::Mergeable { class, of }, Side::Child) => {
+                self.on_mergeable(now, peer, lane, class, (&of, body));
             }
             (Head::Joined { who, at }, Side::Child) => self.on_joined_below(now, peer, who, at),
             (Head::Lost { who, loss }, Side::Child) if is_root => {
@@ -135,6 +139,7 @@ impl Node {
                     link.below.remove(&who);
                 }
                 let loss = loss.printable();
+                self.pass_all_held();
                 self.push_up(Lane::Bulk, &Head::Lost { who, loss }, Bytes::new());
             }
             // The process was given up before it joined, so the root does not count it as a member.
@@ -166,6 +171,7 @@ impl Node {
             (Head::Done { casts }, Side::Child) => self.on_done(peer, casts),
             (Head::Bye, Side::Parent) => {
                 self.end();
+                self.pass_all_held();
                 self.push_up(Lane::Control, &Head::Bye, Bytes::new());
                 self.outputs.push_back(Output::Ended);
             }
@@ -185,7 +191,8 @@ impl Node {
                 | Head::Joined { .. }
                 | Head::Lost { .. }
                 | Head::Done { .. }
-                | Head::Part { .. },
+                | Head::Part { .. }
+                | Head::Mergeable { .. },
                 Side::Parent,
             )
             | (Head::Down { .. } | Head::Heard { .. }, Side::Child) => {

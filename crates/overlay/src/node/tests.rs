@@ -1,6 +1,7 @@
 mod faults;
 mod gather;
 mod hostile;
+mod merging;
 mod net;
 
 use net::{DELAY, Net, at, config, entropy};

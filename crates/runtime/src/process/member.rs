@@ -16,7 +16,7 @@ use crate::{
     IGNORED, Surroundings,
     boot::{Boot, BootError, port_range, reachable_at},
     daemon::{DaemonHost, DaemonSetup},
-    daemons::{DaemonTree, address_of},
+    daemons::{DaemonTree, address_of, merge},
     guardian::{self, Failed},
     log,
     reactor::{READ_MAX, Reactor},
@@ -139,7 +139,8 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     };
     let daemon = DaemonHost::open(setup, &mut reactor)?;
     let entropy = Entropy::new(random_bytes()?);
-    let node = Node::member(Clock::now(), config, entropy, boot.root);
+    let mut node = Node::member(Clock::now(), config, entropy, boot.root);
+    node.merge_with(merge);
     let tree = DaemonTree::new(TreeHost::new(node, listener, &mut reactor)?);
     let member = Member {
         state: MemberState::Joining,

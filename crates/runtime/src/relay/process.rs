@@ -193,6 +193,8 @@ impl Process {
                 let fixed = node_of(from).0.to_le_bytes();
                 self.push(kind::BODY, &fixed, body);
             }
+            // Only daemons send such messages.
+            tree::News::Merged { .. } => {}
             tree::News::Asked { id, body } => {
                 self.push(kind::ASKED, &id.0.to_le_bytes(), body);
             }

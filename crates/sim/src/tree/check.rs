@@ -6,6 +6,7 @@ use std::{
 };
 
 use base::Time;
+use bytes::Bytes;
 use overlay::{
     Address, Loss,
     lanes::{Lane, window},
@@ -14,7 +15,7 @@ use overlay::{
 };
 
 use super::{
-    number,
+    messages,
     plan::{LONGEST, STRANGERS, Stranger},
 };
 use crate::{
@@ -233,28 +234,14 @@ impl Ledger {
     }
 
     pub(super) fn on_news(&mut self, now: Time, who: Address, news: Output) {
-        if !matches!(news, Output::Received { .. }) {
+        if !matches!(news, Output::Received { .. } | Output::Merged { .. }) {
             self.note(now, || format!("{who}: {news:?}"));
         }
-        let is_root = who == Address::ROOT;
         match news {
             Output::Received { from, lane, body } => {
-                let Some(message) = number(&body) else {
-                    return self.fault(now, format!("{who} gets a message that nobody sent"));
-                };
-                self.note(now, || {
-                    format!("{who} gets {message} of {from} on {lane:?}")
-                });
-                if is_root {
-                    let is_member = self.is_member(from);
-                    self.require(now, is_member, || {
-                        format!("{from} speaks, and is no member")
-                    });
-                    self.arrived(now, who, from, lane, message);
-                } else {
-                    self.arrived(now, who, who, lane, message);
-                }
+                self.received(now, who, (&[from].into(), lane, &body));
             }
+            Output::Merged { of, lane, body } => self.received(now, who, (&of, lane, &body)),
             Output::Joined(member) => {
                 let before = self.joined.insert(member, now);
                 self.require(now, before.is_none(), || {
@@ -300,6 +287,28 @@ impl Ledger {
                 self.fault(now, format!("{who} hears of a gather that nobody began"));
             }
             Output::Dial(..) | Output::Close(_) => {}
+        }
+    }
+
+    /// Checks messages that came together.
+    fn received(&mut self, now: Time, who: Address, came: (&BTreeSet<Address>, Lane, &Bytes)) {
+        let (of, lane, body) = came;
+        let Some(messages) = messages(of, body) else {
+            return self.fault(now, format!("{who} gets a message that nobody sent"));
+        };
+        for (from, message) in messages {
+            self.note(now, || {
+                format!("{who} gets {message} of {from} on {lane:?}")
+            });
+            if who == Address::ROOT {
+                let is_member = self.is_member(from);
+                self.require(now, is_member, || {
+                    format!("{from} speaks, and is no member")
+                });
+                self.arrived(now, who, from, lane, message);
+            } else {
+                self.arrived(now, who, who, lane, message);
+            }
         }
     }
 

@@ -3,7 +3,11 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use base::NodeId;
-use overlay::{Address, lanes::Lane, node::Timing};
+use overlay::{
+    Address,
+    lanes::Lane,
+    node::{Class, Timing},
+};
 
 use super::shape;
 use crate::rng::Rng;
@@ -50,6 +54,12 @@ pub(super) enum Step {
         lane: Lane,
         count: u32,
         length: usize,
+    },
+    /// Processes that this number chooses send a message that may be merged.
+    Say {
+        choice: u64,
+        lane: Lane,
+        class: Class,
     },
     /// The root sends a message to members that this number chooses.
     Cast {
@@ -166,6 +176,7 @@ pub(super) fn make(rng: &mut Rng, size: Size) -> Plan {
         plan.step(when, Step::Fault(stranger(rng)));
         plan.faults += 1;
     }
+    plan.add_says(rng, length);
     plan.steps.sort_by_key(|(when, _)| *when);
     plan
 }
@@ -227,6 +238,24 @@ impl Plan {
         self.faults += 1;
     }
 
+    /// Adds messages that may be merged: at any time, and shortly before and after deaths.
+    fn add_says(&mut self, rng: &mut Rng, length: u64) {
+        for _ in 0..rng.between(2, 16) {
+            let when = rng.millis(0, length);
+            self.step(when, say(rng));
+        }
+        let deaths = self.steps.iter().filter_map(|(when, step)| match step {
+            Step::Fault(Fault::Kill(_)) => Some(*when),
+            _ => None,
+        });
+        for died in deaths.collect::<Vec<_>>() {
+            for _ in 0..rng.between(2, 8) {
+                let when = died + rng.micros(0, 40_000);
+                self.step(when.saturating_sub(Duration::from_millis(20)), say(rng));
+            }
+        }
+    }
+
     /// Adds a fault, and what is sent around it.
     fn add_fault(&mut self, rng: &mut Rng, when: Duration) {
         match rng.below(12) {
@@ -261,6 +290,14 @@ impl Plan {
         }
         self.step(when, Step::Fault(fault));
         self.faults += 1;
+    }
+}
+
+fn say(rng: &mut Rng) -> Step {
+    Step::Say {
+        choice: if rng.chance(30) { u64::MAX } else { rng.next() },
+        lane: rng.pick(Lane::ALL),
+        class: Class(rng.between(1, 3)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{super::*, net::Net};
+use super::{super::*, merging, net::Net};
 use crate::lanes::window;
 
 /// Longest message.
@@ -16,6 +16,12 @@ enum Step {
         from: u32,
         lane: usize,
         length: usize,
+    },
+    /// Processes send a message that may be merged.
+    Say {
+        mask: u32,
+        lane: usize,
+        class: u64,
     },
     Cast {
         mask: u32,
@@ -52,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::StartNext),
         6 => (0..9_u32, 0..2_usize, 1..LONGEST).prop_map(|(from, lane, length)| Step::Send { from, lane, length }),
         4 => (any::<u32>(), 0..2_usize).prop_map(|(mask, lane)| Step::Cast { mask, lane }),
+        6 => (any::<u32>(), 0..2_usize, 0..2_u64).prop_map(|(mask, lane, class)| Step::Say { mask, lane, class }),
         4 => (1..3_000_u64).prop_map(|micros| Step::Run { micros }),
         3 => (0..9_u32).prop_map(|member| Step::Reset { member }),
         1 => (0..9_u32, 100..4_000_u64).prop_map(|(member, millis)| Step::ShortCut { member, millis }),
@@ -123,6 +130,19 @@ impl Run {
                     let (number, body) = self.body(length);
                     self.net.send(from, Lane::ALL[lane], body);
                     self.up.entry((from, lane)).or_default().push(number);
+                }
+            }
+            Step::Say { mask, lane, class } => {
+                for from in (1..=self.members).filter(|one| mask & 1 << one != 0) {
+                    let Some(node) = self.net.nodes.get_mut(&Address(from)) else {
+                        continue;
+                    };
+                    if node.uplink.parent().is_some() && node.has_room() {
+                        self.next += 1;
+                        let body = merging::body(from, self.next);
+                        node.send_mergeable(self.net.now, Lane::ALL[lane], Class(class), body);
+                        self.up.entry((from, lane)).or_default().push(self.next);
+                    }
                 }
             }
             Step::Cast { mask, lane } => {
@@ -248,11 +268,15 @@ impl Run {
                         assert!(lost.insert(member.0), "{member} is lost twice");
                     }
                 }
-                Output::Received { from, lane, body } => {
-                    assert!(joined.contains(&from.0), "{from} has not joined");
-                    assert!(!lost.contains(&from.0), "{from} speaks after its loss");
-                    let numbers = arrived.entry((from.0, *lane as usize)).or_default();
-                    numbers.push(number(body));
+                Output::Received { .. } | Output::Merged { .. } => {
+                    for (from, lane, number) in merging::messages(news) {
+                        assert!(joined.contains(&from), "{from} has not joined");
+                        assert!(!lost.contains(&from), "{from} speaks after its loss");
+                        arrived
+                            .entry((from, lane as usize))
+                            .or_default()
+                            .push(number);
+                    }
                 }
                 Output::Refused { .. } => {}
                 other => panic!("{other:?}"),
@@ -301,7 +325,9 @@ impl Run {
             Output::Received { from, lane, body } if from.0 == who => Some((*lane, number(body))),
             _ => None,
         };
-        let up = self.net.news_of(0).iter().filter_map(|one| of(one, member));
+        let up = self.net.news_of(0).iter().flat_map(merging::messages);
+        let up = up.filter(|one| one.0 == member);
+        let up = up.map(|(_, lane, number)| (lane, number));
         let down = self.net.news_of(member).iter();
         let down = down.filter_map(|one| of(one, 0));
         for messages in [up.collect::<Vec<_>>(), down.collect()] {

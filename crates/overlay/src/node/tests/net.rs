@@ -94,7 +94,8 @@ impl Net {
 
     pub(super) fn start_with(&mut self, config: Config, root: Vec<SocketAddr>) {
         let me = config.me;
-        let node = Node::member(self.now, config, entropy(me), root);
+        let mut node = Node::member(self.now, config, entropy(me), root);
+        node.merge_with(super::merging::merge);
         self.nodes.insert(me, node);
     }
 
