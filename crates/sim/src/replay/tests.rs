@@ -126,7 +126,10 @@ fn what_is_no_recording_is_refused() {
     let said = |file: &[u8]| {
         let mut replay = Replay::default();
         let result = replay.take(file).and_then(|()| replay.end());
-        result.map_or_else(|error| error.to_string(), |replayed| replayed.to_string())
+        let said = result.map_or_else(|error| error.to_string(), |replayed| replayed.to_string());
+        // The version of the messages is no concern of this test.
+        let ours = |end: &str| format!(".{}{end}", dvm::proto::VERSION);
+        said.replace(&ours(","), ".N,").replace(&ours(":"), ".N:")
     };
     let start = preamble();
     let with = |at: usize, byte: u8| {
@@ -153,8 +156,8 @@ fn what_is_no_recording_is_refused() {
         "the recording has no event",
         "the recording has no event",
         "this is no recording of `rally run --record`",
-        "the recording has version 99.7, and this program reads 2.7: use the sources of the `rally` that wrote it",
-        "the recording has version 2.99, and this program reads 2.7: use the sources of the `rally` that wrote it",
+        "the recording has version 99.N, and this program reads 2.N: use the sources of the `rally` that wrote it",
+        "the recording has version 2.99, and this program reads 2.N: use the sources of the `rally` that wrote it",
         "the recording has no event",
         "the recording has no event",
         "no difference: events 1, state machines 1, compared outputs 0; the recording ends inside an event",
