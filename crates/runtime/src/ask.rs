@@ -1,4 +1,4 @@
-//! Requests to the controller of a running job, sent as a front without a job.
+//! Connections to the controller of a running job, as a front of it: requests without a job, and further jobs.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -6,7 +6,14 @@ use std::{
     time::Duration,
 };
 
-use dvm::proto::{FromFront, ToFront};
+use base::Time;
+use bytes::Bytes;
+use dvm::{
+    proto::{FromFront, OutputCredit, Refusal, ToFront},
+    spec::JobSpec,
+    stdio,
+};
+use os::Clock;
 
 use crate::link::{FrontLink, LinkError, Received};
 
@@ -27,11 +34,24 @@ impl From<os::Error> for AskError {
     }
 }
 
+/// Why a further job did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    #[error("the job was refused")]
+    Refused(Box<Refusal>),
+    /// The controller has failed, for the reason given.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// A connection to a controller.
 #[derive(Debug)]
 pub struct Inquirer {
     link: FrontLink,
     socket: OwnedFd,
+    patience: Duration,
 }
 
 impl Inquirer {
@@ -44,6 +64,7 @@ impl Inquirer {
         Ok(Self {
             link: FrontLink::inline(),
             socket: os::connect_at(path, patience)?,
+            patience,
         })
     }
 
@@ -54,23 +75,82 @@ impl Inquirer {
     /// Returns an error of the system or of the link (such as a controller of another version), or [`AskError::Closed`], or
     /// [`AskError::Late`].
     pub fn ask(&mut self, question: FromFront) -> Result<ToFront, AskError> {
-        self.link.send(question);
+        self.send(question)?;
+        self.next(Some(Clock::now() + self.patience))
+    }
+
+    /// Submits a job that reads `input`, and returns once it has ended. `print` gets what the job prints. Only the answer of the
+    /// controller has to come within the patience: the job may take any time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::ask`], or the job was refused, or the controller has failed.
+    pub fn run(
+        mut self,
+        spec: JobSpec,
+        mut input: Bytes,
+        mut print: impl FnMut(&[u8]),
+    ) -> Result<(), SubmitError> {
+        self.send(FromFront::Submit(Box::new(spec)))?;
+        let mut until = Some(Clock::now() + self.patience);
+        loop {
+            match self.next(until)? {
+                ToFront::Accepted(_) => until = None,
+                ToFront::StdinCredit(credit) => self.feed(&mut input, credit)?,
+                ToFront::Output { node, chunk } => {
+                    print(&chunk.bytes);
+                    self.send(FromFront::OutputCredit(OutputCredit {
+                        job: chunk.job,
+                        node,
+                        stream: chunk.stream,
+                        bytes: stdio::cost(chunk.bytes.len()),
+                    }))?;
+                }
+                ToFront::Refused(refusal) => return Err(SubmitError::Refused(Box::new(refusal))),
+                ToFront::Failed(why) => return Err(SubmitError::Failed(why)),
+                ToFront::Ended(_) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends as much of the job's input as the controller takes, and its end.
+    fn feed(&mut self, input: &mut Bytes, credit: u64) -> Result<(), AskError> {
+        if input.is_empty() {
+            return Ok(());
+        }
+        let most = usize::try_from(credit).unwrap_or(usize::MAX);
+        let part = input.split_to(most.min(input.len()));
+        self.send(FromFront::Stdin(part))?;
+        if input.is_empty() {
+            self.send(FromFront::StdinEof)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, message: FromFront) -> Result<(), AskError> {
+        self.link.send(message);
         match self.link.flush(self.socket.as_fd())? {
-            Received::Closed => return Err(AskError::Closed),
-            // The socket blocks, for at most `patience`.
+            Received::Closed => Err(AskError::Closed),
+            // The socket blocks, for at most the patience.
             Received::Open | Received::Nothing if self.link.link.has_outgoing() => {
+                Err(AskError::Late)
+            }
+            Received::Open | Received::Nothing => Ok(()),
+        }
+    }
+
+    /// Returns the next message, which has to come until `until`.
+    fn next(&mut self, until: Option<Time>) -> Result<ToFront, AskError> {
+        loop {
+            if let Some(message) = self.link.next_message()? {
+                return Ok(message);
+            }
+            if !os::wait_readable(self.socket.as_fd(), until)? {
                 return Err(AskError::Late);
             }
-            Received::Open | Received::Nothing => {}
-        }
-        loop {
-            if let Some(answer) = self.link.next_message()? {
-                return Ok(answer);
-            }
-            match self.link.link.receive(self.socket.as_fd())? {
-                Received::Open => {}
-                Received::Nothing => return Err(AskError::Late),
-                Received::Closed => return Err(AskError::Closed),
+            if let Received::Closed = self.link.link.receive(self.socket.as_fd())? {
+                return Err(AskError::Closed);
             }
         }
     }

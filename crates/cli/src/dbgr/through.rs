@@ -10,13 +10,11 @@ use std::{
     time::Duration,
 };
 
-use base::Time;
-use dvm::{
-    proto::{FromFront, OutputCredit, Refusal, ToFront},
-    stdio,
+use dvm::proto::Refusal;
+use runtime::{
+    ask::{AskError, Inquirer, SubmitError},
+    link::LinkError,
 };
-use os::Clock;
-use runtime::link::{FrontLink, LinkError, Received};
 
 use super::remote::AGENT_ARGUMENT;
 use crate::{
@@ -34,18 +32,12 @@ const INPUT_MAX: u64 = 16 << 20;
 enum NotStarted {
     #[error(transparent)]
     Args(#[from] args::Error),
-    #[error("cannot reach the controller of the job: {0}")]
-    Os(#[from] os::Error),
-    #[error("the controller of the job: {0}")]
-    Link(#[from] LinkError),
     #[error("cannot read what agents are told: {0}")]
     Input(io::Error),
     #[error("agents can be told {INPUT_MAX} bytes, and this is more")]
     TooLong,
-    #[error("the controller of the job does not answer")]
-    Lost,
-    #[error("the job takes no agents: {0}")]
-    Refused(String),
+    #[error("{}", words(.0))]
+    Submit(#[from] SubmitError),
 }
 
 /// Runs until the agents have ended, and returns the exit code.
@@ -70,95 +62,35 @@ fn run(path: &Path) -> Result<(), NotStarted> {
         return Err(NotStarted::TooLong);
     }
     let spec = args::of_agents(AGENT_ARGUMENT, &World::capture())?;
-    let mut front = Front {
-        link: FrontLink::inline(),
-        socket: os::connect_at(path, PATIENCE)?,
-        input: input.into(),
-    };
-    front.send(FromFront::Submit(Box::new(spec)))?;
-    // An answer takes no longer. Afterwards the agents may take their time.
-    let mut until = Some(Clock::now() + PATIENCE);
-    while let Some(message) = front.next(until)? {
-        match message {
-            ToFront::Accepted(_) => until = None,
-            ToFront::StdinCredit(credit) => front.tell_agents(credit)?,
-            ToFront::Output { node, chunk } => {
-                let _ = io::stderr().write_all(&chunk.bytes);
-                let credit = OutputCredit {
-                    job: chunk.job,
-                    node,
-                    stream: chunk.stream,
-                    bytes: stdio::cost(chunk.bytes.len()),
-                };
-                front.send(FromFront::OutputCredit(credit))?;
-            }
-            ToFront::Refused(refusal) => return Err(NotStarted::Refused(words(&refusal))),
-            ToFront::Failed(why) => return Err(NotStarted::Refused(why)),
-            ToFront::Ended(_) => return Ok(()),
-            _ => {}
-        }
-    }
-    Err(NotStarted::Lost)
+    let controller = Inquirer::connect(path, PATIENCE).map_err(SubmitError::Ask)?;
+    controller.run(spec, input.into(), |bytes| {
+        let _ = io::stderr().write_all(bytes);
+    })?;
+    Ok(())
 }
 
-fn words(refusal: &Refusal) -> String {
+fn words(error: &SubmitError) -> String {
+    match error {
+        SubmitError::Ask(AskError::Link(LinkError::Os(why))) => {
+            format!("cannot reach the controller of the job: {why}")
+        }
+        SubmitError::Ask(AskError::Link(why)) => format!("the controller of the job: {why}"),
+        SubmitError::Ask(AskError::Closed | AskError::Late) => {
+            "the controller of the job does not answer".to_owned()
+        }
+        SubmitError::Refused(refusal) => {
+            format!("the job takes no agents: {}", refused(refusal))
+        }
+        SubmitError::Failed(why) => format!("the job takes no agents: {why}"),
+    }
+}
+
+fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::TooManyJobs { most } => format!("it has {most} jobs already"),
         Refusal::NodeLost { host } => format!("its node `{host}` was lost"),
         Refusal::NotPreloaded(_) => "its nodes cannot store the program".to_owned(),
         Refusal::OtherVersion { .. } => "it is of another version".to_owned(),
         _ => "they cannot be placed on its nodes".to_owned(),
-    }
-}
-
-/// The connection to the controller.
-struct Front {
-    link: FrontLink,
-    socket: std::os::fd::OwnedFd,
-    /// What the agents have not been told yet.
-    input: bytes::Bytes,
-}
-
-impl Front {
-    fn send(&mut self, message: FromFront) -> Result<(), NotStarted> {
-        use std::os::fd::AsFd as _;
-        self.link.send(message);
-        match self.link.flush(self.socket.as_fd())? {
-            // The socket blocks, for at most the patience.
-            Received::Closed => Err(NotStarted::Lost),
-            Received::Open | Received::Nothing if self.link.link.has_outgoing() => {
-                Err(NotStarted::Lost)
-            }
-            Received::Open | Received::Nothing => Ok(()),
-        }
-    }
-
-    fn tell_agents(&mut self, credit: u64) -> Result<(), NotStarted> {
-        if self.input.is_empty() {
-            return Ok(());
-        }
-        let most = usize::try_from(credit).unwrap_or(usize::MAX);
-        let part = self.input.split_to(most.min(self.input.len()));
-        self.send(FromFront::Stdin(part))?;
-        if self.input.is_empty() {
-            self.send(FromFront::StdinEof)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the next message; `None` if the controller has closed the connection, or nothing came in time.
-    fn next(&mut self, until: Option<Time>) -> Result<Option<ToFront>, NotStarted> {
-        use std::os::fd::AsFd as _;
-        loop {
-            if let Some(message) = self.link.next_message()? {
-                return Ok(Some(message));
-            }
-            if !os::wait_readable(self.socket.as_fd(), until)? {
-                return Ok(None);
-            }
-            if let Received::Closed = self.link.link.receive(self.socket.as_fd())? {
-                return Ok(None);
-            }
-        }
     }
 }
