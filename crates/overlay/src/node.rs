@@ -348,6 +348,8 @@ pub struct Node {
     has_place: bool,
     /// At the root, true after [`Node::end`].
     is_ended: bool,
+    /// How long a process waits here for the one above it to join. At the root, it then gets a place below the root.
+    waits_for: Option<Duration>,
     outbox: Outbox,
     inbox: Inbox,
     casts: Casts,
@@ -380,6 +382,12 @@ impl Node {
         node
     }
 
+    /// Lets a process wait for the one above it for this time at most. Then it gets a place below the root, where it may have more
+    /// neighbours than was planned. Without this it waits until that process has joined or was given up.
+    pub const fn wait_at_most(&mut self, time: Duration) {
+        self.waits_for = Some(time);
+    }
+
     /// Makes another process, which dials the root at one of these addresses.
     #[must_use]
     pub fn member(now: Time, config: Config, entropy: Entropy, root: Vec<SocketAddr>) -> Self {
@@ -406,6 +414,7 @@ impl Node {
             returning: None,
             has_place: false,
             is_ended: false,
+            waits_for: None,
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             casts: Casts::default(),
@@ -517,7 +526,9 @@ impl Node {
         let Timing { lease, .. } = self.config.timing;
         let pending = self.connections.values().filter_map(|one| match one.phase {
             Phase::Accepted(_) | Phase::Closing => Some(one.since + HANDSHAKE_MAX),
-            Phase::Waiting { .. } => Some(one.since + WAITING_MAX),
+            Phase::Waiting { .. } => {
+                Some(one.since + self.waits_for.unwrap_or(WAITING_MAX).min(WAITING_MAX))
+            }
             _ => None,
         });
         let links = self.links.values().map(|link| match link.state {

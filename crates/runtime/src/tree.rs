@@ -129,6 +129,11 @@ impl TreeHost {
         self.node.give_up(now, member);
     }
 
+    /// Lets a process wait for the one above it for this time at most.
+    pub(crate) fn wait_at_most(&mut self, time: std::time::Duration) {
+        self.node.wait_at_most(time);
+    }
+
     /// Ends the session.
     pub(crate) fn end(&mut self) {
         self.node.end();

@@ -254,6 +254,7 @@ impl Node {
             }
             self.close(conn);
         }
+        self.place_late(now);
         let peers: Vec<Address> = self.links.keys().copied().collect();
         for peer in peers {
             match self.links.get_mut(&peer).map(|link| &mut link.state) {

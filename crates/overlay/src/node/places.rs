@@ -239,6 +239,21 @@ impl Node {
         }
     }
 
+    /// Gives a place below the root to the processes that have waited long enough for the one above them.
+    pub(super) fn place_late(&mut self, now: Time) {
+        let Some(most) = self.waits_for else {
+            return;
+        };
+        let all = self.connections.iter();
+        let late = all.filter_map(|(conn, one)| match &one.phase {
+            Phase::Waiting { comer, .. } if one.since + most <= now => Some((*conn, comer.clone())),
+            _ => None,
+        });
+        for (conn, comer) in late.collect::<Vec<_>>() {
+            self.adopt(now, conn, comer);
+        }
+    }
+
     pub(super) fn refuse(&mut self, now: Time, conn: Conn, refusal: Refusal) {
         // The loss of a process that comes back too late was reported before: it is no stranger.
         if refusal != Refusal::Expired

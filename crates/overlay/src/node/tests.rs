@@ -439,6 +439,31 @@ fn a_process_whose_parent_does_not_come_gets_a_place_below_the_root() {
 }
 
 #[test]
+fn a_process_whose_parent_is_late_gets_a_place_below_the_root_in_time() {
+    let mut net = Net::new(6, 2);
+    net.root().wait_at_most(Duration::from_secs(3));
+    for member in [2, 4, 5, 6] {
+        net.start(member);
+    }
+    net.run(Duration::from_secs(2));
+    net.start(3);
+    net.run(Duration::from_millis(900));
+    assert_eq!(net.joined_members(), [4, 5, 6]);
+    // Each process waits for this time of its own.
+    net.run(Duration::from_millis(200));
+    assert_eq!(net.joined_members(), [2, 4, 5, 6]);
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.joined_members(), [2, 3, 4, 5, 6]);
+    net.start(1);
+    net.run(Duration::from_millis(100));
+    assert_eq!(net.joined_members(), [1, 2, 3, 4, 5, 6]);
+    net.cast(&[1, 2, 3], b"welcome");
+    net.run(Duration::from_millis(100));
+    let received = [1, 2, 3].map(|member| net.received(member).len());
+    assert_eq!(received, [1, 1, 1]);
+}
+
+#[test]
 fn a_child_that_does_not_read_stops_only_its_own_packets() {
     let mut net = Net::joined(2, 2);
     net.stopped.insert(Address(2));

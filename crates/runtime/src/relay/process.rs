@@ -30,6 +30,9 @@ use crate::{
 
 /// Time in which the other nodes have to disconnect when the session is over.
 const ENDING_MAX: Duration = Duration::from_secs(3);
+/// How long a process waits for the one above it to join. A node that does not answer must not keep those below it from joining in
+/// time.
+const PARENT_MAX: Duration = Duration::from_secs(3);
 /// Bytes read from the program before other events are handled.
 const READ_MAX: usize = 256 * 1024;
 
@@ -67,7 +70,8 @@ pub(super) fn root(
     socket: OwnedFd,
 ) -> Result<(), os::Error> {
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
-    let (tree, starters) = open_tree(Clock::now(), plan, hosts, "", build, None, &mut reactor)?;
+    let (mut tree, starters) = open_tree(Clock::now(), plan, hosts, "", build, None, &mut reactor)?;
+    tree.wait_at_most(PARENT_MAX);
     let starters = starters.with_those_that_join();
     Process::new(reactor, tree, Some(starters), socket)?.run()
 }
