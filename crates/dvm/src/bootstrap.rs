@@ -11,14 +11,19 @@
 //! Then it becomes the daemon; see [`stage`]. Nothing else is installed on nodes. The daemon reads what it has to do (its
 //! *boot frame*) from the same standard input.
 //!
-//! | state of a command | started | `which` | `have` | `need` | `none` | exited | all its daemons joined | deadline | session over |
-//! |---|---|---|---|---|---|---|---|---|---|
-//! | `Waiting` | direct: sends the frame → `Joining`; staged: sends the script → `Asking` | – | – | – | – | – | – | – | `Over` |
-//! | `Asking` | – | sends the hash, once | sends the frame → `Joining` | sends the program → `Sending`; another architecture: → `Failed`, killed | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
-//! | `Sending` | – | sends the hash, once | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
-//! | `Joining` | – | – | – | – | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
-//! | `Joined` | – | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
-//! | `Failed` | – | – | – | – | – | – | – | – | – |
+//! The nodes of one `srun` share its standard input, so none of them can be sent the program. They only look at the path that it
+//! has here. Each one that does not have it (`absent`) becomes the node of a new command, which gives us a shell there.
+//!
+//! | state of a command | started | `which` | `have` | `need` | `none` | `absent` | exited | all its daemons joined | deadline | session over |
+//! |---|---|---|---|---|---|---|---|---|---|---|
+//! | `Waiting` | direct, checked: sends the frame → `Joining`; staged: sends the script → `Asking` | – | – | – | – | – | – | – | – | `Over` |
+//! | `Asking` | – | sends the hash, once | sends the frame → `Joining` | sends the program → `Sending`; another architecture: → `Failed`, killed | → `Failed` | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Sending` | – | sends the hash, once | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
+//! | `Joining` | – | – | – | – | – | checked: a new command in `Waiting` for this node; the last node: → `Joined` | → `Failed` | → `Joined` | → `Failed`, killed; or → `Joined` without the late nodes | killed → `Over` |
+//! | `Joined` | – | – | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
+//! | `Failed` | – | – | – | – | – | – | – | – | – | – |
+//!
+//! A deadline does not end a command of several nodes if the nodes that have joined are used without the others.
 
 mod failures;
 mod printed;
@@ -67,6 +72,9 @@ pub const EXIT_MAX: Duration = Duration::from_secs(1);
 /// result, separated by semicolons.
 pub const CANNOT_CONNECT: &str = "cannot connect to the launcher: ";
 
+/// Part of a word of [`Delivery::Checked`] that stands for the name of a node.
+pub const HOST_WORD: &str = "{host}";
+
 /// How the daemons of the other nodes are started and connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonPlan {
@@ -111,10 +119,16 @@ pub struct StartCommand {
 }
 
 /// How a daemon gets its program and its boot frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivery {
     /// The command runs our program, which reads the frame from standard input.
     Direct,
+    /// The command runs the words that follow it on each of its nodes, which share its standard input. They are `/bin/sh` and a
+    /// script, which executes our program if the node has it. Nodes that do not have it get it through commands of their own.
+    Checked {
+        /// The command that runs `/bin/sh` on one node, with a standard input of its own. [`HOST_WORD`] stands for its name.
+        shell: Vec<String>,
+    },
     /// The command runs `/bin/sh`, which reads a script from standard input, and after it the program, if it is missing.
     Staged,
     /// The command runs our program and gives it no standard input. The frame is in a file that is removed when it is read;
@@ -214,6 +228,19 @@ struct Command {
     is_hash_sent: bool,
 }
 
+impl Command {
+    fn waiting(plan: &StartCommand) -> Self {
+        Self {
+            state: State::Waiting,
+            missing: plan.nodes.iter().copied().collect(),
+            printed: Printed::default(),
+            tried: Vec::new(),
+            sent: 0,
+            is_hash_sent: false,
+        }
+    }
+}
+
 /// What the failure of one command means for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnFailure {
@@ -242,16 +269,8 @@ impl Bootstrap {
     /// Begins to start the daemons. `hosts` are the names of the nodes by their number.
     #[must_use]
     pub fn new(now: Time, plan: DaemonPlan, hosts: Vec<String>) -> Self {
-        let commands = plan.commands.iter().map(|command| Command {
-            state: State::Waiting,
-            missing: command.nodes.iter().copied().collect(),
-            printed: Printed::default(),
-            tried: Vec::new(),
-            sent: 0,
-            is_hash_sent: false,
-        });
         let mut bootstrap = Self {
-            commands: commands.collect(),
+            commands: plan.commands.iter().map(Command::waiting).collect(),
             plan,
             hosts,
             report_at: None,
@@ -291,7 +310,7 @@ impl Bootstrap {
                 }
                 return;
             }
-            Input::Printed { command, bytes } => return self.on_printed(now, command, &bytes),
+            Input::Printed { command, bytes } => self.on_printed(now, command, &bytes),
             Input::Exited { command, status } => self.on_exited(now, command, status),
             Input::Joined(node) => {
                 for command in &mut self.commands {
@@ -365,15 +384,18 @@ impl Bootstrap {
         for (id, (command, plan)) in waiting.take(room) {
             self.outputs.push_back(Output::Start(id));
             let first;
-            (command.state, first) = match plan.delivery {
+            (command.state, first) = match &plan.delivery {
                 Delivery::Staged => {
                     let until = now + ANSWER_MAX;
                     (State::Asking { until }, Some(Part::Script))
                 }
-                Delivery::Direct | Delivery::File => {
+                Delivery::Direct | Delivery::Checked { .. } => {
                     let until = now + JOIN_MAX;
-                    let is_direct = plan.delivery == Delivery::Direct;
-                    (State::Joining { until }, is_direct.then_some(Part::Frame))
+                    (State::Joining { until }, Some(Part::Frame))
+                }
+                Delivery::File => {
+                    let until = now + JOIN_MAX;
+                    (State::Joining { until }, None)
                 }
             };
             let first = first.map(|part| Output::Send(id, part));
@@ -386,15 +408,66 @@ impl Bootstrap {
             return;
         };
         for line in command.printed.take(bytes) {
+            let answer = stage::answer(&line);
+            if let Some(Answer::Absent(host)) = &answer
+                && let Some(node) = self.without_program(id, host)
+            {
+                self.start_alone(id, node);
+                continue;
+            }
             let Some(command) = self.command(id) else {
                 return;
             };
             let is_asked = matches!(command.state, State::Asking { .. } | State::Sending { .. });
-            match stage::answer(&line).filter(|_| is_asked) {
+            match answer.filter(|_| is_asked) {
                 Some(answer) => self.on_answer(now, id, answer),
                 None => command.printed.keep(line),
             }
         }
+    }
+
+    /// Returns the node of this name, if it waits for a daemon of this command and can get one from another command.
+    fn without_program(&self, id: CommandId, host: &str) -> Option<NodeId> {
+        let (command, plan) = self
+            .commands
+            .get(id as usize)
+            .zip(self.plan.commands.get(id as usize))?;
+        let (State::Joining { .. }, Delivery::Checked { .. }) = (&command.state, &plan.delivery)
+        else {
+            return None;
+        };
+        let mut missing = command.missing.iter().copied();
+        missing.find(|node| self.hosts.get(node.0 as usize).map(String::as_str) == Some(host))
+    }
+
+    /// Starts a command of its own for a node that does not have the program.
+    fn start_alone(&mut self, id: CommandId, node: NodeId) {
+        let host = self.hosts.get(node.0 as usize).map_or("", String::as_str);
+        let at = id as usize;
+        let (Some(command), Some(plan)) =
+            (self.commands.get_mut(at), self.plan.commands.get_mut(at))
+        else {
+            return;
+        };
+        let Delivery::Checked { shell } = &plan.delivery else {
+            return;
+        };
+        let words = shell
+            .iter()
+            .map(|word| word.replace(HOST_WORD, host).into());
+        let alone = StartCommand {
+            argv: words.collect(),
+            nodes: vec![node],
+            delivery: Delivery::Staged,
+            check: plan.check.clone(),
+        };
+        plan.nodes.retain(|other| *other != node);
+        command.missing.remove(&node);
+        if command.missing.is_empty() {
+            command.state = State::Joined;
+        }
+        self.commands.push(Command::waiting(&alone));
+        self.plan.commands.push(alone);
     }
 
     fn on_answer(&mut self, now: Time, id: CommandId, answer: Answer) {
@@ -433,6 +506,8 @@ impl Bootstrap {
                 self.outputs.push_back(Output::Kill(id));
                 self.fail(now, id, Reason::NoPlace);
             }
+            // Only nodes that share a command say this.
+            Answer::Absent(_) => {}
         }
     }
 
@@ -458,6 +533,24 @@ impl Bootstrap {
             },
         };
         self.fail(now, id, reason);
+    }
+
+    /// Gives up the nodes of a command that have not joined in time.
+    fn on_late(&mut self, now: Time, id: CommandId, reason: Reason) {
+        let planned = self.plan.commands.get(id as usize);
+        let planned = planned.map_or(0, |plan| plan.nodes.len());
+        let is_used = self.on_failure == OnFailure::GoOn
+            && self
+                .command(id)
+                .is_some_and(|command| command.missing.len() < planned);
+        if !is_used {
+            self.outputs.push_back(Output::Kill(id));
+        }
+        self.fail(now, id, reason);
+        if is_used {
+            // The others have joined, and their daemons end with the command.
+            self.set(id, State::Joined);
+        }
     }
 
     fn fail(&mut self, now: Time, id: CommandId, reason: Reason) {
@@ -502,8 +595,7 @@ impl Bootstrap {
             Some((id, reason))
         });
         for (id, reason) in late.collect::<Vec<(CommandId, _)>>() {
-            self.outputs.push_back(Output::Kill(id));
-            self.fail(now, id, reason);
+            self.on_late(now, id, reason);
         }
         if self.report_at.is_some_and(|time| time <= now) {
             self.report();

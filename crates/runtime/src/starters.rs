@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     ffi::{CString, OsStr, OsString},
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::{
+        fd::AsFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
     path::{Path, PathBuf},
 };
 
@@ -29,6 +32,8 @@ const READ_MAX: usize = 4096;
 const WRITE_MAX: usize = 1024 * 1024;
 /// The word in a command that stands for the path of the file with the boot frame.
 const FILE_WORD: &str = "{file}";
+/// The shell that runs our scripts, whatever the login shell is.
+const SHELL: &str = "/bin/sh";
 /// The file with the boot frame, in a directory of its own.
 const FILE_NAME: &str = "frame";
 
@@ -280,7 +285,7 @@ impl Starters {
     fn send(&mut self, now: Time, command: CommandId, part: Part, reactor: &mut Reactor) {
         let bytes = match part {
             Part::Program => Ok(Vec::new()),
-            Part::Script => Ok(self.script()),
+            Part::Script => Ok(stage::script(&self.wanted())),
             Part::Hash => Ok(self.hash_line()),
             Part::Frame => self.frame(command),
         };
@@ -302,14 +307,15 @@ impl Starters {
         self.on_writable(now, command, reactor);
     }
 
-    fn script(&self) -> Vec<u8> {
+    /// Returns the program that nodes look for.
+    fn wanted(&self) -> Program {
         let program = self.program.as_ref();
-        stage::script(&Program {
+        Program {
             size: program.map_or(0, OwnFile::size),
             modified: program.and_then(OwnFile::modified),
             path: self.bootstrap.plan().program.as_bytes().to_vec(),
             argument: self.bootstrap.plan().argument.clone(),
-        })
+        }
     }
 
     fn hash_line(&self) -> Vec<u8> {
@@ -366,7 +372,7 @@ impl Starters {
         };
         let directory = match start.delivery {
             Delivery::File => Some(self.write_file(command)?),
-            Delivery::Direct | Delivery::Staged => None,
+            Delivery::Direct | Delivery::Checked { .. } | Delivery::Staged => None,
         };
         let running = self.spawn(command, &start, directory, reactor)?;
         self.running.insert(command, running);
@@ -384,11 +390,15 @@ impl Starters {
         let file = directory
             .as_ref()
             .map(|directory| directory.0.join(FILE_NAME));
-        let argv: Vec<OsString> = start
+        let mut argv: Vec<OsString> = start
             .argv
             .iter()
             .map(|word| with_file(word, file.as_deref()))
             .collect();
+        if let Delivery::Checked { .. } = start.delivery {
+            let script = OsString::from_vec(stage::check(&self.wanted()));
+            argv.extend([SHELL.into(), "-c".into(), script]);
+        }
         let plan = self.bootstrap.plan();
         let argv_c: Vec<CString> = c_strings(&argv);
         let envp = c_strings(&plan.environment);
@@ -438,7 +448,7 @@ impl Starters {
             .add(output, Interest::Read, Source::Command(command))
             .map_err(text)?;
         let input = match start.delivery {
-            Delivery::Direct | Delivery::Staged => {
+            Delivery::Direct | Delivery::Checked { .. } | Delivery::Staged => {
                 let source = Source::CommandInput(command);
                 Some(reactor.add(stdin, Interest::None, source).map_err(text)?)
             }

@@ -115,7 +115,7 @@ impl AgentArgs {
                 (vec![command], daemons::environment(Way::Ssh, world))
             }
             Some(Starter::Slurm(job)) => {
-                let commands = daemons::commands_in_slurm(job, &nodes, &program);
+                let commands = daemons::commands_in_slurm(job, &nodes);
                 (commands, daemons::environment(Way::Slurm, world))
             }
             None => {
@@ -219,10 +219,11 @@ mod tests {
         };
         let shown = plan.commands.iter().map(|command| {
             let argv = command.argv.join(OsStr::new(" "));
-            let how = match command.delivery {
-                Delivery::Direct => "direct",
-                Delivery::Staged => "staged",
-                Delivery::File => "file",
+            let how = match &command.delivery {
+                Delivery::Direct => "direct".to_owned(),
+                Delivery::Checked { shell } => format!("checked, or else `{}`", shell.join(" ")),
+                Delivery::Staged => "staged".to_owned(),
+                Delivery::File => "file".to_owned(),
             };
             let nodes: Vec<_> = command
                 .nodes
@@ -312,24 +313,24 @@ mod tests {
         [--bootstrap-command 'k {host} {daemon} {file}'] n1
         1 file: k n1 /opt/dbgr __agent {file}
         [] n1,n3
-        1,2 direct: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[1,3] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/dbgr __agent
+        1,2 checked, or else `srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist={host} --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /bin/sh`: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[1,3] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
         [] n1,other
         1 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
         2 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 other exec /bin/sh
         [--bootstrap ssh] n1
         1 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
         [--ssh ssh] n1
-        1 direct: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/dbgr __agent
+        1 checked, or else `srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist={host} --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /bin/sh`: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
         [--bootstrap slurm] n1
         `--bootstrap slurm` is not supported: the nodes do not belong to an allocation of it
         [] n2
-        1 direct: blaunch -no-shell n2 /opt/dbgr __agent
+        1 staged: blaunch -no-shell n2 /bin/sh
         [--bootstrap fork] n1
         error: invalid value 'fork' for '--bootstrap <HOW>': known values are `auto`, `ssh`, `slurm`, `lsf`
         [] n1
         the setting `ssh` cannot be `ssh '`: the quote ' is never closed
         [--jobid 12] n1,n2
-        1,2 direct: srun --jobid=12 --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[1-2] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/dbgr __agent
+        1,2 checked, or else `srun --jobid=12 --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist={host} --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /bin/sh`: srun --jobid=12 --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[1-2] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
         [--jobid 12 --ssh s] n1
         error: the argument '--jobid <JOB>' cannot be used with '--ssh <COMMAND>'
         [--jobid 12.0] n1

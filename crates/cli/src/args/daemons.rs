@@ -12,6 +12,7 @@ use std::{
 use base::NodeId;
 use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand};
 
+use self::slurm::Allocation;
 use super::{
     DAEMON_ARGUMENT, Error, JobLine, World,
     batch::{self, Manager},
@@ -150,15 +151,18 @@ pub(super) fn commands(
         };
         nodes.iter().map(command).collect()
     };
-    let direct = |argv| ssh::Command {
-        argv,
-        delivery: Delivery::Direct,
-        check: Vec::new(),
-    };
     match way {
-        Way::Fork => of_each(&|_| direct(own.to_vec())),
+        Way::Fork => of_each(&|_| ssh::Command {
+            argv: own.to_vec(),
+            delivery: Delivery::Direct,
+            check: Vec::new(),
+        }),
         Way::Ssh => of_each(&|host| ssh::of_settings(host, settings, &own)),
-        Way::Lsf => of_each(&|host| direct(lsf::command(host, &own))),
+        Way::Lsf => of_each(&|host| ssh::Command {
+            argv: lsf::command(host),
+            delivery: Delivery::Staged,
+            check: Vec::new(),
+        }),
         Way::Slurm => {
             let components = batch::het_nodes(program.world);
             let mut by_group: BTreeMap<Option<usize>, Vec<(NodeId, &str)>> = BTreeMap::new();
@@ -166,30 +170,17 @@ pub(super) fn commands(
                 let group = components.iter().position(|hosts| hosts.contains(name));
                 by_group.entry(group).or_default().push((*id, name));
             }
-            let command = |(group, nodes): (Option<usize>, Vec<(NodeId, &str)>)| StartCommand {
-                argv: slurm::command(&nodes.iter().map(|(_, name)| *name).collect(), group, &own),
-                nodes: nodes.iter().map(|(id, _)| *id).collect(),
-                delivery: Delivery::Direct,
-                check: Vec::new(),
+            let command = |(group, nodes): (Option<usize>, Vec<(NodeId, &str)>)| {
+                slurm::command(Allocation::Own { group }, &nodes)
             };
             by_group.into_iter().map(command).collect()
         }
     }
 }
 
-/// Returns the command that starts a program in an allocation of Slurm in which we do not run.
-pub(super) fn commands_in_slurm(
-    job: &str,
-    nodes: &[(NodeId, &str)],
-    program: &Program<'_>,
-) -> Vec<StartCommand> {
-    let names = nodes.iter().map(|(_, name)| *name).collect();
-    vec![StartCommand {
-        argv: slurm::command_in(job, &names, &program.words()),
-        nodes: nodes.iter().map(|(id, _)| *id).collect(),
-        delivery: Delivery::Direct,
-        check: Vec::new(),
-    }]
+/// Returns the commands that start a program in an allocation of Slurm in which we do not run.
+pub(super) fn commands_in_slurm(job: &str, nodes: &[(NodeId, &str)]) -> Vec<StartCommand> {
+    vec![slurm::command(Allocation::Of { job }, nodes)]
 }
 
 /// Returns the environment of the commands.

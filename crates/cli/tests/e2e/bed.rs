@@ -6,6 +6,7 @@ mod debugging;
 mod explain;
 mod host;
 mod staging;
+mod starters;
 mod strangers;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};

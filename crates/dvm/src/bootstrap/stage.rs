@@ -4,6 +4,9 @@
 //! hash of the program's content. It asks for the hash and for the program when it needs them, and then becomes the daemon.
 //! Login shells print text of their own, before and between: an answer is a line that begins with `@rally`, and all other
 //! lines are kept as evidence.
+//!
+//! A command for many nodes runs a shorter script, as an argument of the shell, because all of them get the same standard input.
+//! It looks at the launcher's path only, and says which nodes do not have the program there (`absent`).
 
 use base::Arch;
 
@@ -13,7 +16,10 @@ const MARK: &str = "@rally ";
 pub const CACHED_MAX: u32 = 8;
 /// Maximum number of places in which a node tries to store the program.
 pub const PLACES_MAX: usize = 8;
+/// What both scripts begin with.
+const COMMON: &str = include_str!("common.sh");
 const SCRIPT: &str = include_str!("stage.sh");
+const CHECK: &str = include_str!("check.sh");
 
 /// The program that runs on all nodes: ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +46,25 @@ pub(super) enum Answer {
     Skip(String),
     /// The program cannot be stored anywhere.
     None,
+    /// A node among those of a command does not have the program: the name of the node.
+    Absent(String),
 }
 
 /// Returns the script for the standard input of `/bin/sh`.
 #[must_use]
 pub fn script(program: &Program) -> Vec<u8> {
+    filled(SCRIPT, program)
+}
+
+/// Returns the script for `/bin/sh -c` on many nodes, which share a standard input: it only checks whether the node has the
+/// program at the launcher's path.
+#[must_use]
+pub fn check(program: &Program) -> Vec<u8> {
+    filled(CHECK, program)
+}
+
+/// Fills in the words between two `@`.
+fn filled(script: &str, program: &Program) -> Vec<u8> {
     let mut own = b"'".to_vec();
     for byte in &program.path {
         match byte {
@@ -56,7 +76,8 @@ pub fn script(program: &Program) -> Vec<u8> {
     let modified = program
         .modified
         .map_or_else(String::new, |time| time.to_string());
-    let text = SCRIPT
+    let text = script
+        .replace("@COMMON@", COMMON)
         .replace("@ARGUMENT@", &program.argument)
         .replace("@SIZE@", &program.size.to_string())
         .replace("@MODIFIED@", &modified)
@@ -105,6 +126,7 @@ pub(super) fn answer(line: &str) -> Option<Answer> {
         }),
         "skip" => Some(Answer::Skip(rest.to_owned())),
         "none" => Some(Answer::None),
+        "absent" => Some(Answer::Absent(rest.to_owned())),
         _ => None,
     }
 }

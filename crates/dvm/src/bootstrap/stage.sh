@@ -1,9 +1,7 @@
 {
 # Finds or receives the program, and becomes its daemon. The whole script is one command: a shell that reads ahead would
 # take bytes that follow. The other end sends nothing before it has got an answer.
-size=@SIZE@ modified='@MODIFIED@' argument=@ARGUMENT@ own=@OWN@ keep=@KEEP@
-name=${own##*/}
-say() { printf '\n@rally %s\n' "$*"; }
+@COMMON@keep=@KEEP@ name=${own##*/}
 sum() {
   if command -v sha256sum >/dev/null 2>&1; then
     set -- $(sha256sum 2>/dev/null <"$1")
@@ -14,13 +12,6 @@ sum() {
 }
 # Whether a directory is ours alone: /tmp belongs to all users.
 ours() { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }
-# Whether a file has the size and the time of the launcher's: then it is the same file, or a copy that kept the time. The hash of a
-# large program takes as long as all the rest. If the contents differ nevertheless, the daemon says so and exits.
-same() { [ "$(stat -c '%s %Y' "$1" 2>/dev/null)" = "$size $modified" ]; }
-runs() { w=$(LC_ALL=C "$1" --version 2>&1 </dev/null); }
-# Whether the kernel executes programs for the launcher's processor. Linux has this file since 6.1. Each program that a script
-# runs costs more than a millisecond, and many nodes may share a processor.
-suits() { read -r arch </proc/sys/kernel/arch && [ "$arch" = '@ARCH@' ]; } 2>/dev/null
 start() {
   [ -z "$mask" ] || umask "$mask"
   say have "$1"
@@ -67,7 +58,7 @@ prune() {
   find "$1/bin" -name '.new.*' -mtime +0 -exec rm -f {} \;
 } 2>/dev/null
 mask=
-if [ -x "$own" ] && same "$own" && { suits || runs "$own"; }; then
+if present; then
   start "$own"
 fi
 say which

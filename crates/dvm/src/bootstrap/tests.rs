@@ -14,7 +14,7 @@ fn plan(nodes: u32, delivery: Delivery) -> DaemonPlan {
     let command = |number: u32| StartCommand {
         argv: vec!["/usr/bin/ssh".into(), format!("n{number}").into()],
         nodes: vec![NodeId(number)],
-        delivery,
+        delivery: delivery.clone(),
         check: vec!["ssh".into(), format!("n{number}").into(), "true".into()],
     };
     DaemonPlan {
@@ -32,17 +32,34 @@ fn plan(nodes: u32, delivery: Delivery) -> DaemonPlan {
     }
 }
 
+/// A plan with one command for all nodes.
+fn plan_of_one(nodes: u32) -> DaemonPlan {
+    let shell = ["srun", "--nodelist={host}", "/bin/sh"].map(str::to_owned);
+    let command = StartCommand {
+        argv: vec!["srun".into()],
+        nodes: (0..nodes).map(NodeId).collect(),
+        delivery: Delivery::Checked {
+            shell: shell.into(),
+        },
+        check: Vec::new(),
+    };
+    DaemonPlan {
+        commands: vec![command],
+        ..plan(0, Delivery::Staged)
+    }
+}
+
 /// A start in progress. Each step returns what it asks for, as text.
 struct Start(Bootstrap);
 
 impl Start {
     fn new(nodes: u32, delivery: Delivery) -> Self {
+        Self::of(nodes, plan(nodes, delivery))
+    }
+
+    fn of(nodes: u32, plan: DaemonPlan) -> Self {
         let hosts = (0..nodes).map(|number| format!("n{number}"));
-        Self(Bootstrap::new(
-            at(0),
-            plan(nodes, delivery),
-            hosts.collect(),
-        ))
+        Self(Bootstrap::new(at(0), plan, hosts.collect()))
     }
 
     fn outputs(&mut self) -> String {
@@ -295,27 +312,29 @@ fn evidence_is_bounded_and_the_last() {
 
 #[test]
 fn the_script_quotes_the_path_and_is_one_command() {
-    let script = stage::script(&stage::Program {
+    let program = stage::Program {
         size: 77,
         modified: Some(1234),
         path: b"/opt/it's/rally".to_vec(),
         argument: "__daemon".to_owned(),
-    });
-    let script = String::from_utf8(script).unwrap();
+    };
+    let script = String::from_utf8(stage::script(&program)).unwrap();
     assert!(script.starts_with("{\n") && script.ends_with("\n}\n"));
-    assert!(
-        script.contains(
-            "size=77 modified='1234' argument=__daemon own='/opt/it'\\''s/rally' keep=8\n"
-        ),
-        "{script}"
-    );
-    // A word that nothing has replaced.
-    let is_word = |word: &str| word.ends_with('@') && word.len() > 1;
-    let mut words = script.split([' ', '\'', '=', '\n']);
-    assert_eq!(
-        words.find(|word| word.starts_with('@') && is_word(word)),
-        None
-    );
+    let check = String::from_utf8(stage::check(&program)).unwrap();
+    for script in [script, check] {
+        assert!(
+            script
+                .contains("size=77 modified='1234' argument=__daemon own='/opt/it'\\''s/rally'\n"),
+            "{script}"
+        );
+        // A word that nothing has replaced.
+        let is_word = |word: &str| word.ends_with('@') && word.len() > 1;
+        let mut words = script.split([' ', '\'', '=', '\n']);
+        assert_eq!(
+            words.find(|word| word.starts_with('@') && is_word(word)),
+            None
+        );
+    }
 }
 
 #[test]
@@ -359,4 +378,79 @@ fn the_nodes_that_join_are_used_where_not_all_are_needed() {
         .iter()
         .filter(|output| matches!(output, Output::Failed(_)));
     assert_eq!(late.count(), nodes as usize - 3);
+}
+
+#[test]
+fn nodes_that_share_a_command_and_lack_the_program_get_commands_of_their_own() {
+    let mut start = Start::of(3, plan_of_one(3));
+    assert_eq!(start.outputs(), "start 0, send 0 Frame");
+    // A node of another command, and a word that only nodes with a command of their own say.
+    assert_eq!(start.print(1, 0, "@rally absent n7\n@rally which\n"), "");
+    assert_eq!(
+        start.print(1, 0, "\n@rally absent n1\n"),
+        "start 1, send 1 Script"
+    );
+    let plan = &start.0.plan().commands;
+    assert_eq!(plan[1].argv, ["srun", "--nodelist=n1", "/bin/sh"]);
+    assert_eq!(
+        (&plan[0].nodes, &plan[1].nodes),
+        (&vec![NodeId(0), NodeId(2)], &vec![NodeId(1)])
+    );
+    // It is said once.
+    assert_eq!(start.print(1, 0, "@rally absent n1\n"), "");
+    assert_eq!(start.handle(1, Input::Joined(NodeId(0))), "");
+    assert_eq!(
+        start.print(1, 0, "@rally absent n2\n"),
+        "start 2, send 2 Script"
+    );
+    assert_eq!(start.print(1, 1, "@rally which\n"), "send 1 Hash");
+    assert_eq!(start.print(2, 1, "@rally have x\n"), "send 1 Frame");
+    assert_eq!(start.print(2, 2, "@rally have x\n"), "send 2 Frame");
+    for node in [1, 2] {
+        assert_eq!(start.handle(3, Input::Joined(NodeId(node))), "");
+    }
+    assert_eq!(start.0.deadline(), None);
+    start.handle(4, Input::Over);
+    for command in 0..3 {
+        assert!(!start.0.is_over());
+        assert_eq!(start.exit(4, command, 0), "");
+    }
+    assert!(start.0.is_over());
+}
+
+#[test]
+fn a_command_whose_nodes_all_lack_the_program_may_exit() {
+    let mut start = Start::of(2, plan_of_one(2));
+    start.outputs();
+    start.print(1, 0, "@rally absent n0\n@rally absent n1\n");
+    assert_eq!(start.exit(1, 0, 0), "");
+    start.print(2, 1, "@rally have x\n");
+    start.handle(2, Input::Joined(NodeId(0)));
+    start.print(2, 2, "@rally skip /tmp: no space\n");
+    insta::assert_snapshot!(start.print(2, 2, "@rally none\n"), @r#"kill 2, give up 1, failed, 1 of 2 joined: n1 NoPlace tried ["/tmp: no space"] printed []"#);
+}
+
+/// The daemons of one command that have joined work on when its other nodes are late.
+#[test]
+fn late_nodes_of_a_command_are_given_up_and_the_others_used() {
+    let hosts = || ["n0", "n1", "n2"].map(str::to_owned).to_vec();
+    let bootstrap = Bootstrap::new(at(0), plan_of_one(3), hosts()).with_those_that_join();
+    let mut start = Start(bootstrap);
+    start.outputs();
+    for node in [0, 2] {
+        start.handle(1, Input::Joined(NodeId(node)));
+    }
+    insta::assert_snapshot!(start.tick(), @"60: give up 1, failed, 2 of 3 joined: n1 Late { seconds: 60 } tried [] printed []");
+    assert!(!start.0.is_over());
+    // Without any that has joined, nobody needs the command.
+    let bootstrap = Bootstrap::new(at(0), plan_of_one(3), hosts()).with_those_that_join();
+    let mut start = Start(bootstrap);
+    start.outputs();
+    insta::assert_snapshot!(start.tick(), @"60: kill 0, give up 0, give up 1, give up 2, failed, 0 of 3 joined: n[0-2] Late { seconds: 60 } tried [] printed []");
+    assert!(start.0.is_over());
+    // If all nodes are needed, one that is late ends the start.
+    let mut start = Start::of(2, plan_of_one(2));
+    start.outputs();
+    start.handle(1, Input::Joined(NodeId(0)));
+    insta::assert_snapshot!(start.tick(), @"60: kill 0, give up 1, failed, 1 of 2 joined: n1 Late { seconds: 60 } tried [] printed []");
 }

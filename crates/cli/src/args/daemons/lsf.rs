@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 
-/// Returns the command that starts our program on a node. Like rsh, it passes standard input on; a shell is not needed.
-pub(super) fn command(host: &str, own: &[OsString]) -> Vec<OsString> {
-    let words = ["blaunch", "-no-shell", host].map(OsString::from);
-    [&words, own].concat()
+/// Returns the command that gives us a shell on a node. Like rsh, it passes standard input on. `-no-shell` leaves out the shell that
+/// blaunch would start for the command.
+pub(super) fn command(host: &str) -> Vec<OsString> {
+    ["blaunch", "-no-shell", host, "/bin/sh"]
+        .map(OsString::from)
+        .to_vec()
 }

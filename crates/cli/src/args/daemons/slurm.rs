@@ -1,8 +1,9 @@
-//! Daemons started by Slurm: one `srun` for all nodes, inside the allocation in which we run.
+//! Daemons started by Slurm: one `srun` for all nodes, and one for each node that does not have our program.
 
 use std::ffi::{OsStr, OsString};
 
-use base::HostList;
+use base::{HostList, NodeId};
+use dvm::bootstrap::{Delivery, HOST_WORD, StartCommand};
 
 /// Variables that srun needs to find its job and its cluster. All other variables of Slurm are options of our own job, or of
 /// a step in which we run, and would change what the command does.
@@ -27,23 +28,43 @@ pub(super) fn is_an_option(name: &OsStr) -> bool {
     is_of_slurm && !KEPT.contains(&name.as_ref())
 }
 
-/// Returns the command that starts our program on nodes of another allocation than ours.
-pub(super) fn command_in(job: &str, hosts: &HostList, own: &[OsString]) -> Vec<OsString> {
-    let mut argv = command(hosts, None, own);
-    argv.insert(1, format!("--jobid={job}").into());
-    argv
+/// The allocation to which the nodes of a command belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allocation<'a> {
+    /// Ours, or this component of it if it is heterogeneous.
+    Own { group: Option<usize> },
+    /// That of another job.
+    Of { job: &'a str },
 }
 
-/// Returns the command that starts our program on these nodes. Each gets our standard input.
+/// Returns the command that starts our program on these nodes.
+pub(super) fn command(allocation: Allocation<'_>, nodes: &[(NodeId, &str)]) -> StartCommand {
+    let hosts: HostList = nodes.iter().map(|(_, name)| *name).collect();
+    let mut shell = srun(allocation, 1, HOST_WORD);
+    shell.push("/bin/sh".to_owned());
+    StartCommand {
+        argv: srun(allocation, hosts.len(), &hosts.to_string())
+            .into_iter()
+            .map(OsString::from)
+            .collect(),
+        nodes: nodes.iter().map(|(id, _)| *id).collect(),
+        delivery: Delivery::Checked { shell },
+        check: Vec::new(),
+    }
+}
+
+/// Returns the words that run a program on these hosts. Each gets our standard input.
 ///
 /// Without `--overlap`, the step would wait for the resources of a step that is running. The directory exists on every node;
 /// ranks get their own. A node whose daemon ends, or which fails, does not end the other daemons: that is our decision.
-///
-/// `group` is the component of a heterogeneous job to which the nodes belong.
-pub(super) fn command(hosts: &HostList, group: Option<usize>, own: &[OsString]) -> Vec<OsString> {
-    let count = hosts.len();
-    let mut argv: Vec<OsString> = [
-        "srun".to_owned(),
+fn srun(allocation: Allocation<'_>, count: usize, hosts: &str) -> Vec<String> {
+    let (job, group) = match allocation {
+        Allocation::Own { group } => (None, group),
+        Allocation::Of { job } => (Some(job), None),
+    };
+    let mut words = vec!["srun".to_owned()];
+    words.extend(job.map(|job| format!("--jobid={job}")));
+    words.extend([
         "--overlap".to_owned(),
         format!("--nodes={count}"),
         format!("--ntasks={count}"),
@@ -56,10 +77,7 @@ pub(super) fn command(hosts: &HostList, group: Option<usize>, own: &[OsString]) 
         "--no-kill".to_owned(),
         "--wait=0".to_owned(),
         "--input=all".to_owned(),
-    ]
-    .map(OsString::from)
-    .into();
-    argv.extend(group.map(|group| format!("--het-group={group}").into()));
-    argv.extend_from_slice(own);
-    argv
+    ]);
+    words.extend(group.map(|group| format!("--het-group={group}")));
+    words
 }

@@ -117,13 +117,13 @@ fn all_components_of_a_heterogeneous_job_are_used() {
     $ rally run a
     n[1-3]
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=0 /opt/bin/rally __daemon
-    1,2: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[2-3] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=1 /opt/bin/rally __daemon
+    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=0
+    1,2: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[2-3] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=1
 
     $ rally run --host n3 a
     n3
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n3 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=1 /opt/bin/rally __daemon
+    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n3 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all --het-group=1
     ");
     let slots = |line| {
         let nodes = place.run(line).allocation.nodes;
@@ -160,22 +160,22 @@ fn an_allocation_of_slurm_is_used_as_a_whole() {
     $ rally run a
     n6,node7.cluster,n[8-9]
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0,2,3: srun --overlap --nodes=3 --ntasks=3 --ntasks-per-node=1 --nodelist=n[6,8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,2,3: srun --overlap --nodes=3 --ntasks=3 --ntasks-per-node=1 --nodelist=n[6,8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ mpirun -np 2 --host n6,n7 a
     n6,node7.cluster
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n6 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n6 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ mpirun --hostfile hosts a
     n6,node7.cluster,n8
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0,2: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[6,8] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,2: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[6,8] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ mpirun --hostfile hosts --host n8 a
     n8
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n8 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n8 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ mpirun --host n6,elsewhere a
     n6,elsewhere
@@ -186,7 +186,7 @@ fn an_allocation_of_slurm_is_used_as_a_whole() {
     $ mpirun --host +n3 a : --host +e:2 b
     n6,node7.cluster,n9
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0,2: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[6,9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,2: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[6,9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ rally run --bootstrap ssh --host n6 a
     n6
@@ -199,27 +199,27 @@ fn an_allocation_of_slurm_is_used_as_a_whole() {
     $ srun -N2 a
     n6,node7.cluster
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n6 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n6 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ srun -r 2 -n 9 a
     n[8-9]
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0,1: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,1: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ srun -x n[6-7] a
     n[8-9]
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0,1: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,1: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ srun -w n9,n6 a
     n[6,9]
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0,1: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[6,9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,1: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[6,9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
 
     $ mpirun --nolocal a
     n[6,8-9]
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0,1,2: srun --overlap --nodes=3 --ntasks=3 --ntasks-per-node=1 --nodelist=n[6,8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,1,2: srun --overlap --nodes=3 --ntasks=3 --ntasks-per-node=1 --nodelist=n[6,8-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
     ");
     let run = place.run("rally run a");
     let environment = run.daemons.unwrap().environment;
@@ -243,7 +243,7 @@ fn a_login_node_is_not_a_node_of_the_allocation() {
     $ rally run a
     n[6-9]
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0,1,2,3: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1 --nodelist=n[6-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /opt/bin/rally __daemon
+    0,1,2,3: srun --overlap --nodes=4 --ntasks=4 --ntasks-per-node=1 --nodelist=n[6-9] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
     ");
 }
 
@@ -333,7 +333,7 @@ fn allocations_of_lsf_and_pbs() {
     $ mpirun a
     node7.cluster,n1
     local: 0, radix 32, lease 10s, ports None, interfaces []
-    1: blaunch -no-shell n1 /opt/bin/rally __daemon
+    1: blaunch -no-shell n1 /bin/sh
     ");
     insta::assert_snapshot!(plans(&pbs, &["mpirun a"]), @"
     $ mpirun a
@@ -428,7 +428,7 @@ fn other_commands_than_ssh_reach_nodes() {
             words.collect::<Vec<_>>().join(" ")
         };
         let command = &daemons.commands[0];
-        let delivery = command.delivery;
+        let delivery = &command.delivery;
         let (argv, check) = (words(&command.argv), words(&command.check));
         format!("$ {name}={value} {line}\n{delivery:?}: {argv}\ncheck: {check}\n")
     });

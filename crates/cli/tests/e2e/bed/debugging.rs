@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use super::expect_no_daemon;
+use super::{expect_no_daemon, host::Host};
 use crate::harness::{Finished, Sandbox, compiled, dbgr, rally, testdata};
 
 /// Starts a launcher, waits until all ranks say that they are ready, and does something with it. Its pid is `$job`.
@@ -176,6 +176,28 @@ fn srun_starts_the_agents_for_a_job_of_slurm() {
     assert!(out.contains("on 3 hosts"), "{stacks:?}");
     assert!(out.contains("6 [0-5] main > wait_here"), "{stacks:?}");
     assert!(!out.contains("missing"), "{stacks:?}");
+}
+
+/// The agent of one node gets the program through an `srun` of its own.
+#[test]
+fn a_node_of_slurm_without_dbgr_gets_it() {
+    let trial = Trial::new();
+    let mut host = Host::new(2);
+    let launcher = [
+        "srun",
+        "-w",
+        "n[1-3]",
+        "-n6",
+        "--ntasks-per-node=2",
+        "--chdir=/",
+    ];
+    host.hide_program();
+    let stacks = trial.run(&launcher, WITHOUT_SSH).expect_code(0);
+    let out = stacks.out();
+    assert!(out.contains("on 3 hosts"), "{stacks:?}");
+    assert!(out.contains("6 [0-5] main > wait_here"), "{stacks:?}");
+    assert!(!out.contains("missing"), "{stacks:?}");
+    assert_eq!(host.copies().len(), 1);
 }
 
 #[test]

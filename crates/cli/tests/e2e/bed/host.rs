@@ -41,6 +41,11 @@ impl Host {
         printed(&mut command_on(self.number, script))
     }
 
+    /// Lets a script run on the node at the end.
+    pub(super) fn undo(&mut self, script: &str) {
+        self.undo.push(script.to_owned());
+    }
+
     /// Mounts an empty file system on the node.
     pub(super) fn mount(&mut self, at: &str, options: &str) {
         self.run(&format!(

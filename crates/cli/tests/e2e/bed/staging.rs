@@ -1,10 +1,12 @@
 //! How the program gets onto a node, over ssh and on real file systems.
 
+use std::process::Command;
+
 use super::{
     expect_no_daemon,
-    host::{HOME, Host, over},
+    host::{HOME, Host, PLACES, over},
 };
-use crate::harness::{Finished, Sandbox};
+use crate::harness::{Finished, Sandbox, rally};
 
 fn run(sandbox: &Sandbox, host: &Host) -> Finished {
     let args = ["-n", "1", "--", "echo", "here"];
@@ -104,4 +106,61 @@ fn a_damaged_copy_is_replaced() {
     assert_eq!(host.copies(), copies);
     let size = host.run(&format!("wc -c <{}", copies.join(" ")));
     assert!(size.trim().parse::<u64>().unwrap() > 1_000_000, "{size}");
+}
+
+/// Returns a command that runs a rank on each of three nodes, in an allocation of Slurm.
+fn in_slurm(sandbox: &Sandbox) -> Command {
+    let mut command = sandbox.command("salloc");
+    command.args(["-Q", "-w", "n[1-3]"]).arg(rally());
+    command.args(["run", "-n", "3", "--map-by", "node", "--wdir", "/", "--"]);
+    command.args(["sh", "-c", "echo on $(hostname)"]);
+    command.env("SLURM_CONF", std::env::var_os("SLURM_CONF").unwrap());
+    command
+}
+
+/// One `srun` starts the nodes that have the program at the path of the head, and further ones send it to the others.
+#[test]
+fn nodes_of_slurm_without_the_program_get_it() {
+    let sandbox = Sandbox::new();
+    let (mut absent, mut copied) = (Host::new(2), Host::new(3));
+    absent.hide_program();
+    // The same content with another time of change.
+    let program = rally();
+    let (program, own) = (program.display().to_string(), "/run/own");
+    copied.mount(own, "size=300m");
+    copied.run(&format!(
+        "cp {program} {own}/rally && mount --bind {own}/rally {program}"
+    ));
+    copied.undo(&format!("umount -l {program}"));
+    for time in ["first", "second"] {
+        let ended = sandbox.run(&mut in_slurm(&sandbox));
+        assert_eq!(
+            (ended.code(), ended.sorted().as_str(), ended.err().as_str()),
+            (0, "on n1\non n2\non n3", ""),
+            "{time} run"
+        );
+        expect_no_daemon();
+    }
+    assert_eq!((absent.copies().len(), copied.copies().len()), (1, 0));
+}
+
+#[test]
+fn a_node_of_slurm_without_room_for_the_program_is_named() {
+    let sandbox = Sandbox::new();
+    let mut host = Host::new(2);
+    host.hide_program();
+    for place in PLACES {
+        host.mount(place, READ_ONLY);
+    }
+    let ended = sandbox.run(&mut in_slurm(&sandbox));
+    expect_no_daemon();
+    let said = ended.err();
+    assert_ne!(ended.code(), 0, "{said}");
+    for words in [
+        "error: cannot start the daemon on `n2`: the program cannot be stored there",
+        "/dev/shm/rally-0: Read-only file system",
+        "fine:   2 other nodes can be used",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
 }

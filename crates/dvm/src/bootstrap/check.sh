@@ -1,0 +1,6 @@
+@COMMON@# One command starts all nodes, and all get the same standard input: the boot frame. A node without the program gets it
+# from a command of its own.
+if present; then
+  exec "$own" "$argument"
+fi
+say absent "$SLURMD_NODENAME"
