@@ -1,13 +1,19 @@
 //! Ranks held at the points that the user chose, and released by `rally release`.
 
-use std::{fs, io::Write as _, os::unix::net::UnixStream, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::Write as _,
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    path::PathBuf,
+    process::Command,
+};
 
 use dvm::proto::{FromFront, JobRef, ToFront};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use runtime::ask::Inquirer;
+use runtime::{ask::Inquirer, link::FrontLink};
 
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually};
 
@@ -156,14 +162,22 @@ fn who_waits_for_others_to_be_answered_is_answered() {
     let mut served: Vec<UnixStream> = (0..8).map(|_| connect()).collect();
     eventually(DEADLINE, accepted).expect("eight are served");
     let mut ninth = Inquirer::connect(&path, DEADLINE / 12).unwrap();
-    // A preamble, a question, and a frame of unknown kind, which is parsed only after the question was answered.
-    let bytes = b"RLLY\x04\x00\x02\0\0\0\0\x09\x01\0\0\0\xff";
     let controller = Pid::from_raw(controller);
     kill(controller, Signal::SIGSTOP).unwrap();
     for stream in &mut served {
-        stream.write_all(bytes).unwrap();
+        let mut question = FrontLink::inline();
+        question.send(FromFront::Holds);
+        question.flush(stream.as_fd()).unwrap();
+        // A frame of unknown kind, which is parsed only after the question was answered.
+        stream.write_all(b"\x01\0\0\0\xff").unwrap();
     }
     kill(controller, Signal::SIGCONT).unwrap();
+    for stream in &served {
+        let mut answer = FrontLink::inline();
+        answer.link.receive(stream.as_fd()).unwrap();
+        let answer = answer.next_message().unwrap();
+        assert!(matches!(answer, Some(ToFront::Holding(_))), "{answer:?}");
+    }
     let release = FromFront::Release {
         job: JobRef::OfFront(run.pid.try_into().unwrap()),
         ranks: None,
