@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use overlay::secure::{Build, Entropy, RECORD_MAX, Secret, Secure};
+use overlay::secure::{Build, Entropy, RECORD_MAX, Secret, Secure, VERSION};
 
 const SECRET: Secret = Secret::new([7; 32]);
 
@@ -32,9 +32,10 @@ fn open() -> [Secure; 2] {
 
 fuzz_target!(|bytes: &[u8]| {
     // Without the secret: from the first byte, and after the preamble of the same build.
-    for preamble in [&b""[..], b"RLYN\x01\x00\x04fuzz"] {
+    let same_build = [b"RLYN", &VERSION.to_le_bytes()[..], b"\x04fuzz"].concat();
+    for preamble in [Vec::new(), same_build] {
         for mut end in ends() {
-            end.take(preamble);
+            end.take(&preamble);
             for part in bytes.chunks(50) {
                 end.take(part);
                 assert!(!matches!(end.record(), Ok(Some(_))));

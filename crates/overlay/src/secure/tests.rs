@@ -169,3 +169,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_seed_of_the_fuzz_target_passes_the_preamble() {
+    let seed = include_bytes!("../../../../fuzz/seeds/node_secure/preamble");
+    let mut end = acceptor("fuzz", &SECRET);
+    end.take(seed);
+    assert!(matches!(end.record(), Ok(None)), "write it again");
+}

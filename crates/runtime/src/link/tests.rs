@@ -1,5 +1,7 @@
 //! Frames over a socket pair, and the encoding of every message.
 
+mod seeds;
+
 use std::os::fd::AsFd;
 
 use base::{NodeId, RankSet, Signal, Topology};
@@ -246,7 +248,7 @@ fn placed() -> ToFront {
 }
 
 /// The encoded messages of this version. If this test fails, increment `wire::VERSION`: a front that connects may be of
-/// another build than the controller.
+/// another build than the controller. Then `UPDATE_SEEDS=1` writes the seeds of the fuzz targets.
 #[test]
 fn every_message_of_this_version() {
     let mut said = vec![format!("version {}", wire::VERSION)];
