@@ -22,10 +22,10 @@ const RANKS: usize = 64;
 const MARKER: &str = "RALLY_STRESS";
 
 /// Time between the moment when all ranks sleep and the first measurement.
-const SETTLE: Duration = Duration::from_secs(2);
+pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
 /// Time during which wake-ups are counted.
-const WATCH: Duration = Duration::from_secs(10);
+pub(super) const WATCH: Duration = Duration::from_secs(10);
 
 /// Limit of the resident memory of front and controller together, in KiB.
 const TARGET_KIB: u64 = 10 * 1024;
@@ -79,18 +79,18 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     clippy::cast_precision_loss,
     reason = "a size in KiB, shown with one decimal"
 )]
-fn mib(kib: u64) -> f64 {
+pub(super) fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
+/// Memory in KiB, and wake-ups per second, of processes that have nothing to do.
 #[derive(Debug)]
-struct Idle {
-    processes: usize,
-    /// Memory in KiB.
-    resident: u64,
-    share: u64,
-    own: u64,
-    wakeups: f64,
+pub(super) struct Idle {
+    pub(super) processes: usize,
+    pub(super) resident: u64,
+    pub(super) share: u64,
+    pub(super) own: u64,
+    pub(super) wakeups: f64,
 }
 
 fn idle(command: &mut Command, marker: &str) -> Result<Idle> {
@@ -127,27 +127,34 @@ fn look(variable: &str) -> Result<Idle> {
     thread::sleep(SETTLE);
     let mut ours = marked_procs(variable);
     ours.retain(|process| !is_rank(process));
-    let mut idle = Idle {
-        processes: ours.len(),
-        resident: 0,
-        share: 0,
-        own: 0,
-        wakeups: 0.0,
-    };
-    for process in &ours {
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid))?;
-        idle.resident += field(&text, "Rss:")?;
-        idle.share += field(&text, "Pss:")?;
-        idle.own += field(&text, "Private_Clean:")? + field(&text, "Private_Dirty:")?;
+    Idle::of(&ours)
+}
+
+impl Idle {
+    /// Measures processes, which takes [`WATCH`].
+    pub(super) fn of(processes: &[Proc]) -> Result<Self> {
+        let mut idle = Self {
+            processes: processes.len(),
+            resident: 0,
+            share: 0,
+            own: 0,
+            wakeups: 0.0,
+        };
+        for process in processes {
+            let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", process.pid))?;
+            idle.resident += field(&text, "Rss:")?;
+            idle.share += field(&text, "Pss:")?;
+            idle.own += field(&text, "Private_Clean:")? + field(&text, "Private_Dirty:")?;
+        }
+        let before = switches(processes)?;
+        thread::sleep(WATCH);
+        let count = switches(processes)? - before;
+        #[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
+        {
+            idle.wakeups = count as f64 / WATCH.as_secs_f64();
+        }
+        Ok(idle)
     }
-    let before = switches(&ours)?;
-    thread::sleep(WATCH);
-    let count = switches(&ours)? - before;
-    #[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
-    {
-        idle.wakeups = count as f64 / WATCH.as_secs_f64();
-    }
-    Ok(idle)
 }
 
 fn switches(processes: &[Proc]) -> Result<u64> {

@@ -1,4 +1,14 @@
 //! Jobs on several nodes: on a cluster of namespaces on this machine, over ssh and under Slurm, compared with other launchers.
+//!
+//! | module | content |
+//! |---|---|
+//! | `fence` | fences with data of PMIx |
+//! | `idle` | memory and wake-ups of daemons with nothing to do |
+//! | `stacks` | `dbgr stacks` of ranks on all nodes |
+
+mod fence;
+mod idle;
+mod stacks;
 
 use std::{
     fmt::Write as _,
@@ -79,6 +89,8 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     trial.forked(&mut text)?;
     trial.mpi(&mut text)?;
     trial.output(&mut text)?;
+    trial.fences(&mut text)?;
+    trial.stacks(&mut text)?;
     trial.copies(&mut text)?;
     writeln!(
         text,
@@ -87,6 +99,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
          without one. Copies to {NODES} nodes in 32 times the time of one mean half its bytes per second, summed over the nodes.",
         bench.rounds(ROUNDS)
     )?;
+    trial.idle(&mut text)?;
     Ok(text)
 }
 
@@ -332,15 +345,17 @@ fn without(mut all: Vec<Samples>, name: &str) -> Vec<Samples> {
     all
 }
 
+/// Adds a row that compares the first contestant, which is ours, with a peer.
 fn row(text: &mut String, work: &str, all: &[Samples], peer: &str, target: &str) -> Result<()> {
-    let of = |name: &str| all.iter().find(|samples| samples.name == name);
-    let ratio = of("rally")
-        .zip(of(peer))
-        .and_then(|(own, peer)| own.over(peer));
+    let (own, peer) = (
+        all.first(),
+        all.iter().find(|samples| samples.name == peer),
+    );
+    let ratio = own.zip(peer).and_then(|(own, peer)| own.over(peer));
     let row = format!(
         "| {work} | {} | {} | {} | {target} |",
-        contestant_cell(of("rally")),
-        contestant_cell(of(peer)),
+        contestant_cell(own),
+        contestant_cell(peer),
         ratio_cell(ratio),
     );
     // At once: a later measurement may take long.

