@@ -174,8 +174,11 @@ fn who_waits_for_others_to_be_answered_is_answered() {
     kill(controller, Signal::SIGCONT).unwrap();
     for stream in &served {
         let mut answer = FrontLink::inline();
-        answer.link.receive(stream.as_fd()).unwrap();
-        let answer = answer.next_message().unwrap();
+        let next = || {
+            answer.link.receive(stream.as_fd()).unwrap();
+            answer.next_message().unwrap()
+        };
+        let answer = eventually(DEADLINE, next);
         assert!(matches!(answer, Some(ToFront::Holding(_))), "{answer:?}");
     }
     let release = FromFront::Release {
