@@ -56,6 +56,11 @@ impl Members {
         self.0.contains(Rank(member.0))
     }
 
+    /// Returns the members in order. There may be far more than there are processes: compare [`Self::len`] first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Address> {
+        self.0.iter().map(|rank| Address(rank.0))
+    }
+
     /// Returns those of the known processes that are members. The set itself may be far larger.
     pub(crate) fn among<'a>(
         &self,
@@ -179,8 +184,12 @@ pub(crate) enum Head {
     },
     /// To the root: a process has joined below the sender, and accepts connections at these addresses.
     Joined { who: Address, at: Vec<SocketAddr> },
-    /// To the root: the sender has lost its link to a child.
-    Lost { who: Address, loss: Loss },
+    /// To the root: the sender has lost its link to a child. Those below it return to the root.
+    Lost {
+        who: Address,
+        below: Members,
+        loss: Loss,
+    },
     /// Downward: the session is over. Upward: the sender is about to close the link.
     Bye,
     /// From the root: the number of the last packet that it has received of each process, on each lane.

@@ -42,7 +42,7 @@ pub use self::{
 use crate::planted::{self, Bug};
 
 /// Version of the protocol between nodes. Increment it with every change to a message or its encoding.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Maximum length of a record's plaintext in bytes. A short control record never waits behind more than one long record
 /// that the socket has not taken.
 pub const RECORD_MAX: usize = 32 * 1024;

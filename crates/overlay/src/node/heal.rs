@@ -106,8 +106,12 @@ impl Node {
         let is = self.all_below();
         // What has changed since the hello.
         for who in said.difference(&is).copied() {
-            let loss = Loss::Closed;
-            self.push_up(Lane::Bulk, &Head::Lost { who, loss }, Bytes::new());
+            let head = Head::Lost {
+                who,
+                below: Members::default(),
+                loss: Loss::Closed,
+            };
+            self.push_up(Lane::Bulk, &head, Bytes::new());
         }
         for who in is.difference(&said).copied() {
             let at = Vec::new();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     lanes::{Lane, Lanes},
-    packet::{Address, Head, Loss, Note, Refusal, Welcome},
+    packet::{Address, Head, Loss, Members, Note, Refusal, Welcome},
     planted::{self, Bug},
     secure::SecureError,
 };
@@ -226,7 +226,12 @@ impl Node {
             // On the bulk lane, so that nothing of the lost process comes later.
             (Side::Child, _) => {
                 self.pass_all_held();
-                self.push_up(Lane::Bulk, &Head::Lost { who: peer, loss }, Bytes::new());
+                let head = Head::Lost {
+                    who: peer,
+                    below: Members::of(&link.below),
+                    loss,
+                };
+                self.push_up(Lane::Bulk, &head, Bytes::new());
             }
         }
     }

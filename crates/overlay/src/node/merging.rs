@@ -7,9 +7,9 @@
 //! Merging changes neither what arrives nor the order of what one process sends:
 //!
 //! - *Numbers.* A merged packet has the numbers of all packets in it, and each sender keeps its own packet until the root has
-//!   reported it (`delivery`). The root accepts a merged packet if each number in it is the next one of its sender. Otherwise one of
-//!   its packets has arrived on another way, after the loss of a process. A merged message cannot be taken apart, so the root
-//!   drops it, and the senders whose packets it still needs send them again. These are not merged, so the process ends.
+//!   reported it (`delivery`). The root accepts a merged packet if each number in it is the next one of its sender, whatever the place
+//!   of the sender is by now. Otherwise one of its packets has arrived on another way, after the loss of a process, or an earlier
+//!   packet is missing. A merged message cannot be taken apart, so the root drops it, and the senders whose packets it still needs send them again. These are not merged, so the process ends.
 //! - *Order.* The groups of a lane leave in the order in which they began, and no bulk group before a control group that began
 //!   earlier. A packet first lets the groups leave that have an earlier packet of its sender, unless it may overtake them: a
 //!   control packet overtakes bulk packets. A report of a loss lets all groups leave.
@@ -33,7 +33,7 @@ use std::{
 use base::Time;
 use bytes::Bytes;
 
-use super::{Node, Output, Side};
+use super::{Node, Output, Side, Standing};
 use crate::{
     lanes::Lane,
     packet::{Address, BODY_MAX, Class, Head, Loss, Members, Number, SENDERS_MAX, Then},
@@ -120,16 +120,10 @@ impl Node {
     ) {
         let (of, body) = packet;
         let is_root = self.config.me == Address::ROOT;
-        let link = self.links.get(&peer);
-        let below: Vec<Address> = link.map_or_else(Vec::new, |link| {
-            std::iter::once(peer)
-                .chain(link.below.iter().copied())
-                .collect()
-        });
         let mut senders = Senders::new();
         let mut is_known = !of.is_empty();
         for (number, members) in of {
-            let known = members.among(&below);
+            let known = self.known_senders(peer, members);
             is_known &= !known.is_empty() && known.len() == members.len();
             senders.entry(*number).or_default().extend(known);
         }
@@ -153,10 +147,31 @@ impl Node {
                 },
             });
         } else if !planted::is(Bug::MergedNotSentAgain) {
-            // At least one of the senders has another place now, and sends its packets on another way.
+            // At least one of the senders has another place now, and sends its packets on another way, or an earlier packet of it
+            // is missing.
             let again = self.awaited(lane, &senders);
             self.report_heard(&again, Then::Resend);
         }
+    }
+
+    /// Returns the members from which a child may pass on a packet. For the root these are all that have joined: a sender may have
+    /// another place by now, and then the numbers decide. Otherwise the message of a lost process would be lost with it although its
+    /// parent had it.
+    fn known_senders(&self, peer: Address, members: &Members) -> BTreeSet<Address> {
+        let has_joined = |who: &Address| match self.expected.get(who) {
+            Some(expected) => matches!(expected.state, Standing::Joined { .. }),
+            None => false,
+        };
+        let is_root = self.config.me == Address::ROOT;
+        let below = self.links.get(&peer).map_or(0, |link| link.below.len());
+        let most = if is_root { self.expected.len() } else { 1 + below };
+        if members.len() > most {
+            return BTreeSet::new();
+        }
+        let known = members.iter();
+        known
+            .filter(|who| if is_root { has_joined(who) } else { self.has(peer, *who) })
+            .collect()
     }
 
     /// Keeps a packet until it leaves with others.

@@ -1,6 +1,6 @@
 //! Routing of packets: from the root to its members, and from a process to the root.
 
-use std::ops::Bound;
+use std::{collections::BTreeSet, ops::Bound};
 
 use base::Time;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Link, LinkState, Node, Output, QUEUE_MAX, Side};
 use crate::{
     lanes::{Lane, window},
-    packet::{self, Address, Head, Loss, Purpose},
+    packet::{self, Address, Head, Loss, Members, Purpose},
     planted::{self, Bug},
 };
 
@@ -105,7 +105,7 @@ impl Node {
     }
 
     /// Returns true if a process is this child, or below it.
-    fn has(&self, peer: Address, member: Address) -> bool {
+    pub(super) fn has(&self, peer: Address, member: Address) -> bool {
         let link = self.links.get(&peer);
         link.is_some_and(|link| member == peer || link.below.contains(&member))
     }
@@ -130,17 +130,25 @@ impl Node {
                 self.on_mergeable(now, peer, lane, class, (&of, body));
             }
             (Head::Joined { who, at }, Side::Child) => self.on_joined_below(now, peer, who, at),
-            (Head::Lost { who, loss }, Side::Child) if is_root => {
+            (Head::Lost { who, loss, .. }, Side::Child) if is_root => {
                 self.on_lost_below(now, peer, who, loss.printable());
             }
-            (Head::Lost { who, loss }, Side::Child) if who != peer && self.has(peer, who) => {
+            (Head::Lost { who, below, loss }, Side::Child)
+                if who != peer && self.has(peer, who) =>
+            {
                 self.stop_awaiting(peer);
+                let mut gone = BTreeSet::new();
                 if let Some(link) = self.links.get_mut(&peer) {
-                    link.below.remove(&who);
+                    gone = below.among(&link.below);
+                    link.below.retain(|one| *one != who && !gone.contains(one));
                 }
-                let loss = loss.printable();
                 self.pass_all_held();
-                self.push_up(Lane::Bulk, &Head::Lost { who, loss }, Bytes::new());
+                let head = Head::Lost {
+                    who,
+                    below: Members::of(&gone),
+                    loss: loss.printable(),
+                };
+                self.push_up(Lane::Bulk, &head, Bytes::new());
             }
             // The process was given up before it joined, so the root does not count it as a member.
             (Head::Up { .. }, Side::Child) if is_root => {}

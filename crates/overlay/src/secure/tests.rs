@@ -77,7 +77,7 @@ fn a_peer_of_another_kind_is_refused_and_named() {
             0,
         ),
         (
-            "the peer speaks version 9 of the protocol of nodes, and we speak 6; it is `rally 3`",
+            "the peer speaks version 9 of the protocol of nodes, and we speak 7; it is `rally 3`",
             14,
         ),
         (

@@ -238,6 +238,7 @@ fn a_process_speaks_for_itself_and_those_below_it() {
     };
     let lost = |who: u32| Head::Lost {
         who: Address(who),
+        below: Members::default(),
         loss: Loss::Closed,
     };
     // Another child, one that has not joined, the root, one that is unknown.
@@ -309,6 +310,7 @@ fn reasons_of_a_peer_are_short_and_printable() {
     outputs(&mut root);
     let head = Head::Lost {
         who: Address(2),
+        below: Members::default(),
         loss: Loss::Broken("\x1b[2J".repeat(10_000)),
     };
     one.send(&mut root, Time::ZERO, Lane::Control, &head, &[]);

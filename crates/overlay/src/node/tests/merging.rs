@@ -186,7 +186,7 @@ fn without_a_function_nothing_is_merged() {
 #[test]
 fn a_merged_message_with_one_that_has_come_is_dropped_and_the_others_come_again() {
     let mut net = Net::joined(3, 1);
-    // 1 keeps what 2 and 3 say, and is cut off from everybody.
+    // 1 keeps what 2 and 3 say.
     say(&mut net, Lane::Bulk, DONE, 1, [2, 3]);
     net.run(Duration::from_millis(2));
     let of = vec![
@@ -211,6 +211,37 @@ fn a_merged_message_with_one_that_has_come_is_dropped_and_the_others_come_again(
     // Who has to send again does so, and nothing comes twice.
     net.run(Duration::from_secs(1));
     assert_eq!(came(&net), ["3:1"]);
+}
+
+/// A process dies after its parent has got its message, and what is below it has returned to the root meanwhile.
+#[test]
+fn a_message_of_a_lost_process_arrives_with_one_of_a_process_that_has_moved() {
+    let mut net = Net::joined(3, 1);
+    let now = net.now;
+    let root = net.root();
+    let link = root.links.get_mut(&Address(1)).unwrap();
+    assert!(link.below.remove(&Address(3)));
+    let of = [(
+        Number { own: 1, control: 0 },
+        Members::of(&[Address(2), Address(3)]),
+    )];
+    let both = merge(&[body(2, 1), body(3, 1)]).unwrap();
+    root.on_mergeable(now, Address(1), Lane::Bulk, DONE, (&of, both));
+    net.run(Duration::from_millis(1));
+    assert_eq!(came(&net), ["2:1 3:1"]);
+}
+
+#[test]
+fn a_process_does_not_wait_for_those_that_have_left_with_a_lost_one() {
+    let mut net = Net::joined(4, 1);
+    net.kill(3);
+    net.run(Duration::from_secs(1));
+    let below = |net: &Net, at: u32, child: u32| {
+        let links = &net.nodes.get(&Address(at)).unwrap().links;
+        links.get(&Address(child)).unwrap().below.clone()
+    };
+    assert_eq!(below(&net, 1, 2), BTreeSet::new());
+    assert_eq!(below(&net, 0, 1), [Address(2)].into());
 }
 
 #[test]
