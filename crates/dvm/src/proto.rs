@@ -385,7 +385,7 @@ pub struct EndClass {
 }
 
 /// Whether all output of an exited proc was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Drained {
     Whole,
     Leaky,

@@ -88,11 +88,13 @@ impl Inquirer {
     pub fn run(
         mut self,
         spec: JobSpec,
-        mut input: Bytes,
+        input: Bytes,
         mut print: impl FnMut(&[u8]),
     ) -> Result<(), SubmitError> {
         self.send(FromFront::Submit(Box::new(spec)))?;
         let mut until = Some(Clock::now() + self.patience);
+        // `None` once its end was sent.
+        let mut input = Some(input);
         loop {
             match self.next(until)? {
                 ToFront::Accepted(_) => until = None,
@@ -115,14 +117,18 @@ impl Inquirer {
     }
 
     /// Sends as much of the job's input as the controller takes, and its end.
-    fn feed(&mut self, input: &mut Bytes, credit: u64) -> Result<(), AskError> {
-        if input.is_empty() {
+    fn feed(&mut self, input: &mut Option<Bytes>, credit: u64) -> Result<(), AskError> {
+        let Some(rest) = input else {
             return Ok(());
-        }
+        };
         let most = usize::try_from(credit).unwrap_or(usize::MAX);
-        let part = input.split_to(most.min(input.len()));
-        self.send(FromFront::Stdin(part))?;
-        if input.is_empty() {
+        let part = rest.split_to(most.min(rest.len()));
+        let is_all = rest.is_empty();
+        if !part.is_empty() {
+            self.send(FromFront::Stdin(part))?;
+        }
+        if is_all {
+            *input = None;
             self.send(FromFront::StdinEof)?;
         }
         Ok(())

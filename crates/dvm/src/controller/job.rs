@@ -60,6 +60,9 @@ pub(super) enum Phase {
     Over,
 }
 
+/// Maximum number of refused spawns of a job's procs that the front is told of.
+const REFUSED_SPAWNS_MAX: usize = 16;
+
 /// The part of the job that runs on one node.
 #[derive(Debug)]
 pub(super) struct Share {
@@ -147,6 +150,8 @@ pub(super) struct Job {
     pub(super) size: u32,
     /// Ranks that exited with code 0 without initializing, or without finalizing, PMI or PMIx; only in jobs of several nodes.
     exited_early: BTreeMap<PmiState, RankSet>,
+    /// Number of refused spawns of this job's procs that the front was told of.
+    refused_spawns: usize,
     pub(super) shares: BTreeMap<NodeId, Share>,
     /// Number of shares that are not [`Share::launched`], and of those that are not [`Share::clean`]. Counted, because going over
     /// all nodes for each report of a node would take time in the square of their number.
@@ -214,6 +219,7 @@ impl Job {
             phase: Phase::Waiting,
             size: 0,
             exited_early: BTreeMap::new(),
+            refused_spawns: 0,
             shares: BTreeMap::new(),
             unlaunched: 0,
             unclean: 0,
@@ -249,6 +255,16 @@ impl Job {
 
     pub(super) fn is_ending(&self) -> bool {
         self.phase >= Phase::Ending
+    }
+
+    /// Counts a refused spawn of a proc of this job; returns false if the front was told of so many before that it learns of no
+    /// further one. A proc may try again and again.
+    pub(super) const fn tells_of_refused_spawn(&mut self) -> bool {
+        if self.refused_spawns >= REFUSED_SPAWNS_MAX {
+            return false;
+        }
+        self.refused_spawns += 1;
+        true
     }
 
     fn is_of_front(&self) -> bool {

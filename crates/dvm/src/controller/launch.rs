@@ -227,7 +227,12 @@ impl Controller {
                 self.finish_front(job.front);
             }
             Origin::Spawned { by, asker, .. } => {
-                if let Refusal::NotPreloaded(why) = refusal {
+                // The procs get every refusal, however many there are.
+                let spawner = self.jobs.get_mut(&by.job);
+                let is_told = spawner.is_some_and(Job::tells_of_refused_spawn);
+                if let Refusal::NotPreloaded(why) = refusal
+                    && is_told
+                {
                     self.tell(job.front, ToFront::Note(Note::SpawnRefused { by, why }));
                 }
                 self.spawn_refused(asker, status);

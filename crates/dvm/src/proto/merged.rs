@@ -11,7 +11,9 @@
 //! | [`ToController::Ended`], if all have exited with code 0 | the sets of ranks by class |
 //! | [`ToController::StdinClosed`], [`ToController::FencesAbandoned`], [`ToController::Clean`] | the same |
 
-use base::JobId;
+use std::{collections::BTreeMap, ffi::OsString};
+
+use base::{JobId, Rank};
 
 use super::{EndClass, PmiState, Started, ToController};
 
@@ -58,26 +60,36 @@ impl ToController {
         let mut messages = messages.into_iter();
         let mut all = messages.next()?;
         let class = all.class()?;
+        let mut programs = Programs::new();
         for one in messages {
             if one.class() != Some(class) {
                 return None;
             }
-            all.add(one);
+            all.add(one, &mut programs);
         }
-        if let Self::Launched { started, .. } = &mut all {
-            started.sort_by(|one, other| one.executable.cmp(&other.executable));
-            for group in started {
-                group.pids.sort_unstable();
+        match &mut all {
+            Self::Launched { started, .. } => {
+                add_started(&mut programs, std::mem::take(started));
+                let sorted = programs.into_iter().map(|(executable, mut pids)| {
+                    pids.sort_unstable();
+                    Started { executable, pids }
+                });
+                started.extend(sorted);
             }
+            Self::Ended { classes, .. } => {
+                classes.sort_by_key(|class| (class.status, class.drained));
+            }
+            _ => {}
         }
         Some(all)
     }
 
-    /// Adds a message of the same class.
-    fn add(&mut self, other: Self) {
+    /// Adds a message of the same class. The pids of other messages are collected in `programs`: with copied programs there may
+    /// be one for each node.
+    fn add(&mut self, other: Self, programs: &mut Programs) {
         match (self, other) {
-            (Self::Launched { started, .. }, Self::Launched { started: more, .. }) => {
-                more.into_iter().for_each(|group| add_group(started, group));
+            (Self::Launched { .. }, Self::Launched { started: more, .. }) => {
+                add_started(programs, more);
             }
             (Self::Held { ranks, .. }, Self::Held { ranks: more, .. })
             | (Self::ExitedEarly { ranks, .. }, Self::ExitedEarly { ranks: more, .. }) => {
@@ -92,11 +104,12 @@ impl ToController {
     }
 }
 
-fn add_group(groups: &mut Vec<Started>, group: Started) {
-    let same = |one: &&mut Started| one.executable == group.executable;
-    match groups.iter_mut().find(same) {
-        Some(same) => same.pids.extend(group.pids),
-        None => groups.push(group),
+/// Ranks and pids by program.
+type Programs = BTreeMap<OsString, Vec<(Rank, i32)>>;
+
+fn add_started(programs: &mut Programs, started: Vec<Started>) {
+    for Started { executable, pids } in started {
+        programs.entry(executable).or_default().extend(pids);
     }
 }
 

@@ -164,13 +164,23 @@ impl Node {
         };
         let is_root = self.config.me == Address::ROOT;
         let below = self.links.get(&peer).map_or(0, |link| link.below.len());
-        let most = if is_root { self.expected.len() } else { 1 + below };
+        let most = if is_root {
+            self.expected.len()
+        } else {
+            1 + below
+        };
         if members.len() > most {
             return BTreeSet::new();
         }
         let known = members.iter();
         known
-            .filter(|who| if is_root { has_joined(who) } else { self.has(peer, *who) })
+            .filter(|who| {
+                if is_root {
+                    has_joined(who)
+                } else {
+                    self.has(peer, *who)
+                }
+            })
             .collect()
     }
 

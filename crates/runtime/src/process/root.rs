@@ -1,6 +1,6 @@
 //! The process with the controller.
 
-use std::{os::fd::AsFd, rc::Rc};
+use std::{os::fd::AsFd, rc::Rc, time::Duration};
 
 use base::Time;
 use dvm::{
@@ -38,6 +38,9 @@ use crate::{
 
 /// Maximum length of the host name within the name of a PMIx server, in characters.
 const SERVICE_HOST_MAX: usize = 64;
+/// How long a daemon waits for the one above it in the tree. Daemons that wait are still being started, and only so many are
+/// started simultaneously; if those above them had to wait for their turn, none would ever join.
+const PARENT_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the job of the front at the other end of `birth.link`, and returns when the job and its processes are gone.
 pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
@@ -122,7 +125,8 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     )?;
     controller.take_messages(now, STARTER, &mut reactor);
     let mut process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
-    if let Some((tree, starters)) = tree {
+    if let Some((mut tree, starters)) = tree {
+        tree.wait_at_most(PARENT_MAX);
         process.admit_fronts();
         process.tree = Some(DaemonTree::new(tree));
         process.starters = Some(starters);

@@ -18,15 +18,17 @@ use pmix::{
 };
 
 use crate::{
-    preload::{WantedFile, copy_name},
+    preload::{WINDOW, WantedFile, copy_name},
     spec::{App, Preload, PreloadFile, Preloaded},
 };
 
 /// Maximum number of files of one spawned job.
 const MAX_FILES: usize = 1024;
 /// Maximum number of jobs whose files are being copied when a proc spawns a further job. Each of them may have a window of
-/// chunks on its way.
-pub(super) const MAX_COPIED: usize = 16;
+/// chunks on its way. All windows together must leave room among the casts that the overlay keeps (64 MiB): a process that returns
+/// after a loss is refused if casts were forgotten.
+pub(super) const MAX_COPIED: usize = 4;
+const _: () = assert!(MAX_COPIED as u64 * WINDOW <= 32 * 1024 * 1024);
 
 /// The files of a job that is being spawned.
 #[derive(Debug, Default)]
@@ -98,7 +100,9 @@ impl Files {
             return Err(Status::BAD_PARAM);
         }
         let is_same = |known: &WantedFile| {
-            known.search == wanted.search && Path::new(&known.path) == Path::new(&wanted.path)
+            known.search == wanted.search
+                && Path::new(&known.path) == Path::new(&wanted.path)
+                && (known.directory == wanted.directory || !depends_on_directory(&wanted))
         };
         let known = self
             .of_job()
@@ -123,4 +127,12 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// Returns true if a file is searched for in a directory that has no absolute path.
+fn depends_on_directory(wanted: &WantedFile) -> bool {
+    wanted.search.as_ref().is_some_and(|search| {
+        let mut places = search.as_bytes().split(|byte| *byte == b':');
+        places.any(|place| !place.starts_with(b"/"))
+    })
 }

@@ -45,6 +45,9 @@ fn said(programs: [&str; 2], own: [&[Info]; 2], job: &[Info]) -> String {
     let mut files = Files::default();
     for (index, (program, own)) in (0..).zip(programs.into_iter().zip(own)) {
         let mut app = app(program);
+        if program == "local" {
+            app.search.push(":.");
+        }
         if index == 1 {
             app.directory = "/b".into();
         }
@@ -84,6 +87,11 @@ fn what_a_spawn_wants_on_the_nodes() {
         ("nothing", said(two, [&[], &[]], &[])),
         ("refused", said(two, [&[off()], &[]], &[])),
         ("programs", said(two, [&[], &[]], &[binary()])),
+        ("by search", said(["tool", "tool"], [&[], &[]], &[binary()])),
+        (
+            "by search in two directories",
+            said(["local", "local"], [&[], &[]], &[binary()]),
+        ),
         ("one", said(two, [&[binary()], &[off()]], &[])),
         (
             "files",
@@ -115,6 +123,13 @@ fn what_a_spawn_wants_on_the_nodes() {
     a 500: /home/u/./a in /home/u
     tool 500: tool in /b by search
     programs {0: "a", 1: "tool"}
+
+    by search
+    tool 500: tool in /home/u by search
+    programs {0: "tool", 1: "tool"}
+
+    by search in two directories
+    BAD_PARAM
 
     one
     a 500: /home/u/./a in /home/u
@@ -337,6 +352,30 @@ fn a_spawn_is_answered_if_its_job_ends_while_files_are_copied() {
 }
 
 #[test]
+fn the_front_is_told_of_so_many_refused_spawns() {
+    let mut world = World::new();
+    let mut notes = 0;
+    for ticket in 0..40 {
+        spawn(&mut world, ticket);
+        let job = JobId(SPAWNED.0 + u32::try_from(ticket).unwrap());
+        let result = Err(NotFound {
+            index: 1,
+            path: "/home/u/in".into(),
+            errno: ENOENT,
+            why: "No such file or directory".to_owned(),
+        });
+        let heard = words(&world.handle(ControllerInput::FilesFound { job, result }));
+        let (answer, others) = heard.split_last().unwrap();
+        assert_eq!(answer, "NOT_FOUND");
+        notes += others
+            .iter()
+            .filter(|word| word.starts_with("note"))
+            .count();
+    }
+    assert_eq!(notes, 16);
+}
+
+#[test]
 fn so_many_jobs_are_copied_at_once() {
     let mut world = World::new();
     for number in 0..MAX_COPIED {
@@ -344,5 +383,5 @@ fn so_many_jobs_are_copied_at_once() {
     }
     assert_eq!(spawn(&mut world, 99), ["OUT_OF_RESOURCE"]);
     let without = spawn_with(&mut world, 100, Vec::new());
-    assert_eq!(without, ["launch 18"]);
+    assert_eq!(without, [format!("launch {}", MAX_COPIED + 2)]);
 }
