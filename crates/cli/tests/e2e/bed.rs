@@ -4,6 +4,7 @@
 mod bad_host;
 mod debugging;
 mod explain;
+mod holding;
 mod host;
 mod mpi;
 mod staging;
