@@ -2,6 +2,7 @@
 //! the head of a cluster of namespaces; elsewhere they are not run.
 
 mod bad_host;
+mod deaths;
 mod debugging;
 mod explain;
 mod holding;
