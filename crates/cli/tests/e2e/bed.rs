@@ -5,6 +5,7 @@ mod bad_host;
 mod deaths;
 mod debugging;
 mod explain;
+mod finding;
 mod holding;
 mod host;
 mod mpi;
