@@ -28,6 +28,9 @@ const SSH: &str = r#"#!/bin/sh
 exec ssh -o BatchMode=yes "$1" "exec nsenter --target $(cat "$(dirname "$0")/$1") --pid --mount /bin/sh"
 "#;
 
+/// The host of each rank, in an order in which `dbgr` would not number processes by itself.
+const HOSTS: [u32; 3] = [2, 3, 1];
+
 /// Three processes on three hosts, and whatever has started them.
 struct Job {
     sandbox: Sandbox,
@@ -51,16 +54,16 @@ impl Job {
     fn training() -> Self {
         let mut job = Self::new();
         let script = testdata("stacks/train.py");
-        for rank in 0..3 {
+        for (rank, node) in HOSTS.into_iter().enumerate() {
             let line = format!(
-                "{} RANK={rank} WORLD_SIZE=3 MASTER_ADDR=n1 MASTER_PORT=29500 {PRIVATE} python3 {}",
+                "{} RANK={rank} WORLD_SIZE=3 MASTER_ADDR=n2 MASTER_PORT=29500 {PRIVATE} python3 {}",
                 job.sandbox.marker(),
                 script.display()
             );
             let mut command = job.sandbox.command("ssh");
-            command.args(["-o", "BatchMode=yes", &format!("n{}", rank + 1), &line]);
+            command.args(["-o", "BatchMode=yes", &format!("n{node}"), &line]);
             let started = job.sandbox.start(command.stdin(Stdio::piped()));
-            started.expect(Stream::Stdout, &format!("ready {rank} 3 n1"));
+            started.expect(Stream::Stdout, &format!("ready {rank} 3 n2"));
             job.started.push(started);
         }
         job.note_pids("python3 ");
@@ -72,7 +75,7 @@ impl Job {
         let mut job = Self::new();
         let program = compiled("cc".as_ref(), &testdata("stacks/wait.c"), &["-DPLAIN"]);
         let mut command = job.sandbox.command(venv("mpich").join("bin/mpiexec"));
-        command.args(["-wdir", "/", "-hosts", "n1,n2,n3", "-ppn", "1", "-n", "3"]);
+        command.args(["-wdir", "/", "-hosts", "n2,n3,n1", "-ppn", "1", "-n", "3"]);
         command.args(PRIVATE.split(' ')).arg(&program);
         command.arg(job.sandbox.path("go"));
         let started = job.sandbox.start(&mut command);
@@ -110,18 +113,28 @@ impl Job {
     }
 }
 
+/// Checks that each rank is found on its host, in a function.
+fn expect_ranks(stacks: &Finished, function: &str) {
+    let out = stacks.out();
+    for (rank, node) in HOSTS.into_iter().enumerate() {
+        let row = format!("{{\"rank\":{rank},\"host\":\"n{node}\",");
+        assert!(out.contains(&row), "{row}: {stacks:?}");
+    }
+    for part in [
+        function,
+        "\"missing\":[]",
+        "\"3 ranks of `",
+        "\"ranks\":\"0-2\"",
+    ] {
+        assert!(out.contains(part), "{part}: {stacks:?}");
+    }
+}
+
 #[test]
 fn processes_that_nobody_has_launched_have_their_ranks() {
     let training = Job::training();
-    let stacks = training
-        .start("train.py", &["--samples", "1"])
-        .end()
-        .expect_code(0);
-    let out = stacks.out();
-    assert!(out.contains("on 3 hosts"), "{stacks:?}");
-    assert!(out.contains("3 [0-2]"), "{stacks:?}");
-    assert!(out.contains("all_reduce"), "{stacks:?}");
-    assert!(!out.contains("missing"), "{stacks:?}");
+    let stacks = training.start("train.py", &["--samples", "1", "--json"]);
+    expect_ranks(&stacks.end().expect_code(0), "all_reduce");
     for ended in training.end() {
         ended.expect_code(0);
     }
@@ -131,11 +144,8 @@ fn processes_that_nobody_has_launched_have_their_ranks() {
 #[test]
 fn ranks_of_hydra_are_found_on_their_hosts() {
     let (job, pids) = Job::of_hydra();
-    let stacks = job.start("wait*", &["--samples", "1"]).end().expect_code(0);
-    let out = stacks.out();
-    assert!(out.contains("on 3 hosts"), "{stacks:?}");
-    assert!(out.contains("3 [0-2] main > wait_here"), "{stacks:?}");
-    assert!(!out.contains("missing"), "{stacks:?}");
+    let stacks = job.start("wait*", &["--samples", "1", "--json"]);
+    expect_ranks(&stacks.end().expect_code(0), "wait_here");
     for pid in pids {
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
@@ -156,9 +166,9 @@ fn a_host_that_becomes_silent_is_missing_and_the_others_answer() {
     let stacks = stacks.expect_code(0);
     let out = stacks.out();
     // Given up after ten seconds, and lost after lease and window.
-    let missing = "missing: 1 [1] the agent on host n2 ";
+    let missing = "missing: 1 [0] the agent on host n2 ";
     assert!(out.contains(missing), "{stacks:?}");
-    assert!(out.contains("2 [0,2]"), "{stacks:?}");
+    assert!(out.contains("2 [1-2] reading"), "{stacks:?}");
     for ended in training.end() {
         ended.expect_code(0);
     }
