@@ -1,10 +1,10 @@
 /*
  * One-sided operations: put, get and accumulate between fences, counters and exchange under locks, shared memory. With
- * the argument `apart`, ranks are on several nodes and have no shared memory.
+ * the argument `apart`, ranks are on several nodes and have no shared memory; a number after it is that of the rounds
+ * under locks.
  */
 #include "check.h"
-
-enum { ROUNDS = 15 };
+#include <unistd.h>
 
 static void fences(int rank, int size)
 {
@@ -33,12 +33,12 @@ static void fences(int rank, int size)
     say(MPI_COMM_WORLD, "fences: right");
 }
 
-static void locks(int rank, int size)
+static void locks(int rank, int size, int rounds)
 {
     int cells[3] = {0, 0, -1}, one = 1, got, sum = 0, all = 0, free_is = -1, held = 0;
     MPI_Win win;
     CHECK(MPI_Win_create(cells, sizeof cells, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &win) == MPI_SUCCESS);
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < rounds; i++) {
         /* Under an exclusive lock no other rank accesses the cell between the get and the put. */
         CHECK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win) == MPI_SUCCESS);
         CHECK(MPI_Get(&got, 1, MPI_INT, 0, 0, 1, MPI_INT, win) == MPI_SUCCESS);
@@ -51,12 +51,15 @@ static void locks(int rank, int size)
         CHECK(MPI_Win_unlock(0, win) == MPI_SUCCESS);
         sum += got;
     }
-    /* The ranks take one token in turn. */
+    /* The ranks take one token in turn. Those that wait leave the processors, which many ranks may share, to others. */
     CHECK(MPI_Win_lock_all(0, win) == MPI_SUCCESS);
-    do {
+    for (;;) {
         CHECK(MPI_Compare_and_swap(&rank, &free_is, &got, MPI_INT, 0, 2, win) == MPI_SUCCESS);
         CHECK(MPI_Win_flush(0, win) == MPI_SUCCESS);
-    } while (got != free_is);
+        if (got == free_is)
+            break;
+        usleep(1000);
+    }
     CHECK(MPI_Compare_and_swap(&free_is, &rank, &held, MPI_INT, 0, 2, win) == MPI_SUCCESS);
     CHECK(MPI_Win_flush(0, win) == MPI_SUCCESS);
     CHECK(held == rank);
@@ -64,11 +67,11 @@ static void locks(int rank, int size)
     MPI_Barrier(MPI_COMM_WORLD);
     CHECK(MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win) == MPI_SUCCESS);
     if (rank == 0)
-        CHECK(cells[0] == size * ROUNDS && cells[1] == size * ROUNDS && cells[2] == -1);
+        CHECK(cells[0] == size * rounds && cells[1] == size * rounds && cells[2] == -1);
     CHECK(MPI_Win_unlock(rank, win) == MPI_SUCCESS);
     /* Every value of the counter was fetched exactly once. */
     MPI_Allreduce(&sum, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    CHECK(all == size * ROUNDS * (size * ROUNDS - 1) / 2);
+    CHECK(all == size * rounds * (size * rounds - 1) / 2);
     CHECK(MPI_Win_free(&win) == MPI_SUCCESS);
     say(MPI_COMM_WORLD, "locks: right");
 }
@@ -99,7 +102,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     int rank = rank_in(MPI_COMM_WORLD), size = size_of(MPI_COMM_WORLD);
     fences(rank, size);
-    locks(rank, size);
+    locks(rank, size, argc > 2 ? atoi(argv[2]) : 15);
     if (argc == 1)
         shared(rank, size);
     MPI_Finalize();

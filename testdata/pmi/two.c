@@ -49,7 +49,7 @@ static void values(const char *job, int rank, int size)
     CHECK(PMI2_KVS_Put("PMI_process_mapping", "mine") != PMI2_SUCCESS);
 }
 
-static void attributes(int rank, int size)
+static void attributes(int size)
 {
     char value[MAX_VALUE];
     int found, array[8], length;
@@ -62,9 +62,14 @@ static void attributes(int rank, int size)
     CHECK(!found);
     CHECK(PMI2_Info_GetNodeAttr("never", value, sizeof value, &found, 0) == PMI2_SUCCESS);
     CHECK(!found);
-    /* The last rank puts the attribute that the other ranks wait for. */
-    if (rank == size - 1)
+    /* On each node, the last rank puts the attributes that the other ranks wait for. */
+    if (atoi(getenv("MPI_LOCALRANKID")) == atoi(getenv("MPI_LOCALNRANKS")) - 1) {
         CHECK(PMI2_Info_PutNodeAttr("segment", "3,5,8") == PMI2_SUCCESS);
+        CHECK(PMI2_Info_PutNodeAttr("node", getenv("PMIX_HOSTNAME")) == PMI2_SUCCESS);
+    }
+    CHECK(PMI2_Info_GetNodeAttr("node", value, sizeof value, &found, 1) == PMI2_SUCCESS);
+    CHECK(found);
+    CHECK_TEXT(value, getenv("PMIX_HOSTNAME"));
     CHECK(PMI2_Info_GetNodeAttr("segment", value, sizeof value, &found, 1) == PMI2_SUCCESS);
     CHECK(found);
     CHECK_TEXT(value, "3,5,8");
@@ -119,7 +124,7 @@ int main(int argc, char **argv)
     } else {
         CHECK(rank == atoi(getenv("PMI_RANK")) && size == atoi(getenv("PMI_SIZE")));
         values(job, rank, size);
-        attributes(rank, size);
+        attributes(size);
         names(rank);
         if (rank == 0)
             spawn(argv[0]);

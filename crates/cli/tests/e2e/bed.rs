@@ -2,9 +2,13 @@
 //! the head of a cluster of namespaces; elsewhere they are not run.
 
 mod bad_host;
+mod deaths;
 mod debugging;
 mod explain;
+mod finding;
+mod holding;
 mod host;
+mod mpi;
 mod staging;
 mod starters;
 mod strangers;
@@ -303,20 +307,6 @@ fn a_node_without_room_for_a_file_is_named() {
         "2 other nodes can store them",
     ]);
     on_all(&remove).expect_out("");
-}
-
-#[test]
-fn programs_of_every_mpi_library_run_over_nodes() {
-    for library in crate::mpi::Library::ALL {
-        let sandbox = Sandbox::new();
-        let program = library.program("alltoall");
-        let mut command = over(&sandbox, "n1,n2,n3,n4", &["-n", "8"]);
-        if library == crate::mpi::Library::OpenMpi5 {
-            command.args(["--mca", "btl", "^ofi"]);
-        }
-        let run = sandbox.run(command.arg(&program)).expect_code(0);
-        run.expect_out("8 ranks exchanged 65536 integers each, no error\n");
-    }
 }
 
 /// A program that uses ULFM, the fault tolerance of Open MPI 5.

@@ -1,7 +1,7 @@
 //! A debugger with MPIR support holds every rank at its first instruction, and reads the table.
 
 mod abort;
-mod loss;
+pub(crate) mod loss;
 mod partial;
 mod symbols;
 mod table;

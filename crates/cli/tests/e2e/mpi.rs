@@ -2,6 +2,8 @@
 //!
 //! Each C file of `testdata/mpi` has one subject. Each subject is a separate test for each library.
 
+pub(crate) mod nodes;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -18,7 +20,7 @@ use nix::{
 use crate::harness::{
     CLEAN_WITHIN, Finished, Sandbox, Stream, compiled, eventually, testdata, venv,
 };
-use crate::nodes::OVER_NODES;
+use nodes::Nodes;
 
 /// The MPI libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +32,6 @@ pub(crate) enum Library {
 }
 
 impl Library {
-    pub(crate) const ALL: [Self; 4] = [Self::OpenMpi4, Self::OpenMpi5, Self::Mpich4, Self::Mpich5];
-
     /// Returns the start of the name and version that the library reports.
     const fn name(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Library {
 }
 
 /// A library, and a sandbox.
-struct Trial {
+pub(crate) struct Trial {
     library: Library,
     sandbox: Sandbox,
 }
@@ -148,7 +148,9 @@ macro_rules! with_each_library {
     )*};
 }
 
-fn tried(library: Library, test: impl FnOnce(&Trial)) {
+pub(crate) use with_each_library;
+
+pub(crate) fn tried(library: Library, test: impl FnOnce(&Trial)) {
     test(&Trial {
         library,
         sandbox: Sandbox::new(),
@@ -344,72 +346,12 @@ with_each_library! {
         trial.python("1", "spawn").expect_out("the child answered\nthe pool worked\n");
     };
 
-    over_nodes: over_nodes;
-    over_nodes_in_python: |trial| {
-        let script = testdata("mpi/hello.py");
-        let mut command = trial.rally(&OVER_NODES);
-        command.args(["-n", "6"]);
-        let run = trial.run_python(&mut command, &script);
-        let expected = (0..6).map(|rank| format!("hello from {rank} of 6 in Python"));
-        assert_eq!(run.sorted(), expected.collect::<Vec<_>>().join("\n"));
+    over_nodes: |trial| {
+        nodes::programs(trial, Nodes::Fork);
+        nodes::leaving(trial, Nodes::Fork);
     };
-}
 
-/// Runs the usual programs over nodes.
-fn over_nodes(trial: &Trial) {
-    let run = |ranks: &str, name: &str, arguments: &[&str]| {
-        let program = trial.library.program(name);
-        let mut words = OVER_NODES.to_vec();
-        words.extend(["-n", ranks, &program]);
-        words.extend(arguments);
-        trial.run(&words)
-    };
-    let hello = run("6", "hello", &[]).expect_code(0).expect_quiet();
-    let expected: Vec<String> = (0..6)
-        .map(|rank| format!("hello from {rank} of 6"))
-        .collect();
-    assert_eq!(hello.sorted(), expected.join("\n"));
-    let ring = run("6", "ring", &[]).expect_code(0).expect_quiet();
-    ring.expect_out("the token came back as 600\n");
-    let exchanged = "6 ranks exchanged 65536 integers each, no error\n";
-    run("6", "alltoall", &[])
-        .expect_code(0)
-        .expect_out(exchanged);
-    let one_sided = run("4", "rma", &["apart"]);
-    if trial.library == Library::OpenMpi4 {
-        // It has no windows over TCP: its own mpirun over two hosts ends in the same way.
-        let run = one_sided.expect_code(53);
-        run.expect_err(&["An error occurred in MPI_Win_allocate", "MPI_ERR_WIN"]);
-    } else {
-        one_sided
-            .expect_code(0)
-            .expect_out("fences: right\nlocks: right\n");
-    }
-    let mut host = trial.sandbox.command("uname");
-    let host = trial.sandbox.run(host.arg("-n")).out();
-    let node = |number: u32| format!("{}-n{number}", host.trim());
-    run("2", "spawn_elsewhere", &[&node(2), &node(0)])
-        .expect_code(0)
-        .expect_out("all were where they belong\n");
-    run("3", "abort", &[])
-        .expect_code(42)
-        .expect_err(&[&format!(
-            "error: rank 1 on `{}` aborted the job with code 42",
-            node(1)
-        )]);
-    let leaves = run("3", "leaves", &[]);
-    if trial.library == Library::OpenMpi5 && leaves.code() == 14 {
-        // It has noticed the closed connection first, and has aborted with a code of its own.
-        leaves.expect_err(&[
-            "An error occurred in Socket closed",
-            "aborted the job with code 14",
-        ]);
-    } else {
-        leaves.expect_code(125).expect_err(&[&format!(
-            "rank 1 on `{}` ended with code 0, but without `MPI_Finalize`",
-            node(1)
-        )]);
-    }
+    over_nodes_in_python: |trial| nodes::python(trial, Nodes::Fork);
 }
 
 /// The process to kill.

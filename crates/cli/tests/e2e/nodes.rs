@@ -19,6 +19,12 @@ use crate::harness::{CLEAN_WITHIN, Finished, Sandbox, Stream, eventually};
 pub(crate) const OVER_NODES: [&str; 6] =
     ["--bootstrap", "fork", "--nodes", "3", "--map-by", "node"];
 
+/// Returns the name of a node of such a run.
+pub(crate) fn node_name(sandbox: &Sandbox, number: usize) -> String {
+    let host = sandbox.run(sandbox.command("uname").arg("-n")).out();
+    format!("{}-n{number}", host.trim())
+}
+
 /// Runs a job over nodes, with one rank on each in turn.
 fn run(sandbox: &Sandbox, nodes: &str, args: &[&str]) -> Finished {
     sandbox.run(&mut over(sandbox, nodes, args))

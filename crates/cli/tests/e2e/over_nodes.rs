@@ -23,6 +23,14 @@ esac
 exec sh -c "$*"
 "#;
 
+/// Returns true if this `dbgr` has taken its first sample: it blocks SIGINT from the first wait between two samples on.
+pub(crate) fn has_sampled(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    blocked.is_some_and(|mask| mask & (1 << (SIGINT - 1)) != 0)
+}
+
 /// A sandbox with a program that waits for a file, and the stand-in for ssh.
 struct Trial {
     sandbox: Sandbox,
@@ -164,14 +172,8 @@ fn an_agent_that_is_killed_is_missing_by_name() {
     let mut command = trial.dbgr(&["stacks", "--hosts", "alpha", "--name", &name]);
     command.args(["--samples", "3", "--every", "2s"]);
     let stacks = trial.sandbox.start(&mut command);
-    // The signal is blocked from the first wait between two samples on.
-    let blocks_int = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", stacks.pid)).unwrap();
-        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
-        let blocked = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        blocked.filter(|mask| mask & (1 << (SIGINT - 1)) != 0)
-    };
-    eventually(DEADLINE, blocks_int).expect("the first sample is taken");
+    let has_sampled = || has_sampled(stacks.pid).then_some(());
+    eventually(DEADLINE, has_sampled).expect("the first sample is taken");
     let agents = trial.sandbox.find("__agent");
     assert!(!agents.is_empty());
     for agent in agents {

@@ -5,11 +5,16 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
+    process::Command,
 };
 
-use crate::harness::{
-    CLEAN_WITHIN, Finished, Sandbox, compiled, eventually, rally, testdata, venv,
+use crate::{
+    harness::{CLEAN_WITHIN, Finished, Sandbox, compiled, eventually, rally, testdata, venv},
+    nodes::{OVER_NODES, node_name},
 };
+
+/// Options of jobs on one node, and over three nodes with one rank on each in turn.
+const PLACES: [&[&str]; 2] = [&[], &OVER_NODES];
 
 /// Returns a program compiled for MPICH 5.
 fn mpich(name: &str) -> String {
@@ -62,6 +67,13 @@ fn alone(sandbox: &Sandbox, program: &str, arguments: &[&str]) -> Finished {
 fn one(sandbox: &Sandbox, name: &str, script: &str) -> String {
     let client = testdata("pmi/one.sh");
     sandbox.file(name, format!("source {}\n{script}", client.display()))
+}
+
+/// Returns the command of a job at one of the [`PLACES`].
+fn job(sandbox: &Sandbox, place: &[&str], words: &[&str]) -> Command {
+    let mut command = sandbox.rally(&["run"]);
+    command.args(place).args(words);
+    command
 }
 
 /// Returns the output of a script that runs as the only rank.
@@ -149,26 +161,26 @@ mod two {
     fn all_that_there_is() {
         let sandbox = Sandbox::new();
         let program = two("two");
-        for ranks in 1..=3 {
-            let run = sandbox
-                .run_rally(&["run", "-n", &ranks.to_string(), &program])
-                .expect_code(0)
-                .expect_err(&["cannot start `/nowhere/nothing`: there is no such file"]);
+        for (place, ranks) in [(0, "1"), (0, "2"), (0, "3"), (1, "3"), (1, "5")] {
+            let mut command = job(&sandbox, PLACES[place], &["-n", ranks, &program]);
+            let run = sandbox.run(&mut command).expect_code(0);
+            let run = run.expect_err(&["cannot start `/nowhere/nothing`: there is no such file"]);
             assert_eq!(run.sorted(), "child 0 of 3\nchild 1 of 3\nchild 2 of 3");
         }
     }
 
     #[test]
     fn a_rank_may_end_all() {
-        let sandbox = Sandbox::new();
-        sandbox
-            .run_rally(&["run", "-n", "3", &two("two_aborts")])
-            .expect_code(1)
-            .expect_err(&[
+        for place in PLACES {
+            let sandbox = Sandbox::new();
+            let program = two("two_aborts");
+            let run = sandbox.run(&mut job(&sandbox, place, &["-n", "3", &program]));
+            run.expect_code(1).expect_err(&[
                 "rank 1 on",
                 "aborted the job with code 1",
                 "the ice is thin",
             ]);
+        }
     }
 }
 
@@ -310,13 +322,18 @@ fn names_of_one_interface_are_found_by_the_other() {
         "#,
     );
     let program = text(&crate::pmix::compiled_from(&source("names")));
-    let run = sandbox
-        .run_rally(&["run", "-n", "1", "bash", &script, ":", "-n", "1", &program])
-        .expect_code(0);
-    assert_eq!(
-        run.sorted(),
-        "PMIx found: a port of PMI\ncmd=lookup_result rc=0 port=a port of PMIx"
-    );
+    for place in PLACES {
+        let mut command = job(&sandbox, place, &["-n", "1", "bash", &script, ":"]);
+        if *place == OVER_NODES {
+            command.args(["--host", &node_name(&sandbox, 2)]);
+        }
+        command.args(["-n", "1", &program]);
+        let run = sandbox.run(&mut command).expect_code(0);
+        assert_eq!(
+            run.sorted(),
+            "PMIx found: a port of PMI\ncmd=lookup_result rc=0 port=a port of PMIx"
+        );
+    }
 }
 
 #[test]
@@ -336,13 +353,14 @@ fn ranks_have_barriers_of_their_own() {
         quietly 'cmd=barrier_in'
         "#,
     );
-    let run = sandbox
-        .run_rally(&["run", "-n", "4", "bash", &script])
-        .expect_code(0);
-    assert_eq!(
-        run.sorted(),
-        "cmd=barrier_out rc=0 tag=7\ncmd=barrier_out rc=0 tag=7\ncmd=get_result rc=0 value=here\ncmd=get_result rc=0 value=here"
-    );
+    for place in PLACES {
+        let mut command = job(&sandbox, place, &["-n", "4", "bash", &script]);
+        let run = sandbox.run(&mut command).expect_code(0);
+        assert_eq!(
+            run.sorted(),
+            "cmd=barrier_out rc=0 tag=7\ncmd=barrier_out rc=0 tag=7\ncmd=get_result rc=0 value=here\ncmd=get_result rc=0 value=here"
+        );
+    }
 }
 
 /// MPICH derives the names of its shared memory from the job's name, and this memory remains if the program is killed.

@@ -1,6 +1,7 @@
 /* Gets with a timeout: of a key that is never put, of a rank that never commits,
  * and of a key that exists in time. Everything else continues meanwhile.
  * run: 2
+ * nodes: 2
  */
 #include "check.h"
 

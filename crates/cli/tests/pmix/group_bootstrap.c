@@ -2,6 +2,7 @@
  * those members call without a list.
  * run: 4
  * run: 6
+ * nodes: 4
  * not: 3,4,5 (leaders exist since 6.0)
  */
 #include "group.h"

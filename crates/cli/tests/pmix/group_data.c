@@ -1,6 +1,7 @@
 /* Group construction that shares data: each member contributes a local context
  * id and a text, and every member can get those of all others by the context id.
  * run: 4
+ * nodes: 4
  * not: 3,4,5 (they do not forward group information)
  */
 #include "group.h"

@@ -1,5 +1,6 @@
 /* An invitation that is declined: the inviter gets an error, and no rank hangs.
  * run: 3
+ * nodes: 3
  * not: 3,4,5,6 (the library never answers a declined invitation, under prterun either)
  */
 #include "group.h"

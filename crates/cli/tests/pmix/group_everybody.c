@@ -2,6 +2,7 @@
  * the other ranks have called.
  * run: 2
  * run: 4
+ * nodes: 4
  * not: 3,4,5 (leaders exist since 6.0)
  */
 #include "group.h"

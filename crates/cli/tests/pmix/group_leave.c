@@ -1,6 +1,7 @@
 /* One member leaves a group. A server may lack support for that, but must
  * answer, and the other members can still destruct the group.
  * run: 3
+ * nodes: 3
  * not: 3,4.2.9,5,6 (3 has no groups; the others crash on any answer)
  */
 #include "group.h"

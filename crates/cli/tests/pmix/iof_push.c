@@ -2,6 +2,7 @@
  * EOF. More bytes than a pipe holds are pushed before the reader starts to read.
  * Input for the caller's own job is refused, because it comes from the launcher.
  * run: 1
+ * nodes: 1
  * not: 3, 6 (3 pushes nothing, 6.1 fails before it sends anything)
  */
 #include "spawn.h"
@@ -51,7 +52,7 @@ int main(int argc, char **argv)
     static char block[BLOCK];
     pmix_nspace_t nspace;
     pmix_app_t app;
-    pmix_info_t directive, end;
+    pmix_info_t directives[2], end;
     pmix_proc_t readers, own;
     pmix_byte_object_t bytes = {block, BLOCK}, nothing = {NULL, 0};
     uint32_t all = PMIX_RANK_WILDCARD;
@@ -64,8 +65,9 @@ int main(int argc, char **argv)
     start();
     watch_job_ends();
     self_app(&app, 2, "child", NULL);
-    PMIX_INFO_LOAD(&directive, PMIX_STDIN_TGT, &all, PMIX_UINT32);
-    CHECK_OK(PMIx_Spawn(&directive, 1, &app, 1, nspace));
+    PMIX_INFO_LOAD(&directives[0], PMIX_STDIN_TGT, &all, PMIX_UINT32);
+    map_by_node(&directives[1]);
+    CHECK_OK(PMIx_Spawn(directives, 2, &app, 1, nspace));
     PMIX_LOAD_PROCID(&readers, nspace, PMIX_RANK_WILDCARD);
     for (int number = 0; number < BLOCKS; number++) {
         fill(block, number);

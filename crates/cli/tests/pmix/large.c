@@ -1,6 +1,7 @@
 /* Values of one megabyte of every rank: incompressible bytes, compressible
  * bytes and a compressible text. Rank 0 also puts four megabytes.
  * run: 4
+ * nodes: 4
  */
 #include "check.h"
 

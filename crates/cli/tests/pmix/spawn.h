@@ -47,6 +47,12 @@ MAYBE_UNUSED static void spawn_self(int processes, const char *role, const char 
     PMIX_APP_DESTRUCT(&app);
 }
 
+/* A directive: one process on each node in turn. */
+MAYBE_UNUSED static void map_by_node(pmix_info_t *info)
+{
+    PMIX_INFO_LOAD(info, PMIX_MAPBY, "node:OVERSUBSCRIBE", PMIX_STRING);
+}
+
 /* The process that spawned this one. */
 MAYBE_UNUSED static pmix_proc_t parent_of_mine(void)
 {

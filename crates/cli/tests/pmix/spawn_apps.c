@@ -1,6 +1,7 @@
 /* One spawn of two applications of different sizes: one job with consecutive
  * ranks, each with the number, size and first rank of its application.
  * run: 1
+ * nodes: 1
  */
 #include "spawn.h"
 
@@ -35,6 +36,7 @@ static int child(const char *role)
 int main(int argc, char **argv)
 {
     pmix_app_t apps[2];
+    pmix_info_t directive;
     pmix_nspace_t children;
 
     if (argc == 2) {
@@ -44,7 +46,8 @@ int main(int argc, char **argv)
     watch_job_ends();
     self_app(&apps[0], 2, "first", NULL);
     self_app(&apps[1], 3, "second", NULL);
-    CHECK_OK(PMIx_Spawn(NULL, 0, apps, 2, children));
+    map_by_node(&directive);
+    CHECK_OK(PMIx_Spawn(&directive, 1, apps, 2, children));
     CHECK_NUMBER(wait_job_end(children).status, 0);
     return finish();
 }

@@ -1,6 +1,7 @@
 /* A spawn with directives for the job and for the application: mapping, output
  * forwarding, and notification. None of them causes an error.
  * run: 1
+ * nodes: 3
  */
 #include "spawn.h"
 

@@ -2,6 +2,7 @@
  * wait. No rank returns from PMIx_Init before it is released, and releasing one
  * rank releases only that rank.
  * run: 1
+ * nodes: 1
  * not: 3 (it uses other names for all of these keys)
  */
 #include "spawn.h"
@@ -60,7 +61,7 @@ int main(int argc, char **argv)
 {
     pmix_status_t code = PMIX_READY_FOR_DEBUG;
     pmix_nspace_t nspace;
-    pmix_info_t directive;
+    pmix_info_t directives[2];
     pmix_app_t app;
     char directory[] = "/tmp/spawn-stop-XXXXXX";
     char path[4096];
@@ -74,8 +75,9 @@ int main(int argc, char **argv)
     watch_job_ends();
     handle_events(&code, 1, NULL, 0, on_waiting);
     self_app(&app, 2, "child", directory);
-    PMIX_INFO_LOAD(&directive, PMIX_DEBUG_STOP_IN_INIT, &yes, PMIX_BOOL);
-    CHECK_OK(PMIx_Spawn(&directive, 1, &app, 1, nspace));
+    PMIX_INFO_LOAD(&directives[0], PMIX_DEBUG_STOP_IN_INIT, &yes, PMIX_BOOL);
+    map_by_node(&directives[1]);
+    CHECK_OK(PMIx_Spawn(directives, 2, &app, 1, nspace));
     CHECK_OK(wait_for(&waits, 1));
     CHECK(!is_there(directory, "0"));
     CHECK(!is_there(directory, "1"));

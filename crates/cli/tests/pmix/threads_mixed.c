@@ -1,6 +1,7 @@
 /* Threads that call different functions at the same time: gets, publishes,
  * lookups, queries, and fences over different sets.
  * run: 3
+ * nodes: 3
  * not: 5,6 (a blocking call may sleep for ever if other threads call concurrently)
  */
 #include "check.h"

@@ -1,5 +1,6 @@
 //! PMIx on one node: the server, and the effects of its requests on the procs of this node.
 
+mod aborts;
 mod facts;
 mod hwloc;
 mod neighbors;
@@ -28,7 +29,7 @@ use pmix::{
 
 use serde::{Deserialize, Serialize};
 
-use self::refused::RefusedConnections;
+use self::{aborts::Aborts, refused::RefusedConnections};
 use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{AskId, FromServer as FromOurs, Launch, Note, PushResult, Stream, ToController};
@@ -70,6 +71,7 @@ pub(super) struct Service {
     /// Paths to remove when the proc exits.
     cleanups: BTreeMap<ProcId, Vec<OsString>>,
     refused: RefusedConnections,
+    aborts: Aborts,
     demands: VecDeque<Demand>,
     /// Outputs of the daemon that concern no job on this node.
     effects: VecDeque<Output>,
@@ -179,6 +181,7 @@ impl Service {
             wanted: BTreeMap::new(),
             cleanups: BTreeMap::new(),
             refused: RefusedConnections::default(),
+            aborts: Aborts::default(),
             demands: VecDeque::new(),
             effects: VecDeque::new(),
             is_alone: true,
@@ -278,8 +281,12 @@ impl Service {
         }
     }
 
-    /// Records that a job is being ended: the server reports no events about how its procs end.
+    /// Records that a job is being ended: the server reports no events about how its procs end. Procs that wait for the answer
+    /// to an abort get it before any proc is ended.
     pub(super) fn on_ending(&mut self, now: Time, job: JobId) {
+        for ticket in self.aborts.on_ending(job) {
+            self.reply(now, ticket, Answer::Status(Status::SUCCESS));
+        }
         if let Some(nspace) = self.names.get(&job) {
             self.server.handle(now, Input::Ending(nspace.clone()));
         }
@@ -335,6 +342,7 @@ impl Service {
     }
 
     fn forget(&mut self, now: Time, job: JobId) {
+        self.aborts.forget(job);
         if let Some(nspace) = self.names.remove(&job) {
             self.jobs.remove(&nspace);
             self.wanted.remove(&job);
@@ -576,8 +584,9 @@ impl Service {
                     // A proc may not end procs of another job.
                     return self.reply(now, ticket, Answer::Status(Status::NO_PERMISSIONS));
                 }
-                // The caller waits for the answer, so it must get it before any proc is ended.
-                self.reply(now, ticket, Answer::Status(Status::SUCCESS));
+                if !whole || !self.aborts.add(proc.job, ticket) {
+                    self.reply(now, ticket, Answer::Status(Status::SUCCESS));
+                }
                 let some = || self.ranks_of(procs.iter()).remove(&proc.job);
                 let ranks = (!whole).then(|| some().unwrap_or_default());
                 let code = exit_code(status);

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use super::{expect_no_daemon, host::Host};
-use crate::harness::{Finished, Sandbox, compiled, dbgr, rally, testdata};
+use crate::harness::{Finished, Running, Sandbox, compiled, dbgr, rally, testdata};
 
 /// Starts a launcher, waits until all ranks say that they are ready, and does something with it. Its pid is `$job`.
 const SCRIPT: &str = r#"
@@ -20,14 +20,19 @@ exit $code
 "#;
 
 /// A program that waits for a file which nobody makes, on every node.
-struct Trial {
-    sandbox: Sandbox,
+pub(super) struct Trial {
+    pub(super) sandbox: Sandbox,
     program: String,
 }
 
 impl Trial {
-    fn new() -> Self {
-        let program = compiled("cc".as_ref(), &testdata("stacks/wait.c"), &["-DPLAIN"]);
+    pub(super) fn new() -> Self {
+        Self::compiled_by("cc", &["-DPLAIN"])
+    }
+
+    /// With the compiler of an MPI library, the program uses MPI.
+    pub(super) fn compiled_by(compiler: &str, options: &[&str]) -> Self {
+        let program = compiled(compiler.as_ref(), &testdata("stacks/wait.c"), options);
         Self {
             sandbox: Sandbox::new(),
             program: program.to_str().unwrap().to_owned(),
@@ -35,7 +40,13 @@ impl Trial {
     }
 
     /// Runs a launcher with two ranks on each of three nodes, and commands with `$dbgr` and `$job`.
-    fn run(&self, launcher: &[&str], then: &str) -> Finished {
+    pub(super) fn run(&self, launcher: &[&str], then: &str) -> Finished {
+        let ended = self.start(launcher, then).end();
+        expect_nothing();
+        ended
+    }
+
+    pub(super) fn start(&self, launcher: &[&str], then: &str) -> Running {
         let mut command = self.sandbox.command("unshare");
         command.args(["--pid", "--fork", "--mount-proc", "sh", "-c", SCRIPT, "sh"]);
         command.arg(self.sandbox.path("out")).args(["6", then]);
@@ -44,22 +55,26 @@ impl Trial {
         if let Some(path) = std::env::var_os("SLURM_CONF") {
             command.env("SLURM_CONF", path);
         }
-        let ended = self.sandbox.run(&mut command);
+        self.sandbox.start(&mut command)
+    }
+
+    pub(super) fn run_rally(&self, options: &[&str], then: &str) -> Finished {
+        let ended = self.start_rally(options, then).end();
         expect_nothing();
         ended
     }
 
-    fn run_rally(&self, options: &[&str], then: &str) -> Finished {
+    pub(super) fn start_rally(&self, options: &[&str], then: &str) -> Running {
         let rally = rally();
         let mut launcher = vec![rally.to_str().unwrap(), "run", "--host", "n1,n2,n3"];
         launcher.extend(["--wdir", "/", "--map-by", "node", "-n", "6"]);
         launcher.extend(options);
-        self.run(&launcher, then)
+        self.start(&launcher, then)
     }
 }
 
 /// Returns once no agent and no daemon of any node is left, and no copy of `dbgr` in a directory of a job.
-fn expect_nothing() {
+pub(super) fn expect_nothing() {
     expect_no_daemon();
     let is_agent = |args: &str| args.contains("dbgr __agent") || args.contains("dbgr __through");
     let all = mischief::all_procs()

@@ -151,12 +151,18 @@ pub(super) fn command_on(node: u32, script: &str) -> Command {
     command
 }
 
+/// Returns true if a process is on this node.
+pub(super) fn is_on(pid: i32, node: u32) -> bool {
+    let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let holder = fs::read_to_string(path_of(node, "holder")).unwrap();
+    let own = network(&holder);
+    own.is_some() && network(&pid.to_string()) == own
+}
+
 /// Returns the pid of the daemon of a node.
 pub(super) fn daemon_on(node: u32) -> i32 {
-    let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    let own = network(&fs::read_to_string(path_of(node, "holder")).unwrap());
     let mut all = mischief::all_procs();
-    all.retain(|one| one.args.ends_with("__daemon") && network(&one.pid.to_string()) == own);
+    all.retain(|one| one.args.ends_with("__daemon") && is_on(one.pid, node));
     // Its parent is its guardian.
     let is_daemon = |one: &&mischief::Proc| all.iter().any(|other| other.pid == one.ppid);
     all.iter()

@@ -29,10 +29,20 @@ fn gdb_takes_the_front_that_it_has_started_with_it() {
 /// Starts a front, and a debugger that attaches before `rally` is executed, so that its death does not kill the front. The
 /// debugger brings the front to the breakpoint.
 fn attached(sandbox: &Sandbox, policy: &str) -> (Running, Running) {
+    attached_over(sandbox, &[], policy)
+}
+
+/// Like [`attached`], for a job with these options.
+pub(crate) fn attached_over(
+    sandbox: &Sandbox,
+    options: &[&str],
+    policy: &str,
+) -> (Running, Running) {
     let script = r#"echo $$; until [ -e attached ]; do sleep 0.05; done; exec "$RALLY" "$@""#;
     let mut command = sandbox.command("sh");
     command.args(["-c", script, "sh", "run", "-n", "3"]);
     command
+        .args(options)
         .args(["--on-debugger-loss", policy, "--grace", "1"])
         .args(PROGRAM);
     let front = sandbox.start(&mut command);

@@ -1,8 +1,6 @@
 //! Ranks of several nodes that are held for a debugger, at each of the three points, and the table of their pids.
 
-use std::process::Command;
-
-use super::OVER_NODES;
+use super::{OVER_NODES, node_name};
 use crate::{
     debugger::{at_the_breakpoint, expect_held},
     harness::{DEADLINE, Finished, Running, Sandbox, Stream, eventually},
@@ -34,12 +32,6 @@ fn ranks(sandbox: &Sandbox, text: &str) -> Vec<mischief::Proc> {
     found
 }
 
-fn host_name(sandbox: &Sandbox) -> String {
-    let mut command: Command = sandbox.command("uname");
-    let name = sandbox.run(command.arg("-n")).out();
-    name.trim().to_owned()
-}
-
 #[test]
 fn gdb_reads_the_table_of_all_nodes() {
     let sandbox = Sandbox::new();
@@ -52,9 +44,9 @@ fn gdb_reads_the_table_of_all_nodes() {
         expect_held(*pid);
     }
     let text = run.so_far(Stream::Stdout);
-    let host = host_name(&sandbox);
-    for (rank, node) in (0..).zip([0, 1, 2, 0, 1]) {
-        let row = format!("rank {rank} host {host}-n{node} pid {} ", table[rank]);
+    for (rank, node) in [0, 1, 2, 0, 1].into_iter().enumerate() {
+        let host = node_name(&sandbox, node);
+        let row = format!("rank {rank} host {host} pid {} ", table[rank]);
         assert!(text.contains(&row), "{row}: {text}");
         let proc = mischief::Proc::read(table[rank]).unwrap();
         let number = proc.variable("RALLY_RANK");

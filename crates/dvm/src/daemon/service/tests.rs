@@ -25,6 +25,7 @@ struct World {
     daemon: Daemon,
     client: Client,
     said: Vec<ToController>,
+    answers: Vec<Answer>,
 }
 
 impl World {
@@ -53,6 +54,7 @@ impl World {
             daemon,
             client: Client::new(NOW, config),
             said: Vec::new(),
+            answers: Vec::new(),
         };
         let owner = PeerOwner::Uid(1000);
         let accepted = DaemonInput::ClientAccepted { conn: CONN, owner };
@@ -68,11 +70,17 @@ impl World {
             let mut is_done = true;
             while let Some(output) = self.client.poll() {
                 is_done = false;
-                if let client::Output::Send(bytes) = output {
-                    let conn = CONN;
-                    let bytes = &bytes;
-                    let input = DaemonInput::ClientBytes { conn, bytes };
-                    self.daemon.handle(NOW, input);
+                match output {
+                    client::Output::Send(bytes) => {
+                        let conn = CONN;
+                        let bytes = &bytes;
+                        let input = DaemonInput::ClientBytes { conn, bytes };
+                        self.daemon.handle(NOW, input);
+                    }
+                    client::Output::Event(client::Event::Answer { answer, .. }) => {
+                        self.answers.push(answer);
+                    }
+                    _ => {}
                 }
             }
             while let Some(output) = self.daemon.poll() {
@@ -110,4 +118,34 @@ fn held_procs_of_another_node_are_let_go() {
         ranks: RankSet::range(0..3),
     };
     assert!(world.said.contains(&released), "{:?}", world.said);
+}
+
+/// A proc that got an earlier answer could exit, and others could abort because of that before the controller knows the code.
+#[test]
+fn an_abort_is_answered_when_the_job_is_ended() {
+    let mut world = World::new();
+    let abort = Request::Abort {
+        status: Status(42),
+        message: None,
+        procs: Vec::new(),
+    };
+    let done = || Answer::Status(Status::SUCCESS);
+    world.said.clear();
+    world.answers.clear();
+    world.client.request(&abort);
+    world.settle();
+    let is_asked = |message: &ToController| matches!(message, ToController::Abort { code: 42, .. });
+    assert!(world.said.iter().any(is_asked), "{:?}", world.said);
+    assert_eq!(world.answers, []);
+    let end = ToDaemon::End {
+        job: JobId(1),
+        grace: std::time::Duration::from_secs(1),
+    };
+    world.daemon.handle(NOW, DaemonInput::Message(end));
+    world.settle();
+    assert_eq!(world.answers, [done()]);
+    // Another one has nothing to wait for.
+    world.client.request(&abort);
+    world.settle();
+    assert_eq!(world.answers, [done(), done()]);
 }

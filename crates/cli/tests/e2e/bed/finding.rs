@@ -1,0 +1,209 @@
+//! Jobs over real hosts that `dbgr` finds: without a launcher, and of launchers other than `rally`.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::{
+    debugging::{Trial, expect_nothing},
+    host::is_on,
+    set_link,
+};
+use crate::{
+    harness::{
+        DEADLINE, Finished, Running, Sandbox, Stream, compiled, dbgr, eventually, testdata, venv,
+    },
+    over_nodes::has_sampled,
+};
+
+/// Starts a program in a pid namespace of its own.
+const PRIVATE: &str = "unshare --pid --fork --kill-child --mount-proc";
+
+/// What stands between `dbgr` and the hosts. The hosts of the bed share their pids. So each process of a training has a pid
+/// namespace, as if its host were a computer, and this script brings the agent there.
+const SSH: &str = r#"#!/bin/sh
+exec ssh -o BatchMode=yes "$1" "exec nsenter --target $(cat "$(dirname "$0")/$1") --pid --mount /bin/sh"
+"#;
+
+/// The host of each rank, in an order in which `dbgr` would not number processes by itself.
+const HOSTS: [u32; 3] = [2, 3, 1];
+
+/// Three processes on three hosts, and whatever has started them.
+struct Job {
+    sandbox: Sandbox,
+    ssh: String,
+    started: Vec<Running>,
+}
+
+impl Job {
+    fn new() -> Self {
+        let sandbox = Sandbox::new();
+        let ssh = sandbox.file("to-host", SSH);
+        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+        Self {
+            sandbox,
+            ssh,
+            started: Vec::new(),
+        }
+    }
+
+    /// A training whose processes are started one by one, as scripts do where there is no launcher.
+    fn training() -> Self {
+        let mut job = Self::new();
+        let script = testdata("stacks/train.py");
+        for (rank, node) in HOSTS.into_iter().enumerate() {
+            let line = format!(
+                "{} RANK={rank} WORLD_SIZE=3 MASTER_ADDR=n2 MASTER_PORT=29500 {PRIVATE} python3 {}",
+                job.sandbox.marker(),
+                script.display()
+            );
+            let mut command = job.sandbox.command("ssh");
+            command.args(["-o", "BatchMode=yes", &format!("n{node}"), &line]);
+            let started = job.sandbox.start(command.stdin(Stdio::piped()));
+            started.expect(Stream::Stdout, &format!("ready {rank} 3 n2"));
+            job.started.push(started);
+        }
+        job.note_pids("python3 ");
+        job
+    }
+
+    /// Ranks of MPICH's own launcher, which has no table, and their pids.
+    fn of_hydra() -> (Self, [i32; 3]) {
+        let mut job = Self::new();
+        let program = compiled("cc".as_ref(), &testdata("stacks/wait.c"), &["-DPLAIN"]);
+        let mut command = job.sandbox.command(venv("mpich").join("bin/mpiexec"));
+        command.args(["-wdir", "/", "-hosts", "n2,n3,n1", "-ppn", "1", "-n", "3"]);
+        command.args(PRIVATE.split(' ')).arg(&program);
+        command.arg(job.sandbox.path("go"));
+        let started = job.sandbox.start(&mut command);
+        started.expect_times(Stream::Stdout, "ready", 3);
+        job.started.push(started);
+        let pids = job.note_pids(program.to_str().unwrap());
+        (job, pids)
+    }
+
+    /// Writes the pid of the process of each host into a file with the name of the host, and returns these pids.
+    fn note_pids(&self, program: &str) -> [i32; 3] {
+        let mut found = self.sandbox.find(program);
+        found.retain(|process| process.args.starts_with(program));
+        [1, 2, 3].map(|node| {
+            let process = found.iter().find(|process| is_on(process.pid, node));
+            let pid = process.expect("it runs").pid;
+            self.sandbox.file(&format!("n{node}"), pid.to_string());
+            pid
+        })
+    }
+
+    fn start(&self, name: &str, options: &[&str]) -> Running {
+        let mut command = self.sandbox.command(dbgr());
+        command.args(["stacks", "--ssh", &self.ssh, "--hosts", "n[1-3]"]);
+        command.args(["--name", name, "--every", "2s"]);
+        self.sandbox.start(command.args(options))
+    }
+
+    /// Waits for the end of the processes. Those of the training end with their input.
+    fn end(self) -> Vec<Finished> {
+        let ended = self.started.into_iter().map(Running::end).collect();
+        self.sandbox.expect_clean();
+        expect_nothing();
+        ended
+    }
+}
+
+/// Checks that each rank is found on its host, in a function.
+fn expect_ranks(stacks: &Finished, function: &str) {
+    let out = stacks.out();
+    for (rank, node) in HOSTS.into_iter().enumerate() {
+        let row = format!("{{\"rank\":{rank},\"host\":\"n{node}\",");
+        assert!(out.contains(&row), "{row}: {stacks:?}");
+    }
+    for part in [
+        function,
+        "\"missing\":[]",
+        "\"3 ranks of `",
+        "\"ranks\":\"0-2\"",
+    ] {
+        assert!(out.contains(part), "{part}: {stacks:?}");
+    }
+}
+
+#[test]
+fn processes_that_nobody_has_launched_have_their_ranks() {
+    let training = Job::training();
+    let stacks = training.start("train.py", &["--samples", "1", "--json"]);
+    expect_ranks(&stacks.end().expect_code(0), "all_reduce");
+    for ended in training.end() {
+        ended.expect_code(0);
+    }
+}
+
+/// They have the ranks of their environment.
+#[test]
+fn ranks_of_hydra_are_found_on_their_hosts() {
+    let (job, pids) = Job::of_hydra();
+    let stacks = job.start("wait*", &["--samples", "1", "--json"]);
+    expect_ranks(&stacks.end().expect_code(0), "wait_here");
+    for pid in pids {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    // The code is that of `unshare`, which its versions choose differently.
+    drop(job.end());
+}
+
+/// The cable of one host is pulled between two samples.
+#[test]
+fn a_host_that_becomes_silent_is_missing_and_the_others_answer() {
+    let training = Job::training();
+    let stacks = training.start("train.py", &["--samples", "3"]);
+    let sampled = || has_sampled(stacks.pid).then_some(());
+    eventually(DEADLINE, sampled).expect("the first sample is taken");
+    set_link(2, "down");
+    let stacks = stacks.end();
+    set_link(2, "up");
+    let stacks = stacks.expect_code(0);
+    let out = stacks.out();
+    // Given up after ten seconds, and lost after lease and window.
+    let missing = "missing: 1 [0] the agent on host n2 ";
+    assert!(out.contains(missing), "{stacks:?}");
+    assert!(out.contains("2 [1-2] reading"), "{stacks:?}");
+    for ended in training.end() {
+        ended.expect_code(0);
+    }
+}
+
+fn expect_all(stacks: &Finished) {
+    let out = stacks.out();
+    assert!(out.contains("6 ranks of"), "{stacks:?}");
+    assert!(out.contains("on 3 hosts"), "{stacks:?}");
+    assert!(out.contains("6 [0-5] main > wait_here"), "{stacks:?}");
+    assert!(!out.contains("missing"), "{stacks:?}");
+}
+
+/// The MPIR table of its launcher has the hosts and the pids there, once all ranks have called `MPI_Init`.
+#[test]
+fn ranks_of_open_mpi_4_are_found_by_its_table() {
+    let trial = Trial::compiled_by("mpicc.openmpi", &[]);
+    let mut launcher = vec!["mpirun.openmpi", "--allow-run-as-root", "--wdir", "/"];
+    launcher.extend(["--host", "n1:2,n2:2,n3:2", "-n", "6"]);
+    let then = "$dbgr stacks --explain $job; $dbgr stacks --samples 3 --every 100ms $job";
+    let stacks = trial.run(&launcher, then).expect_code(0);
+    expect_all(&stacks);
+    let table = "the table for debuggers (`MPIR_proctable`) of `orterun`";
+    assert!(stacks.out().contains(table), "{stacks:?}");
+}
+
+#[test]
+fn a_page_has_all_hosts_and_stacks() {
+    let trial = Trial::new();
+    let then = "$dbgr report --samples 2 --every 100ms -o hang.html $job";
+    trial.run_rally(&[], then).expect_code(0);
+    let page = trial.sandbox.read("hang.html");
+    let rows = ["n1", "n2", "n3"].map(|host| format!("<tr><td>{host}<td"));
+    let others = ["6 ranks on 3 hosts", "seen from head", "<b>wait_here</b>"].map(str::to_owned);
+    for part in rows.iter().chain(&others) {
+        assert!(page.contains(part), "{part}");
+    }
+}
