@@ -24,7 +24,7 @@ use std::{
 
 use base::{NodeId, Time};
 use bytes::{Buf as _, Bytes};
-use dvm::bootstrap::{DaemonPlan, NotJoined};
+use dvm::bootstrap::{CANNOT_RUN, DaemonPlan, NotJoined};
 use os::{Clock, Forked, ReadOutcome, WriteOutcome};
 use overlay::wire::{Incoming, Outgoing, WireError};
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ impl From<BootError> for JoinError {
     fn from(error: BootError) -> Self {
         match error {
             BootError::Os(error) => Self::Os(error),
-            other => Self::Boot(other.to_string()),
+            other => Self::Boot(format!("{CANNOT_RUN}{other}")),
         }
     }
 }
@@ -189,8 +189,10 @@ pub fn member(birth: &Birth) -> Result<Side<(Relay, String)>, JoinError> {
     let own = boot.own(&birth.host, birth.alias.as_deref())?.clone();
     let name = own.name.clone();
     let merge = birth.merge;
+    // Errors are printed by the program: the relay has no standard error.
+    let port = process::Port::open(&boot)?;
     Ok(
-        match fork(|socket| process::member(&boot, &own, merge, socket))? {
+        match fork(|socket| Ok(process::member(&boot, port, &own, merge, socket)?))? {
             Side::Program(relay) => Side::Program((relay, name)),
             Side::Relay(code) => Side::Relay(code),
         },
@@ -198,7 +200,7 @@ pub fn member(birth: &Birth) -> Result<Side<(Relay, String)>, JoinError> {
 }
 
 /// Forks a process that executes `run` with its end of the link.
-fn fork(run: impl FnOnce(OwnedFd) -> Result<(), os::Error>) -> Result<Side<Relay>, os::Error> {
+fn fork(run: impl FnOnce(OwnedFd) -> Result<(), BootError>) -> Result<Side<Relay>, os::Error> {
     let (ours, theirs) = os::socket_pair()?;
     match os::fork()? {
         Forked::Parent(_) => Ok(Side::Program(Relay {

@@ -103,6 +103,8 @@ impl AgentArgs {
         let way = daemons::way(self.bootstrap, None, manager)?;
         let names = hosts.iter().map(String::as_str);
         let nodes: Vec<(NodeId, &str)> = (HERE.0 + 1..).map(NodeId).zip(names).collect();
+        let typed = || "--if-include".to_owned();
+        daemons::check_networks(&self.if_include, typed, world)?;
         let program = Program { argument, world };
         let (commands, environment) = match starter {
             Some(Starter::Daemons(socket)) => {

@@ -59,6 +59,9 @@ pub(super) fn plan(
         .iter()
         .map(|(id, node)| (*id, node.name.as_str()))
         .collect();
+    if !is_forked {
+        check_networks(&job.args.if_include, || job.typed("if-include"), world)?;
+    }
     let program = Program {
         argument: DAEMON_ARGUMENT,
         world,
@@ -80,6 +83,27 @@ pub(super) fn plan(
         lease: job.args.lease.unwrap_or(dvm::bootstrap::LEASE),
         window: dvm::bootstrap::WINDOW,
     }))
+}
+
+/// Checks that other nodes can reach this one on the networks that the user has named.
+///
+/// # Errors
+///
+/// This node has none of the networks.
+pub(super) fn check_networks(
+    wanted: &[String],
+    typed: impl FnOnce() -> String,
+    world: &World,
+) -> Result<(), Error> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let addresses = (world.addresses)().map_err(|problem| Error::NoAddresses { problem })?;
+    runtime::networks::check(&addresses, wanted).map_err(|none| Error::NoNetwork {
+        option: typed(),
+        wanted: none.wanted,
+        there: none.there.to_string(),
+    })
 }
 
 /// Returns the options with which `dbgr watch` starts its agents as this job starts its daemons. It reads settings itself.

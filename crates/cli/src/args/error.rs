@@ -144,6 +144,14 @@ pub(crate) enum Error {
         first: PathBuf,
         second: PathBuf,
     },
+    #[error("this node has no network `{}`", wanted.join(","))]
+    NoNetwork {
+        option: String,
+        wanted: Vec<String>,
+        there: String,
+    },
+    #[error("cannot list the network interfaces of this node: {problem}")]
+    NoAddresses { problem: ReadProblem },
     #[error("no port is free for `--torch`: {problem}")]
     NoPort { problem: ReadProblem },
 }
@@ -366,7 +374,9 @@ impl Error {
                 ..
             } => ExitCode::BadFile,
             Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
-            Self::NoDirectory { .. } | Self::NoPort { .. } => ExitCode::Resources,
+            Self::NoDirectory { .. } | Self::NoPort { .. } | Self::NoAddresses { .. } => {
+                ExitCode::Resources
+            }
             Self::NoGpus { .. } => ExitCode::Placement,
             Self::TooFewNodes { .. } | Self::NoNodeLeft { .. } => ExitCode::Placement,
             _ => ExitCode::Usage,
@@ -556,6 +566,17 @@ impl Error {
             Self::NoGpus { .. } => self.of(&k::NO_GPUS).with_help(
                 "leave it out, or list them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
             ),
+            Self::NoNetwork { option, there, .. } => self
+                .of(&k::NO_NETWORK)
+                .fact("option", format!("`{option}`"))
+                .fact("there", there)
+                .fact("effect", "the job was not started")
+                .with_help(
+                    "name an interface, an address or a network (`10.1.0.0/16`) of this node",
+                ),
+            Self::NoAddresses { .. } => self
+                .of(&k::NO_NETWORK)
+                .with_help("leave out `--if-include`: then all of them are used"),
             Self::NoPort { .. } => self
                 .of(&k::NO_PORT)
                 .with_help("choose one: `--set-env MASTER_PORT=NUMBER`"),

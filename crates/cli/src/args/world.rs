@@ -50,6 +50,8 @@ pub(crate) struct World {
     pub(crate) site_config: PathBuf,
     /// The function that returns the GPUs of this node.
     pub(crate) gpus: fn() -> os::Gpus,
+    /// The function that returns the addresses of this node's network interfaces.
+    pub(crate) addresses: fn() -> Result<Vec<os::InterfaceAddress>, ReadProblem>,
     /// The function that returns an unused TCP port for a server of the ranks, or why there is none.
     pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
@@ -70,6 +72,9 @@ impl World {
             input: FrontInput::Readable,
             site_config: PathBuf::from(SITE_CONFIG),
             gpus: os::gpus,
+            addresses: || {
+                os::interface_addresses().map_err(|error| ReadProblem::Kernel(error.errno()))
+            },
             unused_port: || {
                 let seed = std::process::id();
                 os::unused_port(seed).map_err(|error| ReadProblem::Kernel(error.errno()))

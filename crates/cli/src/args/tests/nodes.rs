@@ -78,6 +78,37 @@ fn each_other_node_gets_a_daemon() {
     "#);
 }
 
+#[test]
+fn networks_that_this_node_does_not_have_are_refused() {
+    let place = Place::new();
+    for networks in ["ib0", "10.2.0.0/16", "fd00::/64,ib7", "10.9.9.9,10.1.2.3"] {
+        place.run(&format!("rally run --host n1 --if-include {networks} a"));
+    }
+    // Without other nodes there is no connection.
+    place.run("rally run --if-include ib7 a");
+    place.run("rally run --bootstrap fork --nodes 2 --if-include ib7 a");
+    insta::assert_snapshot!(place.complaints(&[
+        "rally run --host n1 --if-include ib7 a",
+        "rally run --host n1 --if-include ib7 --if-include 10.3.0.0/16 a",
+    ]), @"
+    $ rally run --host n1 --if-include ib7 a
+    error: this node has no network `ib7`
+      option: `--if-include`
+      there:  `eth0` (10.1.2.3, fd00::3), `ib0` (10.2.2.3)
+      effect: the job was not started
+      help:   name an interface, an address or a network (`10.1.0.0/16`) of this node
+    [120 cli/no-network]
+
+    $ rally run --host n1 --if-include ib7 --if-include 10.3.0.0/16 a
+    error: this node has no network `ib7,10.3.0.0/16`
+      option: `--if-include`
+      there:  `eth0` (10.1.2.3, fd00::3), `ib0` (10.2.2.3)
+      effect: the job was not started
+      help:   name an interface, an address or a network (`10.1.0.0/16`) of this node
+    [120 cli/no-network]
+    ");
+}
+
 /// Returns a place inside of an allocation of Slurm, whose second node we are.
 fn in_slurm(variables: &[(&str, &str)]) -> Place {
     let all = [
@@ -366,6 +397,79 @@ fn allocations_of_lsf_and_pbs() {
     error: `--bootstrap x` is not supported: this version does not start daemons in this way
       help: leave it out, or use `ssh`, `slurm`, `lsf` or `fork`
     [120 cli/not-offered]
+    ");
+}
+
+/// Older variables, and those of other forms of jobs: the nodes with their slots.
+#[test]
+fn each_form_of_an_allocation_is_read() {
+    let place = Place::new().file("hosts", "n1\nn1\nn2\nn1\n");
+    let file = place.directory.path().join("hosts").display().to_string();
+    let file = file.as_str();
+    let cases: &[&[(&str, &str)]] = &[
+        &[
+            ("SLURM_JOBID", "7"),
+            ("SLURM_NODELIST", "n[1-2]"),
+            ("SLURM_TASKS_PER_NODE", "2,1"),
+        ],
+        &[
+            ("SLURM_JOBID", "7"),
+            ("SLURM_JOB_NODELIST", "n[3-4]"),
+            ("SLURM_NODELIST", "n[1-2]"),
+        ],
+        &[("SLURM_JOB_ID", "7"), ("SLURM_NODELIST", "n1")],
+        // Without the number of a job, the list of nodes is that of something else.
+        &[("SLURM_NODELIST", "n[1-2]")],
+        &[
+            ("LSB_JOBID", "9"),
+            ("LSB_MCPU_HOSTS", "n1 3 n2 1"),
+            ("LSB_HOSTS", "n7 n8"),
+        ],
+        &[
+            ("LSB_JOBID", "9"),
+            ("LSB_DJOB_HOSTFILE", file),
+            ("LSB_HOSTS", "n7 n8"),
+        ],
+        &[("LSB_JOBID", "9"), ("LSB_HOSTS", "n1 n1 n2 n1")],
+        &[("LSB_HOSTS", "n1 n1 n2 n1")],
+        &[("PBS_JOBID", "9.server"), ("PBS_NODEFILE", file)],
+        &[("PBS_NODEFILE", file)],
+        // The first manager of the list that has nodes: an allocation in another one is that of a nested job.
+        &[
+            ("SLURM_JOB_ID", "7"),
+            ("LSB_JOBID", "9"),
+            ("LSB_HOSTS", "n1"),
+        ],
+    ];
+    let rows = cases.iter().map(|variables| {
+        let mut place = Place::new();
+        for (name, value) in *variables {
+            place = place.variable(name, value);
+        }
+        let run = place.run("rally run a");
+        let nodes = run.allocation.nodes.iter();
+        let nodes: Vec<_> = nodes
+            .map(|node| format!("{} {:?}", node.name, node.slots))
+            .collect();
+        let starter = run
+            .daemons
+            .and_then(|plan| Some(plan.commands.first()?.argv.first()?.clone()));
+        let starter = starter.map_or("nothing".to_owned(), |word| word.display().to_string());
+        let names: Vec<_> = variables.iter().map(|(name, _)| *name).collect();
+        format!("{}: {} by {starter}", names.join(" "), nodes.join(", "))
+    });
+    insta::assert_snapshot!(rows.collect::<Vec<_>>().join("\n"), @"
+    SLURM_JOBID SLURM_NODELIST SLURM_TASKS_PER_NODE: n1 Explicit(2), n2 Explicit(1) by srun
+    SLURM_JOBID SLURM_JOB_NODELIST SLURM_NODELIST: n3 Implicit, n4 Implicit by srun
+    SLURM_JOB_ID SLURM_NODELIST: n1 Implicit by srun
+    SLURM_NODELIST: node7.cluster Implicit by nothing
+    LSB_JOBID LSB_MCPU_HOSTS LSB_HOSTS: n1 Explicit(3), n2 Explicit(1) by blaunch
+    LSB_JOBID LSB_DJOB_HOSTFILE LSB_HOSTS: n1 Explicit(3), n2 Explicit(1) by blaunch
+    LSB_JOBID LSB_HOSTS: n1 Explicit(3), n2 Explicit(1) by blaunch
+    LSB_HOSTS: node7.cluster Implicit by nothing
+    PBS_JOBID PBS_NODEFILE: n1 Explicit(3), n2 Explicit(1) by ssh
+    PBS_NODEFILE: node7.cluster Implicit by nothing
+    SLURM_JOB_ID LSB_JOBID LSB_HOSTS: n1 Explicit(1) by blaunch
     ");
 }
 
