@@ -161,6 +161,9 @@ mod tests {
         list.iter().map(one).collect()
     }
 
+    /// The interfaces and addresses of a node, the networks that are asked for, and whether the node is alone on its host.
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, Hosting);
+
     #[test]
     fn networks_select_addresses() {
         let node = [
@@ -171,7 +174,7 @@ mod tests {
             ("ib0", "10.2.2.3"),
         ];
         let alone = [("lo", "127.0.0.1"), ("lo", "::1")];
-        let cases: &[(&[(&str, &str)], &str, Hosting)] = &[
+        let cases: &[Case<'_>] = &[
             (&node, "", Hosting::Alone),
             (&node, "eth0", Hosting::Alone),
             (&node, "ib0", Hosting::Alone),

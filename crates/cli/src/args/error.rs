@@ -179,7 +179,6 @@ pub(crate) struct Elsewhere {
 pub(crate) enum NotOffered {
     HetGroups,
     NoAllocation,
-    NoInput,
     Machine,
     LauncherAddress,
     RankMap,
@@ -210,7 +209,6 @@ impl NotOffered {
         Some(match self {
             Self::HetGroups => "leave it out: the job uses the nodes of all components",
             Self::NoAllocation => "leave it out, or use `ssh`",
-            Self::NoInput => "use `ssh`",
             Self::Machine => "every `rally run` starts what it needs; name hosts with `--host`",
             Self::LauncherAddress => "leave it out: ranks of one job find each other without it",
             Self::Distance => "use `--map-by numa` or `--map-by package`",
@@ -243,7 +241,7 @@ impl NotOffered {
             Self::Xml => "use `--json`",
             Self::Xterm => "use `--pty=RANK` for one rank, or `--output-file out.%r` for files",
             Self::Debugger => "start with `--stop-on-exec`, then attach (`rally help debugging`)",
-            Self::Bootstrap => "leave it out, or use `ssh`, `slurm`, `lsf` or `fork`",
+            Self::Bootstrap => "leave it out, or use `ssh`, `slurm`, `pbs`, `lsf` or `fork`",
         })
     }
 }
@@ -253,9 +251,6 @@ impl fmt::Display for NotOffered {
         f.write_str(match self {
             Self::HetGroups => "components of heterogeneous jobs cannot be chosen",
             Self::NoAllocation => "the nodes do not belong to an allocation of it",
-            Self::NoInput => {
-                "its commands give a daemon no standard input, from which it reads what to do"
-            }
             Self::Machine => "there is no persistent launcher (DVM) yet",
             Self::LauncherAddress => "the launcher has no address for other programs",
             Self::Distance => "the distance to devices is not known",

@@ -52,6 +52,7 @@ impl Place {
             input: dvm::spec::FrontInput::Readable,
             site_config: directory.path().join("site.toml"),
             gpus: || os::Gpus { nvidia: 2, amd: 0 },
+            is_shared: |path| path.starts_with("/opt") || path.starts_with("/shared"),
             addresses: || {
                 let of = |interface: &str, address: &str| os::InterfaceAddress {
                     interface: interface.to_owned(),

@@ -372,17 +372,17 @@ fn allocations_of_lsf_and_pbs() {
     local: 1, radix 32, lease 10s, ports None, interfaces []
     0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
     ");
+    insta::assert_snapshot!(plans(&pbs, &["rally run --bootstrap pbs a"]), @"
+    $ rally run --bootstrap pbs a
+    n1,node7.cluster
+    local: 1, radix 32, lease 10s, ports None, interfaces []
+    0: pbsdsh -n 0 -- /opt/bin/rally __daemon {file}
+    ");
     insta::assert_snapshot!(pbs.complaints(&[
-        "rally run --bootstrap pbs a",
         "rally run --bootstrap slurm a",
         "mpirun --mca plm lsf a",
         "mpirun --bootstrap x a",
     ]), @"
-    $ rally run --bootstrap pbs a
-    error: `--bootstrap pbs` is not supported: its commands give a daemon no standard input, from which it reads what to do
-      help: use `ssh`
-    [120 cli/not-offered]
-
     $ rally run --bootstrap slurm a
     error: `--bootstrap slurm` is not supported: the nodes do not belong to an allocation of it
       help: leave it out, or use `ssh`
@@ -395,8 +395,92 @@ fn allocations_of_lsf_and_pbs() {
 
     $ mpirun --bootstrap x a
     error: `--bootstrap x` is not supported: this version does not start daemons in this way
-      help: leave it out, or use `ssh`, `slurm`, `lsf` or `fork`
+      help: leave it out, or use `ssh`, `slurm`, `pbs`, `lsf` or `fork`
     [120 cli/not-offered]
+    ");
+}
+
+/// The starter of PBS is used if it probably works, and the explanation says why.
+#[test]
+fn pbs_starts_daemons_where_files_are_shared() {
+    let place = || {
+        let place = Place::new()
+            .file("nodes", "n1\nn1\nnode7.cluster\nn2\n")
+            .file("bin/pbsdsh", "");
+        let bin = place.directory.path().join("bin");
+        let program = bin.join("pbsdsh");
+        let executable = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        fs::set_permissions(program, executable).unwrap();
+        let file = place.directory.path().join("nodes").display().to_string();
+        place
+            .variable("PBS_JOBID", "9.server")
+            .variable("PBS_NODEFILE", &file)
+            .variable("PATH", &bin.display().to_string())
+            .variable("HOME", "/shared/me")
+    };
+    let elsewhere = |mut place: Place| {
+        place.world.executable = "/usr/local/bin/rally".into();
+        place
+    };
+    let cases = [
+        ("shared", place(), "rally run a"),
+        ("auto", place(), "rally run --bootstrap auto a"),
+        ("asked for ssh", place(), "rally run --bootstrap ssh a"),
+        ("some nodes", place(), "rally run --host n2 a"),
+        ("another node", place(), "rally run --host n2,other a"),
+        (
+            "no pbsdsh",
+            place().variable("PATH", "/nonexistent"),
+            "rally run a",
+        ),
+        (
+            "local cache",
+            place().variable("XDG_CACHE_HOME", "/tmp"),
+            "rally run a",
+        ),
+        ("local program", elsewhere(place()), "rally run a"),
+        (
+            "asked for pbs",
+            elsewhere(place()),
+            "rally run --bootstrap pbs a",
+        ),
+    ];
+    let rows = cases.map(|(name, place, line)| {
+        let run = place.run(line);
+        let commands = run.daemons.map(|plan| plan.commands).unwrap_or_default();
+        let words = commands.iter().map(|command| {
+            let words = command.argv.join(OsStr::new(" "));
+            match &command.delivery {
+                dvm::bootstrap::Delivery::File => words.display().to_string(),
+                _ => command.argv[0].display().to_string(),
+            }
+        });
+        let words: Vec<_> = words.collect();
+        format!(
+            "{name}: {}\n  {}",
+            words.join("; "),
+            run.started_by.unwrap_or_else(|| "-".to_owned())
+        )
+    });
+    insta::assert_snapshot!(rows.join("\n"), @"
+    shared: pbsdsh -n 0 -- /opt/bin/rally __daemon {file}; pbsdsh -n 3 -- /opt/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
+    auto: pbsdsh -n 0 -- /opt/bin/rally __daemon {file}; pbsdsh -n 3 -- /opt/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
+    asked for ssh: ssh; ssh
+      by ssh, as asked
+    some nodes: pbsdsh -n 3 -- /opt/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
+    another node: ssh; ssh
+      -
+    no pbsdsh: ssh; ssh
+      by ssh: `pbsdsh` is not in PATH
+    local cache: ssh; ssh
+      by ssh: `pbsdsh` needs the same files on all nodes, and `/tmp/rally` is not on a network file system
+    local program: ssh; ssh
+      by ssh: `pbsdsh` needs the same files on all nodes, and `/usr/local/bin/rally` is not on a network file system
+    asked for pbs: pbsdsh -n 0 -- /usr/local/bin/rally __daemon {file}; pbsdsh -n 3 -- /usr/local/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
     ");
 }
 
@@ -454,7 +538,8 @@ fn each_form_of_an_allocation_is_read() {
         let starter = run
             .daemons
             .and_then(|plan| Some(plan.commands.first()?.argv.first()?.clone()));
-        let starter = starter.map_or("nothing".to_owned(), |word| word.display().to_string());
+        let starter =
+            starter.map_or_else(|| "nothing".to_owned(), |word| word.display().to_string());
         let names: Vec<_> = variables.iter().map(|(name, _)| *name).collect();
         format!("{}: {} by {starter}", names.join(" "), nodes.join(", "))
     });

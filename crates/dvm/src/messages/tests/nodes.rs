@@ -95,7 +95,6 @@ fn each_failure_of_ssh_says_what_to_do() {
 
 #[test]
 fn each_failure_behind_ssh_says_what_to_do() {
-    let refused = |why: &str| Reason::Refused(why.to_owned());
     let system = "Linux riscv64".to_owned();
     let missing = "`ssh` is not in PATH".to_owned();
     let cases = [
@@ -136,32 +135,6 @@ fn each_failure_behind_ssh_says_what_to_do() {
             "n1",
             Reason::CannotConnect,
             &["127.0.0.1:43211: the connection was refused"],
-        ),
-        tried("n1", Reason::CannotConnect, &[""]),
-        class(
-            "n1,n2",
-            refused("it has no network `ib7`: its networks are `eth0`"),
-            &["rally: cannot run here: it has no network `ib7`: its networks are `eth0`"],
-        ),
-        class("n1", refused("no port is free in 20000-20001"), &[]),
-        class(
-            "n1",
-            refused(
-                "its program `/opt/rally` is of another build: `rally 1 (ab)`, and the launcher is `rally 1 (cd)`",
-            ),
-            &[],
-        ),
-        class(
-            "n1",
-            refused(
-                "its copy of the program was changed after it was stored: `/root/.cache/rally/bin/ab/rally`",
-            ),
-            &[],
-        ),
-        class(
-            "n1",
-            refused("the node `x` is not among those to start: `n1`"),
-            &[],
         ),
     ];
     let all = cases.map(|class| text(vec![class], 0));
@@ -218,7 +191,43 @@ fn each_failure_behind_ssh_says_what_to_do() {
       tried: 127.0.0.1:43211: the connection was refused
       effect: the job was not started
       help: the node of `rally` has no network that others can reach: connect it to one, or start `rally` on one of the nodes
+    ");
+}
 
+/// A daemon that runs says itself why it cannot join.
+#[test]
+fn each_reason_of_a_daemon_says_what_to_do() {
+    let refused = |why: &str| Reason::Refused(why.to_owned());
+    let cases = [
+        tried("n1", Reason::CannotConnect, &[""]),
+        class(
+            "n1,n2",
+            refused("it has no network `ib7`: its networks are `eth0`"),
+            &["rally: cannot run here: it has no network `ib7`: its networks are `eth0`"],
+        ),
+        class("n1", refused("no port is free in 20000-20001"), &[]),
+        class(
+            "n1",
+            refused(
+                "its program `/opt/rally` is of another build: `rally 1 (ab)`, and the launcher is `rally 1 (cd)`",
+            ),
+            &[],
+        ),
+        class(
+            "n1",
+            refused(
+                "its copy of the program was changed after it was stored: `/home/me/.cache/rally/bin/ab/rally`",
+            ),
+            &[],
+        ),
+        class(
+            "n1",
+            refused("the node `x` is not among those to start: `n1`"),
+            &[],
+        ),
+    ];
+    let all = cases.map(|class| text(vec![class], 0));
+    insta::assert_snapshot!(all.join("\n"), @"
     bootstrap/not-joined Error: cannot start the daemon on `n1`: its daemon cannot connect to `rally`
       effect: the job was not started
       help: daemons connect to `rally`: choose a network of all nodes with `--if-include`, or ports that firewalls let through with `--port-range`
@@ -235,7 +244,7 @@ fn each_failure_behind_ssh_says_what_to_do() {
       effect: the job was not started
       help: give all nodes the same file, or remove it there: then the node gets a copy
 
-    bootstrap/not-joined Error: cannot start the daemon on `n1`: its copy of the program was changed after it was stored: `/root/.cache/rally/bin/ab/rally`
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: its copy of the program was changed after it was stored: `/home/me/.cache/rally/bin/ab/rally`
       effect: the job was not started
       help: remove it: then the node gets another one
 
