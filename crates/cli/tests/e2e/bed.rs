@@ -1,10 +1,13 @@
 //! Jobs over the nodes of a test bed: ssh, Slurm, real networks. `cargo xtask cluster with 16 --slurm -- ...` runs these tests on
 //! the head of a cluster of namespaces; elsewhere they are not run.
 
+mod addresses;
 mod bad_host;
 mod debugging;
 mod explain;
 mod host;
+mod limits;
+mod secrets;
 mod staging;
 mod starters;
 mod strangers;
