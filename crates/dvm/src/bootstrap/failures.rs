@@ -52,12 +52,12 @@ pub enum Reason {
     },
     /// The daemon has found no way to the launcher.
     CannotConnect,
-    /// The daemon says why it cannot run on its node.
-    Refused(String),
     /// No directory of the node takes the program.
     NoPlace,
     /// The node is of another kind: the name of its kernel and its machine.
     OtherSystem(String),
+    /// The daemon says why it cannot run on its node.
+    Refused(String),
 }
 
 /// The words with which a process says that it cannot listen: the range of ports follows.
