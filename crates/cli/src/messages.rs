@@ -268,7 +268,7 @@ pub(crate) fn not_watched(why: &NotWatched) -> Message {
 /// Returns the message for a system call failure in the controller; see [`system`] for our own.
 pub(crate) fn controller_failed(why: &str) -> Message {
     let help = if why.starts_with(NO_PORT) {
-        "give more ports with `--port-range`: `rally` needs one on its node, and each daemon one on its own"
+        "give more ports with `--port-range`: each process that connects nodes needs one on its node"
     } else {
         "raise the limit that is reached: `ulimit -n 1024` for open files, `ulimit -u 1024` for processes"
     };

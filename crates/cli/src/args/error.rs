@@ -565,7 +565,6 @@ impl Error {
                 .of(&k::NO_NETWORK)
                 .fact("option", format!("`{option}`"))
                 .fact("there", there)
-                .fact("effect", "the job was not started")
                 .with_help(
                     "name an interface, an address or a network (`10.1.0.0/16`) of this node",
                 ),

@@ -95,7 +95,6 @@ fn networks_that_this_node_does_not_have_are_refused() {
     error: this node has no network `ib7`
       option: `--if-include`
       there:  `eth0` (10.1.2.3, fd00::3), `ib0` (10.2.2.3)
-      effect: the job was not started
       help:   name an interface, an address or a network (`10.1.0.0/16`) of this node
     [120 cli/no-network]
 
@@ -103,7 +102,6 @@ fn networks_that_this_node_does_not_have_are_refused() {
     error: this node has no network `ib7,10.3.0.0/16`
       option: `--if-include`
       there:  `eth0` (10.1.2.3, fd00::3), `ib0` (10.2.2.3)
-      effect: the job was not started
       help:   name an interface, an address or a network (`10.1.0.0/16`) of this node
     [120 cli/no-network]
     ");

@@ -6,7 +6,7 @@ use super::{
     expect_no_daemon,
     host::{Family, Host, address, over},
 };
-use crate::harness::{Finished, Sandbox};
+use crate::harness::{Finished, Sandbox, dbgr};
 
 const SAY: [&str; 4] = ["--", "sh", "-c", "echo $PMIX_RANK on $(hostname)"];
 /// Commands of nftables that make a chain for rules of a test, and one that removes it.
@@ -223,4 +223,31 @@ fn addresses_that_cannot_be_reached_are_all_named() {
             &six,
             "ports that firewalls let through with `--port-range`",
         ]);
+}
+
+/// The agents of `dbgr` have the same options, and its messages the same reasons.
+#[test]
+fn networks_and_ports_of_a_debugger_are_named_too() {
+    let sandbox = Sandbox::new();
+    let stacks = |options: &[&str]| {
+        let mut command = sandbox.command(dbgr());
+        command.args(["stacks", "--hosts", "n1", "--name", "sshd"]);
+        let said = sandbox.run(command.args(options)).err();
+        expect_no_daemon();
+        said
+    };
+    let said = stacks(&["--if-include", "ib7"]);
+    assert!(said.contains("this node has no network `ib7`"), "{said}");
+    let said = stacks(&["--if-include", "br0"]);
+    let why = "n1 could not be searched: it has no network `br0`: its networks are `eth0`\n";
+    assert!(said.contains(why), "{said}");
+    let taken = std::net::TcpListener::bind("[::]:21620").unwrap();
+    let said = stacks(&["--port-range", "21620-21620"]);
+    drop(taken);
+    for words in [
+        "no port is free in 21620-21620",
+        "give more ports with `--port-range`",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
 }
