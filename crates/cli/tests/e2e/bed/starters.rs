@@ -20,7 +20,7 @@ for word do words="$words '$word'"; done
 exec ssh -oBatchMode=yes "$host" "exec $words"
 "#;
 
-/// `pbsdsh -o -h HOST -- COMMAND...` of PBS runs a command on a host of the job. It has no standard input.
+/// `pbsdsh -o -h HOST -- COMMAND...` of Torque runs a command on a host of the job. It has no standard input.
 const PBSDSH: &str = r#"#!/bin/sh
 [ "$1 $2" = '-o -h' ] && [ "$4" = -- ] || { echo "pbsdsh: bad options: $*" >&2; exit 255; }
 host=$3; shift 4
