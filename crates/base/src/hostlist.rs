@@ -1,6 +1,6 @@
 //! Lists of host names.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::Ipv6Addr, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -15,6 +15,8 @@ pub const MAX_HOSTS: usize = 1 << 20;
 const MAX_NAME: usize = 255;
 
 /// Host names in the given order, including repetitions. The text form is `n[1-4,7],login`.
+///
+/// An IPv6 address is a name too, in brackets or without: `fd00::1`, `[fd00::1]`. It is kept without brackets.
 ///
 /// Zero padding is kept: `n[08-11]` is `n08,n09,n10,n11`. The text form compresses neighbours whose numbers ascend by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -152,6 +154,13 @@ impl HostList {
         if item.is_empty() {
             return Err(ParseHostListError::ExpectedName { position: begin });
         }
+        if let Some(address) = ipv6(item) {
+            if self.names.len() >= MAX_HOSTS {
+                return Err(ParseHostListError::TooManyHosts);
+            }
+            self.names.push(address);
+            return Ok(());
+        }
         let mut heads = vec![String::new()];
         let mut at = 0;
         while at < item.len() {
@@ -239,8 +248,32 @@ fn multiply(
     Ok(out)
 }
 
+/// Returns an IPv6 address without its brackets, in its usual form. A zone (`fe80::1%eth0`) stays. `None` if the text is none.
+#[must_use]
+pub fn ipv6(text: &str) -> Option<String> {
+    let inside = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let text = inside.unwrap_or(text);
+    let (address, zone) = match text.split_once('%') {
+        Some((address, zone)) => (address, Some(zone)),
+        None => (text, None),
+    };
+    let address: Ipv6Addr = address.parse().ok()?;
+    let Some(zone) = zone else {
+        return Some(address.to_string());
+    };
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_name = !zone.is_empty() && zone.len() < MAX_NAME / 2 && zone.chars().all(good);
+    is_name.then(|| format!("{address}%{zone}"))
+}
+
 /// Splits a name at the last number of its first label: `rack2-n07.site` becomes `rack2-n`, `07`, `.site`.
 fn parts(name: &str) -> Option<(&str, &str, &str)> {
+    // The digits of an IPv6 address are no number.
+    if name.contains(':') {
+        return None;
+    }
     let label = name.find('.').unwrap_or(name.len());
     let end = name[..label].rfind(|c: char| c.is_ascii_digit())? + 1;
     let start = name[..end]
@@ -323,6 +356,12 @@ mod tests {
             ("login", "login", "login"),
             ("n[1-4,7],login", "n1 n2 n3 n4 n7 login", "n[1-4,7],login"),
             ("n[08-11]", "n08 n09 n10 n11", "n[08-11]"),
+            (
+                "fd00::1,fd00::2,[fd00:0::a],n[1-2]",
+                "fd00::1 fd00::2 fd00::a n1 n2",
+                "fd00::1,fd00::2,fd00::a,n[1-2]",
+            ),
+            ("fe80::1%eth0,[::1]", "fe80::1%eth0 ::1", "fe80::1%eth0,::1"),
             ("n[8-11]", "n8 n9 n10 n11", "n[8-11]"),
             (
                 "93025525773025257125710,0,0",

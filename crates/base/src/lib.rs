@@ -14,7 +14,7 @@ mod topology;
 
 pub use arch::{Arch, InKernel, Registers};
 pub use cpuset::{CpuSet, MAX_PUS};
-pub use hostlist::{HostList, MAX_HOSTS, ParseHostListError};
+pub use hostlist::{HostList, MAX_HOSTS, ParseHostListError, ipv6};
 pub use id::{JobId, NodeId, ProcId, Rank};
 pub use set::{MAX_MEMBERS, ParseSetError, RankSet};
 pub use status::{ExitStatus, Signal};

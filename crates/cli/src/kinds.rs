@@ -123,6 +123,11 @@ allocation. Here nothing is left."
 set, they are the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's driver, and the nodes of AMD's driver below \
 /sys/class/kfd. There are none, so a program that needs a GPU would fail later, or run without one."
 
+    NO_NETWORK: Error "cli/no-network"
+"`--if-include` names the networks for connections between nodes: interfaces (`ib0`), addresses, or networks with the number of their \
+bits (`10.1.0.0/16`, `fd00::/64`). It is for all nodes, and each of them must have at least one address on one of these networks. The \
+node of `rally` has none; `there` lists what it has."
+
     BAD_POLICY: Error "place/bad-policy"
 "The value of `--map-by`, `--rank-by` or `--bind-to` is not understood. `rally help placement` lists the policies and \
 their qualifiers."

@@ -2,6 +2,7 @@
 
 use base::RankSet;
 use dvm::{
+    bootstrap::NO_PORT,
     messages::size,
     proto::{Outcome, PreloadProgress, Stream, TableRow},
     spec::HoldAt,
@@ -266,9 +267,12 @@ pub(crate) fn not_watched(why: &NotWatched) -> Message {
 
 /// Returns the message for a system call failure in the controller; see [`system`] for our own.
 pub(crate) fn controller_failed(why: &str) -> Message {
-    Message::new(&SYSTEM, why).with_help(
-        "raise the limit that is reached: `ulimit -n 1024` for open files, `ulimit -u 1024` for processes",
-    )
+    let help = if why.starts_with(NO_PORT) {
+        "give more ports with `--port-range`: each process that connects nodes needs one on its node"
+    } else {
+        "raise the limit that is reached: `ulimit -n 1024` for open files, `ulimit -u 1024` for processes"
+    };
+    Message::new(&SYSTEM, why).with_help(help)
 }
 
 pub(crate) fn system(error: &os::Error) -> Message {

@@ -35,6 +35,7 @@ pub(crate) enum Notes {
 pub(crate) struct Presenter {
     wanted: place::Request,
     allocation: Allocation,
+    started_by: Option<String>,
     detail: Detail,
     notes: Notes,
     format: MessageFormat,
@@ -45,6 +46,7 @@ impl Presenter {
         Self {
             wanted: request.spec.placement.clone(),
             allocation: request.allocation.clone(),
+            started_by: request.started_by.clone(),
             detail,
             notes,
             format: request.front.message_format,
@@ -54,7 +56,9 @@ impl Presenter {
     /// Returns the map as text or as JSON.
     pub(crate) fn text(&self, map: &JobMap, topologies: &Topologies) -> String {
         let mut explanation = place::explain(map, &self.wanted, &self.allocation, topologies);
+        explanation.daemons = self.started_by.clone();
         if self.detail == Detail::Map {
+            explanation.daemons = None;
             for app in &mut explanation.apps {
                 app.why.clear();
             }

@@ -42,7 +42,7 @@ use base::{ExitStatus, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    failures::{NotJoined, NotJoinedClass, Reason},
+    failures::{NO_PORT, NotJoined, NotJoinedClass, Reason},
     printed::EVIDENCE_MAX,
 };
 use self::{
@@ -71,6 +71,8 @@ pub const EXIT_MAX: Duration = Duration::from_secs(1);
 /// The words with which a daemon says that it cannot connect. The addresses that it tried follow, each with the
 /// result, separated by semicolons.
 pub const CANNOT_CONNECT: &str = "cannot connect to the launcher: ";
+/// The words with which a daemon says that it cannot run on its node. The reason follows.
+pub const CANNOT_RUN: &str = "cannot run here: ";
 
 /// Part of a word of [`Delivery::Checked`] that stands for the name of a node.
 pub const HOST_WORD: &str = "{host}";
@@ -527,6 +529,7 @@ impl Bootstrap {
                 command.tried = tried.split("; ").map(str::to_owned).collect();
                 Reason::CannotConnect
             }
+            None if let Some(why) = command.printed.after(CANNOT_RUN) => Reason::Refused(why),
             None => match status {
                 ExitStatus::Exited(code) => Reason::Exited(code),
                 ExitStatus::Signaled { signal, .. } => Reason::Killed(signal.0),

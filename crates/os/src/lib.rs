@@ -26,6 +26,7 @@ mod publish;
 mod reap;
 mod resource;
 mod shared;
+mod shared_files;
 mod signal;
 mod socket;
 mod spawn;
@@ -76,6 +77,7 @@ pub use publish::{NotWritten, publish};
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use resource::{Resource, umask};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
+pub use shared_files::is_on_shared_files;
 pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
 pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, InterfaceAddress, Peer, PeerIdentity, RemoteOutcome,

@@ -4,27 +4,31 @@
 
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr},
-    ops::RangeInclusive,
-    os::fd::AsFd,
+    net::SocketAddr,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use base::NodeId;
 use bytes::Bytes;
-use dvm::bootstrap::Hosting;
+use dvm::bootstrap::{Hosting, NO_PORT};
 use os::{Interest, Loop, ReadOutcome};
 use overlay::wire::{self, Incoming, Outgoing, WireError};
 use serde::{Deserialize, Serialize};
 
-use crate::program::OwnFile;
+use crate::{
+    networks::{self, NoNetwork},
+    program::OwnFile,
+};
 
 /// Time in which the whole frame has to come.
 const BOOT_MAX: Duration = Duration::from_secs(60);
 /// Kind of the frame.
 const KIND_BOOT: u8 = 1;
 const READ_SIZE: usize = 4096;
+/// EADDRINUSE of Linux, with the same value on every architecture that we build for.
+const EADDRINUSE: i32 = 98;
 
 /// What a daemon is told when it starts.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,13 +81,20 @@ pub(crate) enum BootError {
     #[error("the node `{host}` is not among those to start: {wanted}")]
     OtherNode { host: String, wanted: String },
     #[error(
-        "this program is `{ours}`, and the launcher is `{theirs}`: all nodes need the same file"
+        "its program `{path}` is of another build: `{ours}`, and the launcher is `{theirs}`",
+        path = .path.display()
     )]
-    OtherBuild { ours: String, theirs: String },
-    #[error(
-        "this copy of the program was changed after it was stored: remove its directory, and it is copied again"
-    )]
-    Damaged,
+    OtherBuild {
+        path: PathBuf,
+        ours: String,
+        theirs: String,
+    },
+    #[error("its copy of the program was changed after it was stored: `{}`", .0.display())]
+    Damaged(PathBuf),
+    #[error(transparent)]
+    NoNetwork(#[from] NoNetwork),
+    #[error("{NO_PORT} {low}-{high}")]
+    NoPort { low: u16, high: u16 },
 }
 
 impl Boot {
@@ -155,12 +166,15 @@ impl Boot {
         if self.hosting == Hosting::Alone {
             let program = OwnFile::open()?;
             if program.is_damaged_copy() {
-                return Err(BootError::Damaged);
+                return Err(BootError::Damaged(OwnFile::path()));
             }
             let ours = program.build(version);
             if ours != self.build {
-                let theirs = self.build;
-                return Err(BootError::OtherBuild { ours, theirs });
+                return Err(BootError::OtherBuild {
+                    path: OwnFile::path(),
+                    ours,
+                    theirs: self.build,
+                });
             }
         }
         Ok(self)
@@ -188,32 +202,17 @@ pub(crate) fn reachable_at(
     port: u16,
     interfaces: &[String],
     hosting: Hosting,
-) -> Result<Vec<SocketAddr>, os::Error> {
-    let addresses = os::interface_addresses()?;
-    let wanted = |one: &&os::InterfaceAddress| {
-        interfaces.is_empty()
-            || interfaces.contains(&one.interface)
-            || interfaces.contains(&one.address.to_string())
-    };
-    let of = |ip: IpAddr| SocketAddr::new(ip, port);
-    let loopback = || addresses.iter().filter(|one| one.address.is_loopback());
-    let mut at: Vec<SocketAddr> = match hosting {
-        Hosting::Shared => loopback().map(|one| of(one.address)).take(1).collect(),
-        Hosting::Alone => {
-            let others = addresses.iter().filter(|one| !one.address.is_loopback());
-            others.filter(wanted).map(|one| of(one.address)).collect()
-        }
-    };
-    // A node without a network can still hold several daemons.
-    if at.is_empty() && interfaces.is_empty() {
-        at.extend(loopback().map(|one| of(one.address)));
-    }
-    // IPv4 first: where both exist, fewer sites filter it.
-    at.sort_by_key(SocketAddr::is_ipv6);
-    Ok(at)
+) -> Result<Vec<SocketAddr>, BootError> {
+    let usable = networks::usable(&os::interface_addresses()?, interfaces, hosting)?;
+    let of = |ip| SocketAddr::new(ip, port);
+    Ok(usable.into_iter().map(of).collect())
 }
 
-/// Returns a range of ports in the form of `os`.
-pub(crate) fn port_range(ports: Option<(u16, u16)>) -> Option<RangeInclusive<u16>> {
-    ports.map(|(low, high)| low..=high)
+/// Listens for other processes of the tree, at a port of the range.
+pub(crate) fn listen(ports: Option<(u16, u16)>) -> Result<(OwnedFd, u16), BootError> {
+    let range = ports.map(|(low, high)| low..=high);
+    os::listen_anywhere(range).map_err(|error| match (error.errno(), ports) {
+        (EADDRINUSE, Some((low, high))) => BootError::NoPort { low, high },
+        _ => error.into(),
+    })
 }

@@ -22,6 +22,7 @@ pub mod link;
 pub mod log;
 mod machines;
 mod missing;
+pub mod networks;
 mod place;
 mod preload;
 mod process;

@@ -26,6 +26,8 @@ use crate::{place::Surroundings, ranks::search_path};
 
 /// Start of the name of a job's directory.
 const DIRECTORY: &str = "rally-preload.";
+/// Start of the name of a directory with the boot frame of a daemon (`crate::starters`).
+pub(crate) const FRAME_DIRECTORY: &str = "boot-";
 /// Start of the name of a link to such a directory.
 const LINK: &str = "preload.";
 /// ENOENT of Linux.
@@ -285,6 +287,14 @@ impl JobFiles {
     }
 }
 
+/// Makes a link beside a record to the directory of a boot frame, so that the frame does not outlive a launcher that is killed.
+pub(crate) fn link_frame(session: &Path, number: u32, directory: &Path) -> Result<(), String> {
+    os::make_private_dirs(session).map_err(|error| error.to_string())?;
+    let link = session.join(format!("{LINK}{FRAME_DIRECTORY}{number}"));
+    symlink(directory, link)
+        .map_err(|error| os::describe_errno(error.raw_os_error().unwrap_or_default()).to_owned())
+}
+
 /// Removes the directories to which the links beside a record lead.
 pub(crate) fn remove_linked(session: &Path) {
     let entries = fs::read_dir(session).into_iter().flatten().flatten();
@@ -298,11 +308,13 @@ pub(crate) fn remove_linked(session: &Path) {
     }
 }
 
-/// Returns true if this is a directory for preloaded files of our user.
+/// Returns true if this is a directory for preloaded files or a boot frame of our user.
 fn is_ours(directory: &Path) -> bool {
     let name = directory.file_name().unwrap_or_default();
     directory.is_absolute()
-        && name.as_bytes().starts_with(DIRECTORY.as_bytes())
+        && [DIRECTORY, FRAME_DIRECTORY]
+            .iter()
+            .any(|start| name.as_bytes().starts_with(start.as_bytes()))
         && fs::symlink_metadata(directory)
             .is_ok_and(|found| found.is_dir() && found.uid() == os::effective_uid())
 }
@@ -379,8 +391,12 @@ mod tests {
             session.join("preload.8"),
         )
         .unwrap();
+        let frame = root.path().join("boot-1");
+        fs::create_dir(&frame).unwrap();
+        fs::write(frame.join("frame"), b"secret").unwrap();
+        link_frame(&session, 0, &frame).unwrap();
         remove_linked(&session);
-        assert!(!made.exists() && other.exists());
+        assert!(!made.exists() && other.exists() && !frame.exists());
     }
 
     #[test]

@@ -1,6 +1,12 @@
 //! The file of this program, which all nodes of a session run.
 
-use std::{cell::OnceCell, ffi::OsStr, fs, os::unix::fs::MetadataExt as _, path::Path};
+use std::{
+    cell::OnceCell,
+    ffi::OsStr,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use object::Object as _;
 use os::Mapped;
@@ -29,6 +35,11 @@ impl OwnFile {
             hash: OnceCell::new(),
             modified: fs::metadata(OWN_FILE).ok().map(|facts| facts.mtime()),
         })
+    }
+
+    /// Returns the path of our executable, for messages.
+    pub(crate) fn path() -> PathBuf {
+        fs::read_link(OWN_FILE).unwrap_or_else(|_| OWN_FILE.into())
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -24,14 +24,14 @@ use std::{
 
 use base::{NodeId, Time};
 use bytes::{Buf as _, Bytes};
-use dvm::bootstrap::{DaemonPlan, NotJoined};
+use dvm::bootstrap::{DaemonPlan, NotJoined, Reason};
 use os::{Clock, Forked, ReadOutcome, WriteOutcome};
 use overlay::wire::{Incoming, Outgoing, WireError};
 use serde::{Deserialize, Serialize};
 
 pub use overlay::BODY_MAX;
 
-use crate::boot::{Boot, BootError};
+use crate::boot::{Boot, BootError, listen};
 
 /// Kinds of the frames between a program and its relay.
 mod kind {
@@ -151,9 +151,11 @@ pub struct Relay {
 ///
 /// # Errors
 ///
-/// An error of the system. Errors of the relay come later, as the end of its link.
-pub fn root(plan: DaemonPlan, hosts: Vec<String>, build: &str) -> Result<Side<Relay>, os::Error> {
-    fork(|socket| process::root(plan, hosts, build, socket))
+/// No port is free, or an error of the system. Errors of the relay come later, as the end of its link.
+pub fn root(plan: DaemonPlan, hosts: Vec<String>, build: &str) -> Result<Side<Relay>, JoinError> {
+    // The program reports this: the relay has no standard error. The port is free again before the relay takes it.
+    drop(listen(plan.ports)?);
+    Ok(fork(|socket| process::root(plan, hosts, build, socket))?)
 }
 
 /// Merges the answers of disjoint sets of nodes; `None` if they cannot be merged.
@@ -189,8 +191,10 @@ pub fn member(birth: &Birth) -> Result<Side<(Relay, String)>, JoinError> {
     let own = boot.own(&birth.host, birth.alias.as_deref())?.clone();
     let name = own.name.clone();
     let merge = birth.merge;
+    // Errors are printed by the program: the relay has no standard error.
+    let port = process::Port::open(&boot)?;
     Ok(
-        match fork(|socket| process::member(&boot, &own, merge, socket))? {
+        match fork(|socket| Ok(process::member(&boot, port, &own, merge, socket)?))? {
             Side::Program(relay) => Side::Program((relay, name)),
             Side::Relay(code) => Side::Relay(code),
         },
@@ -198,7 +202,7 @@ pub fn member(birth: &Birth) -> Result<Side<(Relay, String)>, JoinError> {
 }
 
 /// Forks a process that executes `run` with its end of the link.
-fn fork(run: impl FnOnce(OwnedFd) -> Result<(), os::Error>) -> Result<Side<Relay>, os::Error> {
+fn fork(run: impl FnOnce(OwnedFd) -> Result<(), BootError>) -> Result<Side<Relay>, os::Error> {
     let (ours, theirs) = os::socket_pair()?;
     match os::fork()? {
         Forked::Parent(_) => Ok(Side::Program(Relay {
@@ -369,7 +373,9 @@ pub fn reasons(failed: &NotJoined) -> Vec<(base::HostList, String)> {
         if let Some(tried) = class.tried.first() {
             let _ = write!(text, ": {tried}");
         }
-        if let Some(line) = class.printed.last() {
+        // What a process has said itself is the reason already.
+        let is_known = matches!(class.reason, Reason::Refused(_));
+        if let Some(line) = class.printed.last().filter(|_| !is_known) {
             let _ = write!(text, ": {line}");
         }
         text

@@ -22,6 +22,7 @@ use tracing::{debug, warn};
 use crate::{
     boot::{Boot, BootNode},
     log::{self, Sifter},
+    preload::{FRAME_DIRECTORY, link_frame},
     program::OwnFile,
     reactor::{Child, Reactor, Read, Source},
 };
@@ -82,6 +83,8 @@ pub(crate) struct Starters {
     hosts: Vec<String>,
     /// Our program; `None` if all daemons are on our host.
     program: Option<OwnFile>,
+    /// Directory beside the record of this process, for links to boot frames.
+    session: Option<PathBuf>,
     running: BTreeMap<CommandId, Running>,
     /// Writes a line of a daemon's log. `None` if daemons log nothing.
     pass_on_log: Option<fn(&[u8])>,
@@ -103,6 +106,7 @@ impl Starters {
             boot,
             hosts,
             program,
+            session: None,
             running: BTreeMap::new(),
             pass_on_log: log.map(|log| log.pass_on),
         })
@@ -111,6 +115,12 @@ impl Starters {
     /// Lets the daemons record too, into files that are named after this one.
     pub(crate) fn with_recording(mut self, file: Option<PathBuf>) -> Self {
         self.boot.recording = file;
+        self
+    }
+
+    /// Lets whoever removes the record of this process remove its boot frames too.
+    pub(crate) fn with_session(mut self, session: Option<PathBuf>) -> Self {
+        self.session = session;
         self
     }
 
@@ -359,8 +369,11 @@ impl Starters {
         };
         let parent = cache.join("rally");
         os::make_private_dirs(&parent).map_err(text)?;
-        let directory = os::make_private_dir(&parent, "boot-").map_err(text)?;
+        let directory = os::make_private_dir(&parent, FRAME_DIRECTORY).map_err(text)?;
         let directory = FrameDirectory(directory);
+        if let Some(session) = &self.session {
+            link_frame(session, command, &directory.0)?;
+        }
         os::write_private_file(&directory.0, OsStr::new(FILE_NAME), &frame).map_err(text)?;
         Ok(directory)
     }

@@ -34,8 +34,8 @@ pub(crate) enum Starter {
 /// Options about other nodes. Those of `rally run` with these names mean the same.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AgentArgs {
-    /// How agents get onto other nodes: ssh, slurm, lsf. By default by the starter of the resource manager if all nodes belong
-    /// to the allocation in which `dbgr` runs, otherwise by ssh
+    /// How agents get onto other nodes: ssh, slurm, lsf, pbs. By default by the starter of the resource manager if all nodes
+    /// belong to the allocation in which `dbgr` runs, otherwise by ssh
     #[arg(long, value_name = "HOW", value_parser = starter)]
     bootstrap: Option<Bootstrap>,
     /// ssh, or a command like it, with its options. It is called with the node's name and a command
@@ -100,9 +100,11 @@ impl AgentArgs {
             (Some(Bootstrap::Ssh), _) | (None, Some(_)) => None,
             _ => manager_of(hosts, world)?,
         };
-        let way = daemons::way(self.bootstrap, None, manager)?;
+        let way = daemons::way(self.bootstrap, None, manager, world)?;
         let names = hosts.iter().map(String::as_str);
         let nodes: Vec<(NodeId, &str)> = (HERE.0 + 1..).map(NodeId).zip(names).collect();
+        let typed = || "--if-include".to_owned();
+        daemons::check_networks(&self.if_include, typed, world)?;
         let program = Program { argument, world };
         let (commands, environment) = match starter {
             Some(Starter::Daemons(socket)) => {
@@ -156,6 +158,7 @@ fn starter(text: &str) -> Result<Bootstrap, values::ValueError> {
         ("ssh", Bootstrap::Ssh),
         ("slurm", Bootstrap::Slurm),
         ("lsf", Bootstrap::Lsf),
+        ("pbs", Bootstrap::Pbs),
     ];
     let found = ways.into_iter().find(|(name, _)| *name == text);
     found
@@ -326,7 +329,7 @@ mod tests {
         [] n2
         1 staged: blaunch -no-shell n2 /bin/sh
         [--bootstrap fork] n1
-        error: invalid value 'fork' for '--bootstrap <HOW>': known values are `auto`, `ssh`, `slurm`, `lsf`
+        error: invalid value 'fork' for '--bootstrap <HOW>': known values are `auto`, `ssh`, `slurm`, `lsf`, `pbs`
         [] n1
         the setting `ssh` cannot be `ssh '`: the quote ' is never closed
         [--jobid 12] n1,n2

@@ -133,6 +133,18 @@ fn of_pbs(world: &World) -> Result<Option<Allocation>, Error> {
     of_file(file, "PBS_NODEFILE", world).map(Some)
 }
 
+/// Returns the names in the file of the PBS job in which we run, line by line; empty if there is none.
+pub(super) fn pbs_lines(world: &World) -> Vec<String> {
+    let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
+    let file = world.variable("PBS_NODEFILE").map(Path::new);
+    let text = file.map(|file| world.read_text(file, FileKind::NodeFile, max));
+    let Some(Ok(text)) = text else {
+        return Vec::new();
+    };
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}
+
 fn of_lsf(world: &World) -> Result<Option<Allocation>, Error> {
     if world.variable("LSB_JOBID").is_none() {
         return Ok(None);

@@ -1,6 +1,7 @@
 //! How processes are started on other nodes: the plan for the controller, and the commands, which the agents of `dbgr` share.
 
 mod lsf;
+mod pbs;
 mod slurm;
 mod ssh;
 
@@ -33,7 +34,7 @@ pub(super) fn plan(
     nodes: &Nodes,
     settings: &Settings,
     world: &World,
-) -> Result<Option<DaemonPlan>, Error> {
+) -> Result<Option<Planned>, Error> {
     let names = world.names();
     let is_forked = job.args.bootstrap == Some(Bootstrap::Fork);
     let numbered = || (0..).map(NodeId).zip(&nodes.allocation.nodes);
@@ -54,16 +55,19 @@ pub(super) fn plan(
     };
     // A parameter of Open MPI (`--mca plm slurm`) has our own option's name here.
     let typed = Some(job.typed("bootstrap")).filter(|typed| !typed.ends_with("mca"));
-    let way = way(job.args.bootstrap, typed.as_deref(), manager)?;
+    let way = way(job.args.bootstrap, typed.as_deref(), manager, world)?;
     let remote: Vec<(NodeId, &str)> = remote
         .iter()
         .map(|(id, node)| (*id, node.name.as_str()))
         .collect();
+    if !is_forked {
+        check_networks(&job.args.if_include, || job.typed("if-include"), world)?;
+    }
     let program = Program {
         argument: DAEMON_ARGUMENT,
         world,
     };
-    Ok(Some(DaemonPlan {
+    let plan = DaemonPlan {
         local,
         commands: commands(way, &remote, &program, settings),
         program: world.executable.clone().into_os_string(),
@@ -79,7 +83,44 @@ pub(super) fn plan(
         },
         lease: job.args.lease.unwrap_or(dvm::bootstrap::LEASE),
         window: dvm::bootstrap::WINDOW,
-    }))
+    };
+    let why = (manager == Some(Manager::Pbs)).then(|| match way {
+        Way::Pbs => "by `pbsdsh`: the nodes belong to a job of PBS".to_owned(),
+        _ => match (job.args.bootstrap, pbs::why_not(world)) {
+            (Some(Bootstrap::Auto) | None, Some(why)) => format!("by ssh: {why}"),
+            _ => "by ssh, as asked".to_owned(),
+        },
+    });
+    Ok(Some(Planned { plan, why }))
+}
+
+/// How the daemons of a job are started.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) plan: DaemonPlan,
+    /// The way and its reason, for the user. `None` if there was no choice to explain.
+    pub(super) why: Option<String>,
+}
+
+/// Checks that other nodes can reach this one on the networks that the user has named.
+///
+/// # Errors
+///
+/// This node has none of the networks.
+pub(super) fn check_networks(
+    wanted: &[String],
+    typed: impl FnOnce() -> String,
+    world: &World,
+) -> Result<(), Error> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let addresses = (world.addresses)().map_err(|problem| Error::NoAddresses { problem })?;
+    runtime::networks::check(&addresses, wanted).map_err(|none| Error::NoNetwork {
+        option: typed(),
+        wanted: none.wanted,
+        there: none.there.to_string(),
+    })
 }
 
 /// Returns the options with which `dbgr watch` starts its agents as this job starts its daemons. It reads settings itself.
@@ -90,8 +131,9 @@ pub(super) fn of_watch(job: &JobLine, settings: &Settings) -> Vec<String> {
         Some(Bootstrap::Ssh) => Some("ssh"),
         Some(Bootstrap::Slurm) => Some("slurm"),
         Some(Bootstrap::Lsf) => Some("lsf"),
+        Some(Bootstrap::Pbs) => Some("pbs"),
         // The nodes of `fork` are this one.
-        Some(Bootstrap::Auto | Bootstrap::Pbs | Bootstrap::Fork) | None => None,
+        Some(Bootstrap::Auto | Bootstrap::Fork) | None => None,
     };
     options.extend(way.map(|way| ("--bootstrap", way.to_owned())));
     if typed(&settings.ssh.source) {
@@ -163,6 +205,18 @@ pub(super) fn commands(
             delivery: Delivery::Staged,
             check: Vec::new(),
         }),
+        Way::Pbs => {
+            let lines = batch::pbs_lines(program.world);
+            of_each(&|host| match lines.iter().position(|line| line == host) {
+                Some(line) => ssh::Command {
+                    argv: pbs::command(line, &own),
+                    delivery: Delivery::File,
+                    check: pbs::check(line),
+                },
+                // The file was changed since the allocation was read from it.
+                None => ssh::of_settings(host, settings, &own),
+            })
+        }
         Way::Slurm => {
             let components = batch::het_nodes(program.world);
             let mut by_group: BTreeMap<Option<usize>, Vec<(NodeId, &str)>> = BTreeMap::new();
@@ -189,7 +243,7 @@ pub(super) fn environment(way: Way, world: &World) -> Vec<OsString> {
         Way::Slurm => !slurm::is_an_option(name) && !is_of_a_host(name),
         // Like srun, it passes our environment on, and what describes our host is not the node's.
         Way::Lsf => !is_of_a_host(name),
-        Way::Ssh | Way::Fork => true,
+        Way::Ssh | Way::Pbs | Way::Fork => true,
     };
     let kept = world.variables.iter().filter(|(name, _)| is_kept(name));
     let mut environment: Vec<OsString> = kept
@@ -213,6 +267,7 @@ pub(super) enum Way {
     Ssh,
     Slurm,
     Lsf,
+    Pbs,
 }
 
 /// Returns the way that the user has asked for, else that of the resource manager to whose allocation the nodes belong.
@@ -225,6 +280,7 @@ pub(super) fn way(
     asked: Option<Bootstrap>,
     typed: Option<&str>,
     manager: Option<Manager>,
+    world: &World,
 ) -> Result<Way, Error> {
     let refused = |name: &str, why| {
         let option = format!("{} {name}", typed.unwrap_or("--bootstrap"));
@@ -237,9 +293,13 @@ pub(super) fn way(
             Ok(Way::Slurm)
         }
         (Some(Bootstrap::Lsf) | Some(Bootstrap::Auto) | None, Some(Manager::Lsf)) => Ok(Way::Lsf),
-        // `pbs_tmrsh` and `pbsdsh` have no standard input.
-        (Some(Bootstrap::Auto) | None, Some(Manager::Pbs) | None) => Ok(Way::Ssh),
-        (Some(Bootstrap::Pbs), Some(Manager::Pbs)) => refused("pbs", NotOffered::NoInput),
+        (Some(Bootstrap::Pbs), Some(Manager::Pbs)) => Ok(Way::Pbs),
+        // Its starter passes on no standard input, and so needs files that all nodes see.
+        (Some(Bootstrap::Auto) | None, Some(Manager::Pbs)) => Ok(match pbs::why_not(world) {
+            None => Way::Pbs,
+            Some(_) => Way::Ssh,
+        }),
+        (Some(Bootstrap::Auto) | None, None) => Ok(Way::Ssh),
         (Some(Bootstrap::Pbs), _) => refused("pbs", NotOffered::NoAllocation),
         (Some(Bootstrap::Slurm), _) => refused("slurm", NotOffered::NoAllocation),
         (Some(Bootstrap::Lsf), _) => refused("lsf", NotOffered::NoAllocation),

@@ -341,11 +341,12 @@ pub(crate) struct JobArgs {
     #[arg(long, help_heading = "Placement")]
     pub(crate) explain: bool,
 
-    /// How daemons get onto nodes: ssh, slurm, lsf, fork
+    /// How daemons get onto nodes: ssh, slurm, lsf, pbs, fork
     ///
-    /// `slurm` and `lsf` use the starters of these resource managers (`srun`, `blaunch`), inside of their allocations. With
-    /// `fork` and --nodes, this machine stands for the nodes.
-    /// [default: auto, which is the resource manager's if all nodes belong to its allocation, else ssh]
+    /// `slurm`, `lsf` and `pbs` use the starters of these resource managers (`srun`, `blaunch`, `pbsdsh`), inside of their
+    /// allocations. With `fork` and --nodes, this machine stands for the nodes.
+    /// [default: auto, which is the resource manager's if all nodes belong to its allocation, else ssh; that of PBS also needs
+    /// the program and the cache on a network file system]
     #[arg(
         hide_possible_values = true,
         long,

@@ -144,6 +144,14 @@ pub(crate) enum Error {
         first: PathBuf,
         second: PathBuf,
     },
+    #[error("this node has no network `{}`", wanted.join(","))]
+    NoNetwork {
+        option: String,
+        wanted: Vec<String>,
+        there: String,
+    },
+    #[error("cannot list the network interfaces of this node: {problem}")]
+    NoAddresses { problem: ReadProblem },
     #[error("no port is free for `--torch`: {problem}")]
     NoPort { problem: ReadProblem },
 }
@@ -171,7 +179,6 @@ pub(crate) struct Elsewhere {
 pub(crate) enum NotOffered {
     HetGroups,
     NoAllocation,
-    NoInput,
     Machine,
     LauncherAddress,
     RankMap,
@@ -202,7 +209,6 @@ impl NotOffered {
         Some(match self {
             Self::HetGroups => "leave it out: the job uses the nodes of all components",
             Self::NoAllocation => "leave it out, or use `ssh`",
-            Self::NoInput => "use `ssh`",
             Self::Machine => "every `rally run` starts what it needs; name hosts with `--host`",
             Self::LauncherAddress => "leave it out: ranks of one job find each other without it",
             Self::Distance => "use `--map-by numa` or `--map-by package`",
@@ -235,7 +241,7 @@ impl NotOffered {
             Self::Xml => "use `--json`",
             Self::Xterm => "use `--pty=RANK` for one rank, or `--output-file out.%r` for files",
             Self::Debugger => "start with `--stop-on-exec`, then attach (`rally help debugging`)",
-            Self::Bootstrap => "leave it out, or use `ssh`, `slurm`, `lsf` or `fork`",
+            Self::Bootstrap => "leave it out, or use `ssh`, `slurm`, `pbs`, `lsf` or `fork`",
         })
     }
 }
@@ -245,9 +251,6 @@ impl fmt::Display for NotOffered {
         f.write_str(match self {
             Self::HetGroups => "components of heterogeneous jobs cannot be chosen",
             Self::NoAllocation => "the nodes do not belong to an allocation of it",
-            Self::NoInput => {
-                "its commands give a daemon no standard input, from which it reads what to do"
-            }
             Self::Machine => "there is no persistent launcher (DVM) yet",
             Self::LauncherAddress => "the launcher has no address for other programs",
             Self::Distance => "the distance to devices is not known",
@@ -366,7 +369,9 @@ impl Error {
                 ..
             } => ExitCode::BadFile,
             Self::Nodes(error) if error.line.is_some() => ExitCode::BadFile,
-            Self::NoDirectory { .. } | Self::NoPort { .. } => ExitCode::Resources,
+            Self::NoDirectory { .. } | Self::NoPort { .. } | Self::NoAddresses { .. } => {
+                ExitCode::Resources
+            }
             Self::NoGpus { .. } => ExitCode::Placement,
             Self::TooFewNodes { .. } | Self::NoNodeLeft { .. } => ExitCode::Placement,
             _ => ExitCode::Usage,
@@ -556,6 +561,16 @@ impl Error {
             Self::NoGpus { .. } => self.of(&k::NO_GPUS).with_help(
                 "leave it out, or list them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
             ),
+            Self::NoNetwork { option, there, .. } => self
+                .of(&k::NO_NETWORK)
+                .fact("option", format!("`{option}`"))
+                .fact("there", there)
+                .with_help(
+                    "name an interface, an address or a network (`10.1.0.0/16`) of this node",
+                ),
+            Self::NoAddresses { .. } => self
+                .of(&k::NO_NETWORK)
+                .with_help("leave out `--if-include`: then all of them are used"),
             Self::NoPort { .. } => self
                 .of(&k::NO_PORT)
                 .with_help("choose one: `--set-env MASTER_PORT=NUMBER`"),

@@ -51,6 +51,8 @@ pub(crate) struct RunRequest {
     pub(crate) allocation: Allocation,
     /// How the daemons of other nodes are started. `None` if this node is the only one.
     pub(crate) daemons: Option<DaemonPlan>,
+    /// By what the daemons are started, and why. `None` if that needs no explanation.
+    pub(crate) started_by: Option<String>,
     pub(crate) front: FrontOptions,
     pub(crate) show: Show,
     /// Messages to print once, before the job starts.

@@ -323,9 +323,14 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     }
     let void = inputs::void_exit_error(*personality, world);
     let ignored: Vec<String> = ignored.iter().cloned().chain(void).collect();
+    let (daemons, started_by) = match daemons::plan(job, &nodes, &settings, world)? {
+        Some(planned) => (Some(planned.plan), planned.why),
+        None => (None, None),
+    };
     Ok(RunRequest {
         spec,
-        daemons: daemons::plan(job, &nodes, &settings, world)?,
+        daemons,
+        started_by,
         allocation: nodes.allocation,
         front: FrontOptions {
             exit_error: inputs::exit_error(*personality, world),

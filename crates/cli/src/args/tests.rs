@@ -52,6 +52,19 @@ impl Place {
             input: dvm::spec::FrontInput::Readable,
             site_config: directory.path().join("site.toml"),
             gpus: || os::Gpus { nvidia: 2, amd: 0 },
+            is_shared: |path| path.starts_with("/opt") || path.starts_with("/shared"),
+            addresses: || {
+                let of = |interface: &str, address: &str| os::InterfaceAddress {
+                    interface: interface.to_owned(),
+                    address: address.parse().unwrap(),
+                };
+                Ok(vec![
+                    of("lo", "127.0.0.1"),
+                    of("eth0", "10.1.2.3"),
+                    of("eth0", "fd00::3"),
+                    of("ib0", "10.2.2.3"),
+                ])
+            },
             unused_port: || Ok(20_001),
         };
         Self { directory, world }

@@ -50,6 +50,10 @@ pub(crate) struct World {
     pub(crate) site_config: PathBuf,
     /// The function that returns the GPUs of this node.
     pub(crate) gpus: fn() -> os::Gpus,
+    /// The function that returns the addresses of this node's network interfaces.
+    pub(crate) addresses: fn() -> Result<Vec<os::InterfaceAddress>, ReadProblem>,
+    /// The function that returns whether a file is on a file system of several computers.
+    pub(crate) is_shared: fn(&Path) -> bool,
     /// The function that returns an unused TCP port for a server of the ranks, or why there is none.
     pub(crate) unused_port: fn() -> Result<u16, ReadProblem>,
 }
@@ -70,6 +74,10 @@ impl World {
             input: FrontInput::Readable,
             site_config: PathBuf::from(SITE_CONFIG),
             gpus: os::gpus,
+            is_shared: os::is_on_shared_files,
+            addresses: || {
+                os::interface_addresses().map_err(|error| ReadProblem::Kernel(error.errno()))
+            },
             unused_port: || {
                 let seed = std::process::id();
                 os::unused_port(seed).map_err(|error| ReadProblem::Kernel(error.errno()))

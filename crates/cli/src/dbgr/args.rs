@@ -437,7 +437,7 @@ mod tests {
               does not connect to launchers
 
           --bootstrap <HOW>
-              How agents get onto other nodes: ssh, slurm, lsf. By default by the starter of the
+              How agents get onto other nodes: ssh, slurm, lsf, pbs. By default by the starter of the
               resource manager if all nodes belong to the allocation in which `dbgr` runs, otherwise by
               ssh
 

@@ -16,7 +16,7 @@ use debug::{
 };
 use message::Message;
 use os::Clock;
-use runtime::relay::{self, News, Received, Relay, Side};
+use runtime::relay::{self, JoinError, News, Received, Relay, Side};
 
 use super::remote::{AGENT_ARGUMENT, BUILD};
 use crate::{
@@ -40,6 +40,8 @@ pub(super) enum NotReached {
     #[error(transparent)]
     Os(#[from] os::Error),
     #[error(transparent)]
+    Join(#[from] JoinError),
+    #[error(transparent)]
     Args(#[from] args::Error),
 }
 
@@ -47,6 +49,8 @@ impl NotReached {
     pub(super) fn message(&self) -> Message {
         match self {
             Self::Os(error) => crate::messages::system(error),
+            Self::Join(JoinError::Os(error)) => crate::messages::system(error),
+            Self::Join(JoinError::Boot(why)) => crate::messages::controller_failed(why),
             Self::Args(error) => error.message(),
         }
     }
@@ -54,7 +58,7 @@ impl NotReached {
     /// Returns the exit code.
     pub(super) fn code(&self) -> u8 {
         match self {
-            Self::Os(_) => ExitCode::Resources.code(),
+            Self::Os(_) | Self::Join(_) => ExitCode::Resources.code(),
             Self::Args(error) => error.exit().code(),
         }
     }

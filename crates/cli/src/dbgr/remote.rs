@@ -13,6 +13,7 @@ use debug::{
     proto::{Answers, CommandId, FromAgent, FromNode, Search, ToAgent, ToNode},
     target, wire,
 };
+use dvm::bootstrap::CANNOT_RUN;
 use runtime::relay::{self, Birth, JoinError, LinkError, News, Question, Received, Relay, Side};
 
 use super::{
@@ -29,7 +30,7 @@ pub(super) const BUILD: &str = concat!("dbgr ", env!("CARGO_PKG_VERSION"));
 /// Why an agent has ended before its session.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
-    #[error(transparent)]
+    #[error("{CANNOT_RUN}{0}")]
     Join(#[from] JoinError),
     #[error(transparent)]
     Link(#[from] LinkError),

@@ -1,6 +1,7 @@
 //! Jobs over the nodes of a test bed: ssh, Slurm, real networks. `cargo xtask cluster with 16 --slurm -- ...` runs these tests on
 //! the head of a cluster of namespaces; elsewhere they are not run.
 
+mod addresses;
 mod bad_host;
 mod deaths;
 mod debugging;
@@ -8,7 +9,9 @@ mod explain;
 mod finding;
 mod holding;
 mod host;
+mod limits;
 mod mpi;
+mod secrets;
 mod staging;
 mod starters;
 mod strangers;

@@ -54,14 +54,9 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
 /// Reads names with the number of slots of each: `n[1-4]:2`.
 pub(super) fn host_and_slots(item: &str) -> Result<(Who, Slots), Problem> {
     let item = item.trim();
-    // This is the only supported name with colons.
-    if item == "::1" {
-        let names = ["localhost"].into_iter().collect();
-        return Ok((Who::Named(names), Slots::Implicit));
-    }
-    let (name, slots) = match item.split_once(':') {
-        None => (item, Slots::Implicit),
-        Some((name, count)) => (name, Slots::Explicit(self::count(count)?)),
+    let (name, slots) = match name_and_count(item) {
+        (name, None) => (name, Slots::Implicit),
+        (name, Some(count)) => (name, Slots::Explicit(self::count(count)?)),
     };
     if let Some(who) = Who::relative(name) {
         return Ok(match (who?, slots) {
@@ -78,6 +73,21 @@ pub(super) fn host_and_slots(item: &str) -> Result<(Who, Slots), Problem> {
         Err(Problem::Empty)
     } else {
         Ok((Who::Named(list), slots))
+    }
+}
+
+/// Splits names from the number of slots behind them. An IPv6 address with a number is in brackets: `[fd00::1]:2`.
+fn name_and_count(item: &str) -> (&str, Option<&str>) {
+    if base::ipv6(item).is_some() {
+        return (item, None);
+    }
+    let address = item.find(']').map(|end| item.split_at(end + 1));
+    match address.and_then(|(name, rest)| Some((name, rest.strip_prefix(':')?))) {
+        Some((name, count)) if base::ipv6(name).is_some() => (name, Some(count)),
+        _ => match item.split_once(':') {
+            Some((name, count)) => (name, Some(count)),
+            None => (item, None),
+        },
     }
 }
 

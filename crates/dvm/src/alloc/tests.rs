@@ -35,6 +35,7 @@ fn host_files() {
     insta::assert_snapshot!(read("n[08-10]:2\nn09 slots=1 max-slots=5"), @"n08:2 n09:3/5 n10:2");
     insta::assert_snapshot!(read("a\na\nb slots=2\nb\nc\r\n"), @"a:2 b:3 c:?");
     insta::assert_snapshot!(read("localhost slots=2\nlogin1\n127.0.0.1 slots=1\nlogin1.site"), @"login1.site:5");
+    insta::assert_snapshot!(read("fd00::1 slots=2\n[fd00::2]:4\n[fd00::3] # one\nfd00::1"), @"fd00::1:3 fd00::2:4 fd00::3:?");
     insta::assert_snapshot!(read("a:4 binding=user:0+1 user=me"), @"a:4");
     let list = sequence("b\na:2\nb\nlocalhost", "`hosts`", &names(), Base::default()).unwrap();
     assert_eq!(
@@ -81,6 +82,10 @@ fn host_options() {
     insta::assert_snapshot!(read("n[1-2,4]:3,localhost").unwrap(), @"n1:3 n2:3 n4:3 login1.site:?");
     insta::assert_snapshot!(read("a,a,b:2,a:3").unwrap(), @"a:5 b:2");
     insta::assert_snapshot!(read("::1").unwrap(), @"login1.site:?");
+    insta::assert_snapshot!(read("fd00::1,[fd00::2],[fd00::a]:2,[::1]:3,fe80::1%eth0").unwrap(), @"fd00::1:? fd00::2:? fd00::a:2 login1.site:3 fe80::1%eth0:?");
+    insta::assert_snapshot!(read("fd00:0::1,[fd00::1]:3").unwrap(), @"fd00::1:4");
+    insta::assert_snapshot!(read("fd00::1::2").unwrap_err(), @"cannot read the nodes of `--host`: `:1::2` is not a number of slots");
+    insta::assert_snapshot!(read("[fd00::1]:x").unwrap_err(), @"cannot read the nodes of `--host`: `x` is not a number of slots");
     insta::assert_snapshot!(read("a,,b").unwrap_err(), @"cannot read the nodes of `--host`: no node is named");
     insta::assert_snapshot!(read("a:x").unwrap_err(), @"cannot read the nodes of `--host`: `x` is not a number of slots");
     insta::assert_snapshot!(read("a:0").unwrap_err(), @"cannot read the nodes of `--host`: `0` names no slot: leave the node out instead");

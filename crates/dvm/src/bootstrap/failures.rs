@@ -56,7 +56,12 @@ pub enum Reason {
     NoPlace,
     /// The node is of another kind: the name of its kernel and its machine.
     OtherSystem(String),
+    /// The daemon says why it cannot run on its node.
+    Refused(String),
 }
+
+/// The words with which a process says that it cannot listen: the range of ports follows.
+pub const NO_PORT: &str = "no port is free in";
 
 /// What nodes of one class have in common: the reason, what they have tried, and what was printed.
 type Key<'a> = (&'a Reason, &'a [String], Vec<String>);
@@ -156,6 +161,7 @@ impl NotJoinedClass {
             }
             Reason::Late { seconds } => format!("its daemon has not connected within {seconds} s"),
             Reason::CannotConnect => "its daemon cannot connect to `rally`".to_owned(),
+            Reason::Refused(why) => why.clone(),
             Reason::NoPlace => "the program cannot be stored there".to_owned(),
             Reason::OtherSystem(system) => {
                 format!(

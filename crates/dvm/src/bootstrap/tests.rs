@@ -195,6 +195,13 @@ fn each_failure_has_its_reason() {
                 "exit 120",
             ],
         ),
+        (
+            "a daemon that cannot run",
+            &[
+                "@rally have x\nrally: cannot run here: it has no network `ib0`: its networks are `eth0`\n",
+                "exit 125",
+            ],
+        ),
     ];
     let run = |(name, events): &(&str, &[&str])| {
         let mut start = Start::new(1, Delivery::Staged);
@@ -215,6 +222,7 @@ fn each_failure_has_its_reason() {
     words of ssh: give up 0, failed, 0 of 1 joined: n0 Exited(255) tried [] printed ["ssh: connect to host n0 port 22: No route to host"]
     an open line: give up 0, failed, 0 of 1 joined: n0 Exited(1) tried [] printed ["bash: nothing"]
     no way back: give up 0, failed, 0 of 1 joined: n0 CannotConnect tried ["10.0.0.1:4000: refused", "10.1.0.1:4000: no answer"] printed ["rally: cannot connect to the launcher: 10.0.0.1:4000: refused; 10.1.0.1:4000: no answer"]
+    a daemon that cannot run: give up 0, failed, 0 of 1 joined: n0 Refused("it has no network `ib0`: its networks are `eth0`") tried [] printed ["rally: cannot run here: it has no network `ib0`: its networks are `eth0`"]
     "#);
 }
 

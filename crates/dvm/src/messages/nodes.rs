@@ -10,7 +10,7 @@ use super::{
     words::{count, quoted, ranks_text},
 };
 use crate::{
-    bootstrap::{CANNOT_CONNECT, NotJoined, NotJoinedClass, Reason},
+    bootstrap::{CANNOT_CONNECT, CANNOT_RUN, NO_PORT, NotJoined, NotJoinedClass, Reason},
     proto::Outcome,
     spec::OnFailure,
 };
@@ -39,7 +39,8 @@ pub(super) fn not_joined(failed: &NotJoined) -> Message {
     let mut message = Message::new(&k::NOT_JOINED, headline);
     match failed.classes.as_slice() {
         [class] => {
-            let tried = (!class.tried.is_empty()).then(|| tried(class).join("\n"));
+            let tried = tried(class).join("\n");
+            let tried = (!tried.is_empty()).then_some(tried);
             let printed = printed(class).join("\n");
             let printed = (!printed.is_empty()).then_some(printed);
             message = message
@@ -80,16 +81,21 @@ pub(super) fn not_joined(failed: &NotJoined) -> Message {
 
 /// Returns what the nodes of a class have tried in vain.
 fn tried(class: &NotJoinedClass) -> Vec<&str> {
-    let tried = class.tried.iter().take(TRIED_MAX);
-    tried.map(String::as_str).collect()
+    let tried = class.tried.iter().map(String::as_str);
+    let tried = tried.filter(|line| !line.is_empty());
+    tried.take(TRIED_MAX).collect()
 }
 
 /// Returns the last lines that a command has printed.
 fn printed(class: &NotJoinedClass) -> Vec<&str> {
     let lines = class.printed.iter();
-    // The addresses that it tried were all that the daemon has printed.
-    let lines = lines
-        .filter(|line| class.reason != Reason::CannotConnect || !line.contains(CANNOT_CONNECT));
+    // The line of the daemon that became the reason.
+    let known = match class.reason {
+        Reason::CannotConnect => Some(CANNOT_CONNECT),
+        Reason::Refused(_) => Some(CANNOT_RUN),
+        _ => None,
+    };
+    let lines = lines.filter(|line| !known.is_some_and(|words| line.contains(words)));
     let lines: Vec<_> = lines.map(|line| line.trim_end_matches('.')).collect();
     let skipped = lines.len().saturating_sub(LINES_MAX);
     lines[skipped..].to_vec()
@@ -128,12 +134,34 @@ const SSH_SAYS: &[(&str, &str)] = &[
     ("Connection refused", "check that sshd runs on the node: "),
 ];
 
+/// What a daemon says that cannot run, and what helps.
+const DAEMON_SAYS: &[(&str, &str)] = &[
+    (
+        "it has no network",
+        "name networks of all nodes, by interface, address or `10.1.0.0/16`, or leave out `--if-include`",
+    ),
+    (
+        NO_PORT,
+        "give more ports with `--port-range`: on a node, `rally` and each daemon need one, and other jobs too",
+    ),
+    (
+        "of another build",
+        "give all nodes the same file, or remove it there: then the node gets a copy",
+    ),
+    (
+        "its copy of the program was changed",
+        "remove it: then the node gets another one",
+    ),
+];
+
 /// Says what to do about nodes that have not joined.
 fn advice(class: &NotJoinedClass) -> String {
     let check = class.check.join(" ");
     let is_local = |tried: &String| tried.starts_with("127.") || tried.starts_with("[::1]");
     match &class.reason {
-        Reason::CannotConnect if class.tried.iter().all(is_local) => {
+        Reason::CannotConnect
+            if !class.tried.is_empty() && class.tried.iter().all(is_local) =>
+        {
             "the node of `rally` has no network that others can reach: connect it to one, or start `rally` on one of the nodes"
                 .to_owned()
         }
@@ -144,6 +172,10 @@ fn advice(class: &NotJoinedClass) -> String {
         Reason::NoPlace => {
             "make room, or set XDG_CACHE_HOME in the login scripts of the node to a directory in which programs can be executed"
                 .to_owned()
+        }
+        Reason::Refused(why) => {
+            let known = DAEMON_SAYS.iter().find(|(words, _)| why.contains(words));
+            known.map_or("leave out these nodes", |(_, help)| help).to_owned()
         }
         Reason::OtherSystem(_) => "use nodes of one architecture, or start `rally` on one of these".to_owned(),
         _ if check.is_empty() => "leave out these nodes".to_owned(),

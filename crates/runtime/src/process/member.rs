@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, rc::Rc};
 
-use dvm::bootstrap::Hosting;
+use dvm::bootstrap::{CANNOT_RUN, Hosting};
 use os::{Clock, Loop};
 use overlay::{
     node::{Config, Node, Timing},
@@ -14,7 +14,7 @@ use tracing::info;
 
 use crate::{
     IGNORED, Surroundings,
-    boot::{Boot, BootError, port_range, reachable_at},
+    boot::{Boot, BootError, listen, reachable_at},
     daemon::{DaemonHost, DaemonSetup},
     daemons::{DaemonTree, address_of, merge},
     guardian::{self, Failed},
@@ -78,7 +78,7 @@ fn run(birth: &MemberBirth) -> Result<Exit, os::Error> {
         }
         Err(BootError::Os(error)) => Err(error),
         Err(error) => {
-            (birth.report)(&error.to_string());
+            (birth.report)(&format!("{CANNOT_RUN}{error}"));
             Ok(Exit::Failed)
         }
     }
@@ -104,7 +104,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     if boot.hosting == Hosting::Shared {
         topology = topology.with_neighbours();
     }
-    let (listener, port) = os::listen_anywhere(port_range(boot.ports))?;
+    let (listener, port) = listen(boot.ports)?;
     let config = Config {
         me: address_of(own.node),
         build: Build::new(&boot.build),

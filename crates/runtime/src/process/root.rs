@@ -19,7 +19,7 @@ use tracing::info;
 
 use crate::{
     Birth, IGNORED,
-    boot::{Boot, port_range, reachable_at},
+    boot::{Boot, BootError, listen, reachable_at},
     controller::{ControllerHost, ControllerSetup, broken_link},
     daemon::{DaemonHost, DaemonSetup},
     daemons::{DaemonTree, address_of},
@@ -105,8 +105,17 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             let hosts = allocation.nodes.iter().map(|node| node.name.clone());
             let hosts = hosts.collect();
             let (build, log) = (&birth.build, birth.log.as_ref());
-            let (tree, starters) = open_tree(now, plan, hosts, &name, build, log, &mut reactor)?;
-            Some((tree, starters.with_recording(recording)))
+            match open_tree(now, plan, hosts, &name, build, log, &mut reactor) {
+                Ok((tree, starters)) => {
+                    let starters = starters.with_recording(recording);
+                    Some((tree, starters.with_session(record.session())))
+                }
+                Err(BootError::Os(error)) => return Err(error),
+                Err(error) => {
+                    link::send_failure(socket.as_fd(), &error.to_string());
+                    return Ok(Exit::Failed);
+                }
+            }
         }
         None => None,
     };
@@ -147,8 +156,8 @@ pub(crate) fn open_tree(
     build: &str,
     log: Option<&log::Elsewhere>,
     reactor: &mut Reactor,
-) -> Result<(TreeHost, Starters), os::Error> {
-    let (listener, port) = os::listen_anywhere(port_range(plan.ports))?;
+) -> Result<(TreeHost, Starters), BootError> {
+    let (listener, port) = listen(plan.ports)?;
     let hosting = plan.hosting;
     // On one host, all daemons run the file that is ours.
     let program = match hosting {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
     os::fd::OwnedFd,
     time::Duration,
 };
@@ -20,7 +21,7 @@ use overlay::{
 use super::{ASKING_MAX, MERGING_MAX, News, kind, list, take_list, take_number};
 use crate::{
     IGNORED,
-    boot::{Boot, BootNode, port_range, reachable_at},
+    boot::{Boot, BootError, BootNode, listen, reachable_at},
     daemons::{address_of, node_of},
     process::{open_tree, random_bytes},
     reactor::{Child, Reactor, Read, Source, TreeChannel},
@@ -68,22 +69,37 @@ pub(super) fn root(
     hosts: Vec<String>,
     build: &str,
     socket: OwnedFd,
-) -> Result<(), os::Error> {
+) -> Result<(), BootError> {
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
     let (mut tree, starters) = open_tree(Clock::now(), plan, hosts, "", build, None, &mut reactor)?;
     tree.wait_at_most(PARENT_MAX);
     let starters = starters.with_those_that_join();
-    Process::new(reactor, tree, Some(starters), socket)?.run()
+    Ok(Process::new(reactor, tree, Some(starters), socket)?.run()?)
+}
+
+/// The port of a process of the tree, and the addresses at which others can reach it.
+pub(super) struct Port {
+    listener: OwnedFd,
+    at: Vec<SocketAddr>,
+}
+
+impl Port {
+    pub(super) fn open(boot: &Boot) -> Result<Self, BootError> {
+        let (listener, port) = listen(boot.ports)?;
+        let at = reachable_at(port, &boot.interfaces, boot.hosting)?;
+        Ok(Self { listener, at })
+    }
 }
 
 pub(super) fn member(
     boot: &Boot,
+    port: Port,
     own: &BootNode,
     merge: Merge,
     socket: OwnedFd,
 ) -> Result<(), os::Error> {
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
-    let (listener, port) = os::listen_anywhere(port_range(boot.ports))?;
+    let Port { listener, at } = port;
     let config = Config {
         me: address_of(own.node),
         build: Build::new(&boot.build),
@@ -92,7 +108,7 @@ pub(super) fn member(
             lease: boot.lease,
             window: boot.window,
         },
-        at: reachable_at(port, &boot.interfaces, boot.hosting)?,
+        at,
     };
     let entropy = Entropy::new(random_bytes()?);
     let mut node = Node::member(Clock::now(), config, entropy, boot.root.clone());

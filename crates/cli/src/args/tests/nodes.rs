@@ -78,6 +78,35 @@ fn each_other_node_gets_a_daemon() {
     "#);
 }
 
+#[test]
+fn networks_that_this_node_does_not_have_are_refused() {
+    let place = Place::new();
+    for networks in ["ib0", "10.2.0.0/16", "fd00::/64,ib7", "10.9.9.9,10.1.2.3"] {
+        place.run(&format!("rally run --host n1 --if-include {networks} a"));
+    }
+    // Without other nodes there is no connection.
+    place.run("rally run --if-include ib7 a");
+    place.run("rally run --bootstrap fork --nodes 2 --if-include ib7 a");
+    insta::assert_snapshot!(place.complaints(&[
+        "rally run --host n1 --if-include ib7 a",
+        "rally run --host n1 --if-include ib7 --if-include 10.3.0.0/16 a",
+    ]), @"
+    $ rally run --host n1 --if-include ib7 a
+    error: this node has no network `ib7`
+      option: `--if-include`
+      there:  `eth0` (10.1.2.3, fd00::3), `ib0` (10.2.2.3)
+      help:   name an interface, an address or a network (`10.1.0.0/16`) of this node
+    [120 cli/no-network]
+
+    $ rally run --host n1 --if-include ib7 --if-include 10.3.0.0/16 a
+    error: this node has no network `ib7,10.3.0.0/16`
+      option: `--if-include`
+      there:  `eth0` (10.1.2.3, fd00::3), `ib0` (10.2.2.3)
+      help:   name an interface, an address or a network (`10.1.0.0/16`) of this node
+    [120 cli/no-network]
+    ");
+}
+
 /// Returns a place inside of an allocation of Slurm, whose second node we are.
 fn in_slurm(variables: &[(&str, &str)]) -> Place {
     let all = [
@@ -341,17 +370,17 @@ fn allocations_of_lsf_and_pbs() {
     local: 1, radix 32, lease 10s, ports None, interfaces []
     0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
     ");
+    insta::assert_snapshot!(plans(&pbs, &["rally run --bootstrap pbs a"]), @"
+    $ rally run --bootstrap pbs a
+    n1,node7.cluster
+    local: 1, radix 32, lease 10s, ports None, interfaces []
+    0: pbsdsh -n 0 -- /opt/bin/rally __daemon {file}
+    ");
     insta::assert_snapshot!(pbs.complaints(&[
-        "rally run --bootstrap pbs a",
         "rally run --bootstrap slurm a",
         "mpirun --mca plm lsf a",
         "mpirun --bootstrap x a",
     ]), @"
-    $ rally run --bootstrap pbs a
-    error: `--bootstrap pbs` is not supported: its commands give a daemon no standard input, from which it reads what to do
-      help: use `ssh`
-    [120 cli/not-offered]
-
     $ rally run --bootstrap slurm a
     error: `--bootstrap slurm` is not supported: the nodes do not belong to an allocation of it
       help: leave it out, or use `ssh`
@@ -364,8 +393,166 @@ fn allocations_of_lsf_and_pbs() {
 
     $ mpirun --bootstrap x a
     error: `--bootstrap x` is not supported: this version does not start daemons in this way
-      help: leave it out, or use `ssh`, `slurm`, `lsf` or `fork`
+      help: leave it out, or use `ssh`, `slurm`, `pbs`, `lsf` or `fork`
     [120 cli/not-offered]
+    ");
+}
+
+/// The starter of PBS is used if it probably works, and the explanation says why.
+#[test]
+fn pbs_starts_daemons_where_files_are_shared() {
+    let place = || {
+        let place = Place::new()
+            .file("nodes", "n1\nn1\nnode7.cluster\nn2\n")
+            .file("bin/pbsdsh", "");
+        let bin = place.directory.path().join("bin");
+        let program = bin.join("pbsdsh");
+        let executable = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        fs::set_permissions(program, executable).unwrap();
+        let file = place.directory.path().join("nodes").display().to_string();
+        place
+            .variable("PBS_JOBID", "9.server")
+            .variable("PBS_NODEFILE", &file)
+            .variable("PATH", &bin.display().to_string())
+            .variable("HOME", "/shared/me")
+    };
+    let elsewhere = |mut place: Place| {
+        place.world.executable = "/usr/local/bin/rally".into();
+        place
+    };
+    let cases = [
+        ("shared", place(), "rally run a"),
+        ("auto", place(), "rally run --bootstrap auto a"),
+        ("asked for ssh", place(), "rally run --bootstrap ssh a"),
+        ("some nodes", place(), "rally run --host n2 a"),
+        ("another node", place(), "rally run --host n2,other a"),
+        (
+            "no pbsdsh",
+            place().variable("PATH", "/nonexistent"),
+            "rally run a",
+        ),
+        (
+            "local cache",
+            place().variable("XDG_CACHE_HOME", "/tmp"),
+            "rally run a",
+        ),
+        ("local program", elsewhere(place()), "rally run a"),
+        (
+            "asked for pbs",
+            elsewhere(place()),
+            "rally run --bootstrap pbs a",
+        ),
+    ];
+    let rows = cases.map(|(name, place, line)| {
+        let run = place.run(line);
+        let commands = run.daemons.map(|plan| plan.commands).unwrap_or_default();
+        let words = commands.iter().map(|command| {
+            let words = command.argv.join(OsStr::new(" "));
+            match &command.delivery {
+                dvm::bootstrap::Delivery::File => words.display().to_string(),
+                _ => command.argv[0].display().to_string(),
+            }
+        });
+        let words: Vec<_> = words.collect();
+        format!(
+            "{name}: {}\n  {}",
+            words.join("; "),
+            run.started_by.unwrap_or_else(|| "-".to_owned())
+        )
+    });
+    insta::assert_snapshot!(rows.join("\n"), @"
+    shared: pbsdsh -n 0 -- /opt/bin/rally __daemon {file}; pbsdsh -n 3 -- /opt/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
+    auto: pbsdsh -n 0 -- /opt/bin/rally __daemon {file}; pbsdsh -n 3 -- /opt/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
+    asked for ssh: ssh; ssh
+      by ssh, as asked
+    some nodes: pbsdsh -n 3 -- /opt/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
+    another node: ssh; ssh
+      -
+    no pbsdsh: ssh; ssh
+      by ssh: `pbsdsh` is not in PATH
+    local cache: ssh; ssh
+      by ssh: `pbsdsh` needs the same files on all nodes, and `/tmp/rally` is not on a network file system
+    local program: ssh; ssh
+      by ssh: `pbsdsh` needs the same files on all nodes, and `/usr/local/bin/rally` is not on a network file system
+    asked for pbs: pbsdsh -n 0 -- /usr/local/bin/rally __daemon {file}; pbsdsh -n 3 -- /usr/local/bin/rally __daemon {file}
+      by `pbsdsh`: the nodes belong to a job of PBS
+    ");
+}
+
+/// Older variables, and those of other forms of jobs: the nodes with their slots.
+#[test]
+fn each_form_of_an_allocation_is_read() {
+    let place = Place::new().file("hosts", "n1\nn1\nn2\nn1\n");
+    let file = place.directory.path().join("hosts").display().to_string();
+    let file = file.as_str();
+    let cases: &[&[(&str, &str)]] = &[
+        &[
+            ("SLURM_JOBID", "7"),
+            ("SLURM_NODELIST", "n[1-2]"),
+            ("SLURM_TASKS_PER_NODE", "2,1"),
+        ],
+        &[
+            ("SLURM_JOBID", "7"),
+            ("SLURM_JOB_NODELIST", "n[3-4]"),
+            ("SLURM_NODELIST", "n[1-2]"),
+        ],
+        &[("SLURM_JOB_ID", "7"), ("SLURM_NODELIST", "n1")],
+        // Without the number of a job, the list of nodes is that of something else.
+        &[("SLURM_NODELIST", "n[1-2]")],
+        &[
+            ("LSB_JOBID", "9"),
+            ("LSB_MCPU_HOSTS", "n1 3 n2 1"),
+            ("LSB_HOSTS", "n7 n8"),
+        ],
+        &[
+            ("LSB_JOBID", "9"),
+            ("LSB_DJOB_HOSTFILE", file),
+            ("LSB_HOSTS", "n7 n8"),
+        ],
+        &[("LSB_JOBID", "9"), ("LSB_HOSTS", "n1 n1 n2 n1")],
+        &[("LSB_HOSTS", "n1 n1 n2 n1")],
+        &[("PBS_JOBID", "9.server"), ("PBS_NODEFILE", file)],
+        &[("PBS_NODEFILE", file)],
+        // The first manager of the list that has nodes: an allocation in another one is that of a nested job.
+        &[
+            ("SLURM_JOB_ID", "7"),
+            ("LSB_JOBID", "9"),
+            ("LSB_HOSTS", "n1"),
+        ],
+    ];
+    let rows = cases.iter().map(|variables| {
+        let mut place = Place::new();
+        for (name, value) in *variables {
+            place = place.variable(name, value);
+        }
+        let run = place.run("rally run a");
+        let nodes = run.allocation.nodes.iter();
+        let nodes: Vec<_> = nodes
+            .map(|node| format!("{} {:?}", node.name, node.slots))
+            .collect();
+        let starter = run
+            .daemons
+            .and_then(|plan| Some(plan.commands.first()?.argv.first()?.clone()));
+        let starter =
+            starter.map_or_else(|| "nothing".to_owned(), |word| word.display().to_string());
+        let names: Vec<_> = variables.iter().map(|(name, _)| *name).collect();
+        format!("{}: {} by {starter}", names.join(" "), nodes.join(", "))
+    });
+    insta::assert_snapshot!(rows.collect::<Vec<_>>().join("\n"), @"
+    SLURM_JOBID SLURM_NODELIST SLURM_TASKS_PER_NODE: n1 Explicit(2), n2 Explicit(1) by srun
+    SLURM_JOBID SLURM_JOB_NODELIST SLURM_NODELIST: n3 Implicit, n4 Implicit by srun
+    SLURM_JOB_ID SLURM_NODELIST: n1 Implicit by srun
+    SLURM_NODELIST: node7.cluster Implicit by nothing
+    LSB_JOBID LSB_MCPU_HOSTS LSB_HOSTS: n1 Explicit(3), n2 Explicit(1) by blaunch
+    LSB_JOBID LSB_DJOB_HOSTFILE LSB_HOSTS: n1 Explicit(3), n2 Explicit(1) by blaunch
+    LSB_JOBID LSB_HOSTS: n1 Explicit(3), n2 Explicit(1) by blaunch
+    LSB_HOSTS: node7.cluster Implicit by nothing
+    PBS_JOBID PBS_NODEFILE: n1 Explicit(3), n2 Explicit(1) by ssh
+    PBS_NODEFILE: node7.cluster Implicit by nothing
+    SLURM_JOB_ID LSB_JOBID LSB_HOSTS: n1 Explicit(1) by blaunch
     ");
 }
 

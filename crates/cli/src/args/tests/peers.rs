@@ -83,7 +83,7 @@ fn options_that_are_not_offered() {
     ]), @"
     $ mpiexec -launcher alps a
     error: `-launcher alps` is not supported: this version does not start daemons in this way
-      help: leave it out, or use `ssh`, `slurm`, `lsf` or `fork`
+      help: leave it out, or use `ssh`, `slurm`, `pbs`, `lsf` or `fork`
     [120 cli/not-offered]
 
     $ mpiexec -gdb a

@@ -56,7 +56,7 @@ impl Host {
     }
 
     /// Replaces the text of a file that all nodes share, on this node only.
-    fn replace(&mut self, file: &str, text: &str) {
+    pub(super) fn replace(&mut self, file: &str, text: &str) {
         let own = self.path(&file.replace('/', "-"));
         fs::write(&own, text).unwrap();
         self.run(&format!("mount --bind {own} {file}"));
@@ -114,7 +114,7 @@ impl Host {
     }
 
     /// Returns the path of a file of the node, as the head and the node see it.
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         path_of(self.number, name)
     }
 }
@@ -131,6 +131,22 @@ impl Drop for Host {
             self.forget_program();
         }
     }
+}
+
+/// The address of a node or of the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Four,
+    Six,
+}
+
+/// Returns an address of a node or of the head.
+pub(super) fn address(name: &str, family: Family) -> String {
+    let hosts = fs::read_to_string("/etc/hosts").unwrap();
+    let mut lines = hosts.lines().filter_map(|line| line.split_once(' '));
+    let is_meant = |address: &str| address.contains(':') == (family == Family::Six);
+    let found = lines.find(|(address, named)| *named == name && is_meant(address));
+    found.expect(name).0.to_owned()
 }
 
 /// Returns the path of a file of a node, as the head and the node see it.

@@ -1,6 +1,11 @@
 //! How the program gets onto a node, over ssh and on real file systems.
 
-use std::process::Command;
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::Path,
+    process::Command,
+};
 
 use super::{
     expect_no_daemon,
@@ -163,4 +168,82 @@ fn a_node_of_slurm_without_room_for_the_program_is_named() {
     ] {
         assert!(said.contains(words), "{said}");
     }
+}
+
+/// Changes the identity that the linker has given to a program; size and time stay. A program without one changes at its end.
+fn patch(program: &Path) {
+    let bytes = fs::read(program).unwrap();
+    let note = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+    let at = bytes.windows(note.len()).position(|window| window == note);
+    let at = at.map_or(bytes.len() - 1, |at| at + note.len());
+    let time = fs::metadata(program).unwrap().modified().unwrap();
+    let file = File::options().write(true).open(program).unwrap();
+    file.write_all_at(&[!bytes[at]], at as u64).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+/// The file at the launcher's path has the launcher's size and time, and is another one.
+#[test]
+fn a_program_of_another_build_is_named() {
+    let sandbox = Sandbox::new();
+    let mut host = Host::new(1);
+    let (program, other) = (rally(), host.path("other"));
+    fs::copy(&program, &other).unwrap();
+    let time = fs::metadata(&program).unwrap().modified().unwrap();
+    File::options()
+        .write(true)
+        .open(&other)
+        .unwrap()
+        .set_modified(time)
+        .unwrap();
+    patch(Path::new(&other));
+    let program = program.display().to_string();
+    host.undo(&format!("rm {other}"));
+    host.run(&format!("mount --bind {other} {program}"));
+    host.undo(&format!("umount -l {program}"));
+    run(&sandbox, &host).expect_code(123).expect_err(&[
+        &format!("cannot start the daemon on `n1`: its program `{program}` is of another build"),
+        "help:   give all nodes the same file",
+    ]);
+}
+
+#[test]
+fn a_copy_that_was_changed_is_named() {
+    let sandbox = Sandbox::new();
+    let mut host = Host::new(1);
+    host.hide_program();
+    run(&sandbox, &host).expect_code(0);
+    let copies = host.copies();
+    let copy = copies[0].replace(HOME, &host.path("home"));
+    patch(Path::new(&copy));
+    run(&sandbox, &host).expect_code(123).expect_err(&[
+        &format!("cannot start the daemon on `n1`: its copy of the program was changed after it was stored: `{HOME}/.cache/rally/bin/"),
+        "help:   remove it",
+    ]);
+    host.run(&format!("rm {}", copies[0]));
+    run(&sandbox, &host).expect_code(0);
+    assert_eq!(host.copies(), copies);
+}
+
+/// /tmp belongs to all users: another one may have made the directory of our name, or a link.
+#[test]
+fn a_cache_of_another_user_is_not_used() {
+    let sandbox = Sandbox::new();
+    let mut host = Host::new(1);
+    host.hide_program();
+    host.run("mkdir -p $HOME/.cache/rally/bin && chown -R 65534 $HOME/.cache/rally");
+    host.run("mkdir /tmp/theirs && ln -s /tmp/theirs /dev/shm/rally-0");
+    host.undo("rm -r /tmp/theirs");
+    run(&sandbox, &host).expect_code(0);
+    let copies = host.copies();
+    assert_eq!(copies.len(), 1);
+    assert!(copies[0].starts_with("/tmp/rally-0/bin/"), "{copies:?}");
+    host.run("chown 65534 /tmp/rally-0 && mkdir /var/tmp/rally-0 && chown 65534 /var/tmp/rally-0");
+    run(&sandbox, &host).expect_code(123).expect_err(&[
+        "the program cannot be stored there",
+        &format!("{HOME}/.cache/rally: it belongs to another user"),
+        "/dev/shm/rally-0: it belongs to another user",
+        "/tmp/rally-0: it belongs to another user",
+        "/var/tmp/rally-0: it belongs to another user",
+    ]);
 }

@@ -194,6 +194,66 @@ fn each_failure_behind_ssh_says_what_to_do() {
     ");
 }
 
+/// A daemon that runs says itself why it cannot join.
+#[test]
+fn each_reason_of_a_daemon_says_what_to_do() {
+    let refused = |why: &str| Reason::Refused(why.to_owned());
+    let cases = [
+        tried("n1", Reason::CannotConnect, &[""]),
+        class(
+            "n1,n2",
+            refused("it has no network `ib7`: its networks are `eth0`"),
+            &["rally: cannot run here: it has no network `ib7`: its networks are `eth0`"],
+        ),
+        class("n1", refused("no port is free in 20000-20001"), &[]),
+        class(
+            "n1",
+            refused(
+                "its program `/opt/rally` is of another build: `rally 1 (ab)`, and the launcher is `rally 1 (cd)`",
+            ),
+            &[],
+        ),
+        class(
+            "n1",
+            refused(
+                "its copy of the program was changed after it was stored: `/home/me/.cache/rally/bin/ab/rally`",
+            ),
+            &[],
+        ),
+        class(
+            "n1",
+            refused("the node `x` is not among those to start: `n1`"),
+            &[],
+        ),
+    ];
+    let all = cases.map(|class| text(vec![class], 0));
+    insta::assert_snapshot!(all.join("\n"), @"
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: its daemon cannot connect to `rally`
+      effect: the job was not started
+      help: daemons connect to `rally`: choose a network of all nodes with `--if-include`, or ports that firewalls let through with `--port-range`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n[1-2]`: it has no network `ib7`: its networks are `eth0`
+      effect: the job was not started
+      help: name networks of all nodes, by interface, address or `10.1.0.0/16`, or leave out `--if-include`
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: no port is free in 20000-20001
+      effect: the job was not started
+      help: give more ports with `--port-range`: on a node, `rally` and each daemon need one, and other jobs too
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: its program `/opt/rally` is of another build: `rally 1 (ab)`, and the launcher is `rally 1 (cd)`
+      effect: the job was not started
+      help: give all nodes the same file, or remove it there: then the node gets a copy
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: its copy of the program was changed after it was stored: `/home/me/.cache/rally/bin/ab/rally`
+      effect: the job was not started
+      help: remove it: then the node gets another one
+
+    bootstrap/not-joined Error: cannot start the daemon on `n1`: the node `x` is not among those to start: `n1`
+      effect: the job was not started
+      help: leave out these nodes
+    ");
+}
+
 #[test]
 fn nodes_that_failed_differently_are_in_one_message() {
     let classes = vec![
