@@ -123,6 +123,8 @@ fn from_front() -> Vec<FromFront> {
             columns: 80,
         }),
         FromFront::Holds,
+        FromFront::Prompt(Asked::new("Password: ".to_owned(), None)),
+        FromFront::Answer(PromptId(3), Secret::new(b"ab".to_vec())),
     ];
     for message in &all {
         match message {
@@ -135,7 +137,9 @@ fn from_front() -> Vec<FromFront> {
             | FromFront::Kill(_)
             | FromFront::Release { .. }
             | FromFront::Resize(_)
-            | FromFront::Holds => {}
+            | FromFront::Holds
+            | FromFront::Prompt(_)
+            | FromFront::Answer(..) => {}
         }
     }
     all
@@ -196,6 +200,13 @@ fn to_front() -> Vec<ToFront> {
             nodes: 2,
         }),
         placed(),
+        ToFront::Prompt(Prompt {
+            id: PromptId(3),
+            host: "n1".to_owned(),
+            asked: Asked::new("Touch the key".to_owned(), Some("none")),
+        }),
+        ToFront::PromptWithdrawn(PromptId(3)),
+        ToFront::Answer(Secret::new(b"ab".to_vec())),
     ];
     for message in &all {
         match message {
@@ -215,7 +226,10 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Failed(_)
             | ToFront::Internal(_)
             | ToFront::Preloading(_)
-            | ToFront::Placed { .. } => {}
+            | ToFront::Placed { .. }
+            | ToFront::Prompt(_)
+            | ToFront::PromptWithdrawn(_)
+            | ToFront::Answer(_) => {}
         }
     }
     all
