@@ -26,6 +26,7 @@ mod place;
 mod preload;
 mod process;
 mod program;
+mod prompts;
 mod ranks;
 mod reactor;
 mod record;
@@ -43,6 +44,7 @@ pub use self::{
     guardian::{Failed, guard},
     place::Surroundings,
     process::{MemberBirth, guard_member},
+    prompts::ASKPASS,
     record::{SharedMemory, controls, sweep_stale, topology},
 };
 
@@ -73,9 +75,11 @@ pub struct Birth {
     pub link: Option<OwnedFd>,
     /// Prints a report of a bug of ours that cannot be sent to the front. It must not block on the reader of that output.
     pub report_bug: fn(&str),
-    /// The environment's directories in which the record of this process may be.
     /// `None` if nothing is logged.
     pub log: Option<log::Elsewhere>,
+    /// The terminal of the front, which the front uses to ask for passwords. `None` if it has none.
+    pub terminal: Option<os::HiddenInput>,
+    /// The environment's directories in which the record of this process may be.
     pub surroundings: Surroundings,
     /// Shared memory: ranks' output is read into `output`; `input` holds the input that the front has read.
     pub output: os::SlotWriter,

@@ -8,6 +8,7 @@ use base::{NodeId, RankSet, Signal, Topology};
 use dvm::{
     alloc::{AllocatedNode, Slots},
     place,
+    prompts::{Asked, Prompt, PromptId, Secret},
     proto::{
         Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
         PreloadProgress, RankChoice, Refusal, TableRow,

@@ -20,6 +20,7 @@ use tracing::info;
 use crate::{
     Birth, IGNORED,
     boot::{Boot, port_range, reachable_at},
+    control,
     controller::{ControllerHost, ControllerSetup, broken_link},
     daemon::{DaemonHost, DaemonSetup},
     daemons::{DaemonTree, address_of},
@@ -29,6 +30,7 @@ use crate::{
     machines::ControllerMachine,
     missing::MissingReports,
     program::OwnFile,
+    prompts::PromptHost,
     reactor::Reactor,
     record::{Record, topology},
     starters::Starters,
@@ -99,6 +101,9 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         return Ok(Exit::Clean);
     };
     os::set_nonblocking(socket.as_fd())?;
+    let prompts = PromptHost::new(plan.as_ref(), &allocation, birth.terminal.take());
+    let session = record.session();
+    let to_ask = session.as_deref().map(|it| control::path(it, birth.front_pid));
     let now = Clock::now();
     let tree = match plan {
         Some(plan) => {
@@ -106,7 +111,8 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             let hosts = hosts.collect();
             let (build, log) = (&birth.build, birth.log.as_ref());
             let (tree, starters) = open_tree(now, plan, hosts, &name, build, log, &mut reactor)?;
-            Some((tree, starters.with_recording(recording)))
+            let starters = starters.with_recording(recording).with_prompts(to_ask);
+            Some((tree, starters))
         }
         None => None,
     };
@@ -117,9 +123,10 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         socket,
         ControllerSetup {
             front_pid: birth.front_pid,
-            session: record.session(),
+            session,
             report_bug: birth.report_bug,
             missing_reports: MissingReports::of(missing),
+            prompts,
         },
         &mut reactor,
     )?;
