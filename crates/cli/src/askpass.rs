@@ -32,10 +32,7 @@ pub(crate) struct Question {
 }
 
 /// Returns the question, if ssh runs us to ask it. ssh passes exactly one argument.
-pub(crate) fn question(
-    first: Option<&OsString>,
-    further: Option<&OsString>,
-) -> Option<Question> {
+pub(crate) fn question(first: Option<&OsString>, further: Option<&OsString>) -> Option<Question> {
     let socket = PathBuf::from(env::var_os(ASKPASS)?);
     let (Some(text), None, true) = (first, further, socket.is_absolute()) else {
         return None;

@@ -12,95 +12,18 @@
 //! Answers are secrets. This state machine is none of those that are logged and recorded, and an answer passes through it in one
 //! step.
 
-mod kind;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, fmt};
+use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
-
-pub use self::kind::PromptKind;
+pub use crate::proto::prompt::{
+    ANSWER_MAX, Asked, Prompt, PromptId, PromptKind, Secret, TEXT_MAX, erase,
+};
 use crate::{bootstrap::CommandId, proto::FrontId};
 
-/// Maximum length of the text of a prompt, in bytes. The rest is cut off.
-pub const TEXT_MAX: usize = 4096;
-/// Maximum length of an answer, in bytes: ssh reads no more. A longer line is no answer.
-pub const ANSWER_MAX: usize = 1023;
 /// Maximum number of prompts that are not over: one for each start command that may run. A further one gets no answer.
 pub const MAX_PROMPTS: usize = crate::bootstrap::PARALLEL.get() as usize;
-
-/// Number of a prompt. No two prompts of a controller have the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct PromptId(pub u32);
-
-/// What a start command asks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    pub kind: PromptKind,
-    /// The words of the command.
-    pub text: String,
-}
-
-impl Asked {
-    /// Makes a prompt of the words of ssh. `hint` is its variable `SSH_ASKPASS_PROMPT`.
-    #[must_use]
-    pub fn new(text: String, hint: Option<&str>) -> Self {
-        let kind = PromptKind::of(&text, hint);
-        Self { kind, text }.cut()
-    }
-
-    fn cut(mut self) -> Self {
-        self.text.truncate(self.text.floor_char_boundary(TEXT_MAX));
-        self
-    }
-}
-
-/// A prompt for the user.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Prompt {
-    pub id: PromptId,
-    /// Name of the node whose start command asks.
-    pub host: String,
-    pub asked: Asked,
-}
-
-/// The answer to a prompt. It is overwritten when it is dropped, and never shown.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret(Vec<u8>);
-
-impl Secret {
-    /// Returns `None` if the answer is longer than [`ANSWER_MAX`].
-    #[must_use]
-    pub fn new(answer: Vec<u8>) -> Option<Self> {
-        let secret = Self(answer);
-        (secret.0.len() <= ANSWER_MAX).then_some(secret)
-    }
-
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        erase(&mut self.0);
-    }
-}
-
-/// Overwrites bytes that are not needed any more.
-pub fn erase(bytes: &mut [u8]) {
-    bytes.fill(0);
-    // So that the compiler does not leave the line above out.
-    std::hint::black_box(bytes);
-}
 
 /// An event that the caller reports.
 #[derive(Debug)]

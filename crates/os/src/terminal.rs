@@ -222,7 +222,9 @@ impl LineMode {
         let saved = tcgetattr(&fd).map_err(Error::nix("ask for a terminal's mode"))?;
         let mut lines = saved.clone();
         lines.input_flags.insert(InputFlags::ICRNL);
-        lines.input_flags.remove(InputFlags::IGNCR | InputFlags::INLCR);
+        lines
+            .input_flags
+            .remove(InputFlags::IGNCR | InputFlags::INLCR);
         let output = OutputFlags::OPOST | OutputFlags::ONLCR;
         lines.output_flags.insert(output);
         let local = &mut lines.local_flags;

@@ -24,8 +24,8 @@ use crate::{
     log,
     machines::ControllerMachine,
     missing::MissingReports,
-    prompts::{Action, PromptHost, Wait},
     preload::{self, FileReader},
+    prompts::{Action, PromptHost, Wait},
     reactor::Reactor,
 };
 
@@ -190,13 +190,7 @@ impl ControllerHost {
 
     /// Passes a message on: prompts and answers to their state machine, and only from those who may send them; all others to the
     /// controller.
-    fn on_message(
-        &mut self,
-        now: Time,
-        front: FrontId,
-        message: FromFront,
-        reactor: &mut Reactor,
-    ) {
+    fn on_message(&mut self, now: Time, front: FrontId, message: FromFront, reactor: &mut Reactor) {
         let is_asker = self.setup.prompts.is_asker(front);
         match message {
             FromFront::Prompt(asked) if is_asker => self.setup.prompts.ask(front, asked),
@@ -204,7 +198,11 @@ impl ControllerHost {
                 self.setup.prompts.on_answer(prompt, answer);
             }
             _ if is_asker => self.lose_front(now, front, reactor),
-            FromFront::Prompt(_) | FromFront::Answer(..) => {}
+            FromFront::Prompt(_) | FromFront::Answer(..) => {
+                if front != STARTER {
+                    self.lose_front(now, front, reactor);
+                }
+            }
             message => {
                 let input = ControllerInput::Front(front, message);
                 self.controller.handle(now, input);

@@ -160,7 +160,9 @@ pub(super) fn commands(
             check: Vec::new(),
             prompting: Prompting::Never,
         }),
-        Way::Ssh => of_each(&|host| ssh::of_settings(host, settings, &own, program.world.prompting)),
+        Way::Ssh => {
+            of_each(&|host| ssh::of_settings(host, settings, &own, program.world.prompting))
+        }
         Way::Lsf => of_each(&|host| ssh::Command {
             argv: lsf::command(host),
             delivery: Delivery::Staged,

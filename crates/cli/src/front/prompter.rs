@@ -9,10 +9,7 @@
 //! The mode of the terminal is restored whenever `Asking` is left. A shell that moves us to the foreground sends no signal, so
 //! `Background` checks periodically. After a signal that ends the start, no prompt is answered.
 
-use std::{
-    fmt::Write as _,
-    time::Duration,
-};
+use std::{fmt::Write as _, os::fd::AsFd as _, time::Duration};
 
 use base::Time;
 use dvm::{
@@ -107,7 +104,6 @@ impl Prompter {
         let Ok(terminal) = terminal else {
             return Some(FromFront::Answer(id, None));
         };
-        use std::os::fd::AsFd as _;
         if os::standing(terminal.as_fd()) != Standing::Foreground {
             let until = Clock::now() + BACKGROUND_DELAY;
             self.state = State::Background { prompt, until };
@@ -162,7 +158,10 @@ impl Prompter {
                 let end = bytes.iter().position(|byte| *byte == b'\n');
                 open.line.extend(&bytes[..end.unwrap_or(count)]);
                 let is_long = open.line.len() > prompts::ANSWER_MAX;
-                (end.is_some().then(|| std::mem::take(&mut open.line)), is_long)
+                (
+                    end.is_some().then(|| std::mem::take(&mut open.line)),
+                    is_long,
+                )
             }
             Ok(ReadOutcome::Closed) | Err(_) => (None, true),
         };
@@ -173,7 +172,10 @@ impl Prompter {
         let (id, kind) = (open.prompt.id, open.prompt.asked.kind);
         let is_echoed = line.is_some() && kind != PromptKind::Hidden;
         self.close(events, if is_echoed { "" } else { "\n" });
-        Some(FromFront::Answer(id, line.and_then(|line| answer(kind, line))))
+        Some(FromFront::Answer(
+            id,
+            line.and_then(|line| answer(kind, line)),
+        ))
     }
 
     pub(super) fn on_tick(&mut self, events: &mut Loop, now: Time) -> Option<FromFront> {
@@ -253,7 +255,6 @@ impl Prompter {
             && let Some(terminal) = events.remove(open.token)
             && !end.is_empty()
         {
-            use std::os::fd::AsFd as _;
             let _ = os::write(terminal.as_fd(), end.as_bytes());
         }
     }
@@ -305,10 +306,14 @@ mod tests {
     fn every_prompt_names_its_node() {
         for (text, hint, expected) in [
             ("me@n1's password: ", None, "me@n1's password: "),
-            ("Enter passphrase for key 'k': ", None, "n1: Enter passphrase for key 'k': "),
+            (
+                "Enter passphrase for key 'k': ",
+                None,
+                "n1: Enter passphrase for key 'k': ",
+            ),
             ("Touch it", Some("none"), "n1: Touch it\n"),
             ("Allow n1?", Some("confirm"), "Allow n1? (yes/no) "),
-            ("n1\x1b[2Jevil: ", None, "n1\\x1b[2Jevil: "),
+            ("n1\x1b[2Jevil: ", None, "n1\\u{1b}[2Jevil: "),
         ] {
             assert_eq!(words(&prompt(text, hint)), expected);
         }

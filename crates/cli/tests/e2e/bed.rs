@@ -5,6 +5,7 @@ mod bad_host;
 mod debugging;
 mod explain;
 mod host;
+mod prompts;
 mod staging;
 mod starters;
 mod strangers;

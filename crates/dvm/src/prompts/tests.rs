@@ -20,7 +20,7 @@ impl Desk {
                 Output::Withdraw(id) => format!("withdraw {}", id.0),
                 Output::Answer(front, answer) => {
                     let answer = answer.as_ref().map(Secret::bytes);
-                    let answer = answer.map_or("nothing".into(), String::from_utf8_lossy);
+                    let answer = answer.map_or_else(|| "nothing".into(), String::from_utf8_lossy);
                     format!("answer {front}: {answer}")
                 }
                 Output::Asks(command) => format!("{command} asks"),
@@ -60,10 +60,7 @@ fn prompts_are_shown_one_after_another() {
     assert_eq!(desk.answer(1, "again"), "");
     // The same command asks once more, such as after a wrong password.
     assert_eq!(desk.ask(8, 1), "1 asks");
-    assert_eq!(
-        desk.answer(2, ""),
-        "answer 6: , 2 goes on, show 3 of n3"
-    );
+    assert_eq!(desk.answer(2, ""), "answer 6: , 2 goes on, show 3 of n3");
     let none = Input::Answered(PromptId(3), None);
     assert_eq!(
         desk.handle(none),
@@ -135,7 +132,11 @@ fn the_terminal_shows_what_is_no_secret() {
         ("me@n1's password: ", None, Hidden),
         ("(me@n1) Password: ", None, Hidden),
         ("(me@n1) Verification code: ", None, Hidden),
-        ("Enter passphrase for key '/home/me/.ssh/id_ed25519': ", None, Hidden),
+        (
+            "Enter passphrase for key '/home/me/.ssh/id_ed25519': ",
+            None,
+            Hidden,
+        ),
         (
             "The authenticity of host 'n1 (10.0.0.1)' can't be established.\nED25519 key fingerprint is SHA256:x.\n\
              Are you sure you want to continue connecting (yes/no)? ",
@@ -150,7 +151,11 @@ fn the_terminal_shows_what_is_no_secret() {
         ("Please type 'yes' or 'no': ", None, Shown),
         ("Please type 'yes', 'no' or the fingerprint: ", None, Shown),
         ("Allow shared connection to n1? ", Some("confirm"), Confirm),
-        ("Confirm user presence for key ED25519-SK", Some("none"), Notice),
+        (
+            "Confirm user presence for key ED25519-SK",
+            Some("none"),
+            Notice,
+        ),
         ("Enter PIN for ED25519-SK key: ", Some("other"), Hidden),
     ] {
         assert_eq!(asked_with(text, hint), kind, "{text}");

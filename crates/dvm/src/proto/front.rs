@@ -10,11 +10,11 @@ use super::{
     outcome::{Cause, EndReason, Outcome},
     output::{Chunk, Stream},
     preload::{NotPreloaded, PreloadProgress},
+    prompt::{Asked, Prompt, PromptId, Secret},
 };
 use crate::{
     bootstrap::NotJoined,
     place::{JobMap, Topologies},
-    prompts::{Asked, Prompt, PromptId, Secret},
     spec::{GpuShare, HoldAt, JobSpec, WindowSize},
 };
 

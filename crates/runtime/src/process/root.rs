@@ -103,7 +103,9 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     os::set_nonblocking(socket.as_fd())?;
     let prompts = PromptHost::new(plan.as_ref(), &allocation, birth.terminal.take());
     let session = record.session();
-    let to_ask = session.as_deref().map(|it| control::path(it, birth.front_pid));
+    let to_ask = session
+        .as_deref()
+        .map(|it| control::path(it, birth.front_pid));
     let now = Clock::now();
     let tree = match plan {
         Some(plan) => {
