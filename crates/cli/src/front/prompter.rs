@@ -104,10 +104,15 @@ impl Prompter {
         let Ok(terminal) = terminal else {
             return Some(FromFront::Answer(id, None));
         };
-        if os::standing(terminal.as_fd()) != Standing::Foreground {
-            let until = Clock::now() + BACKGROUND_DELAY;
-            self.state = State::Background { prompt, until };
-            return None;
+        match os::standing(terminal.as_fd()) {
+            Standing::Foreground => {}
+            Standing::Background => {
+                let until = Clock::now() + BACKGROUND_DELAY;
+                self.state = State::Background { prompt, until };
+                return None;
+            }
+            // It has hung up.
+            Standing::Elsewhere => return Some(FromFront::Answer(id, None)),
         }
         let echo = match prompt.asked.kind {
             PromptKind::Hidden => Echo::Hidden,
