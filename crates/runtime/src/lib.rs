@@ -5,8 +5,8 @@
 //! process share a `reactor`. `process` drives them and passes messages between them. Today there is one such process: the
 //! front forks it before anything else happens, and it lives as long as the job.
 //!
-//! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users except in the log, no
-//! environment of its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
+//! **Architecture invariant:** nothing here decides: no policy, no terminal (it only restores that of a front that was
+//! killed), no sentence for users except in the log, no environment of its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
 //! directories (checking, making, listing, removing) are handled by the standard library.
 
 pub mod ask;
