@@ -329,3 +329,20 @@ fn another_process_cannot_ask_the_user() {
         assert!(!run.out().contains(words), "{run:?}");
     }
 }
+
+/// The terminal is in raw mode for the rank from the start, and the answer is a line all the same. Enter is a carriage return.
+#[test]
+fn a_job_with_a_terminal_of_its_own_asks_before() {
+    let sandbox = nodes();
+    let rest = r#"-n 1 --pty=0 sh -c "echo name?; read name; echo hello \$name""#;
+    let (mut terminal, run) = Terminal::run(&sandbox, &over("n1", rest));
+    asked_for(&run, 1);
+    terminal.type_in("word-of-n2\x7f1\r");
+    run.expect(Stream::Stdout, "name?\r\n");
+    terminal.type_in("bob\r");
+    run.expect(Stream::Stdout, "hello bob");
+    run.expect(Stream::Stdout, "code 0");
+    run.expect(Stream::Stdout, "terminal: echo");
+    let run = run.end();
+    assert!(!run.out().contains("word-of"), "{run:?}");
+}
