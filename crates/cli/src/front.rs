@@ -15,6 +15,7 @@ mod birth;
 mod debugger;
 mod input;
 mod output;
+mod prompter;
 mod signals;
 pub(crate) mod watchdog;
 
@@ -40,6 +41,7 @@ use self::{
     debugger::Debugger,
     input::{Got, Input},
     output::Printers,
+    prompter::Prompter,
     watchdog::Watchdog,
 };
 use tracing::{debug, error, info, trace};
@@ -93,6 +95,7 @@ struct Front {
     holds_ranks: bool,
     debugger: Debugger,
     watchdog: Watchdog,
+    prompter: Prompter,
     /// Shows the map of the job, if the controller sends it.
     presenter: Option<Presenter>,
     /// The rank whose stdio is a terminal of its own (`--pty`).
@@ -209,6 +212,9 @@ fn log_message(message: &ToFront) {
         ToFront::Ending(_) => info!(target: log::FRONT, "the controller ends the job"),
         ToFront::Ended(_) => info!(target: log::FRONT, "the job has ended"),
         ToFront::Placed { .. } => info!(target: log::FRONT, "the job is placed"),
+        ToFront::Prompt(_) => debug!(target: log::FRONT, "a start command asks the user"),
+        ToFront::PromptWithdrawn(_) => debug!(target: log::FRONT, "a prompt is withdrawn"),
+        ToFront::Answer(_) => {}
         ToFront::Refused(_) => error!(target: log::FRONT, "the job is refused"),
         ToFront::Failed(why) => error!(target: log::FRONT, "the controller has failed: {why}"),
         ToFront::Internal(what) => error!(target: log::FRONT, "bug: {what}"),
@@ -257,6 +263,7 @@ impl Front {
             holds_ranks: false,
             debugger,
             watchdog,
+            prompter: Prompter::new(),
             presenter: None,
             pty,
             terminal,
@@ -310,6 +317,7 @@ impl Front {
                 self.escalation.deadline(),
                 self.input.deadline(),
                 self.watchdog.deadline(),
+                self.prompter.deadline(),
             ];
             let deadline = deadlines.into_iter().flatten().min();
             self.events.wait(deadline, &mut events)?;
@@ -345,6 +353,10 @@ impl Front {
             Event::Deadline => self.on_tick(Clock::now()),
             Event::Readable(token) if Some(token) == self.socket => self.receive(token),
             Event::Readable(token) if self.input.is(token) => self.read_input(),
+            Event::Readable(token) | Event::Writable(token) if self.prompter.is(token) => {
+                let answer = self.prompter.on_ready(&mut self.events);
+                self.send_answer(answer);
+            }
             Event::Readable(token) if Some(token) == self.terminal => {
                 self.terminal = None;
                 drop(self.events.remove(token));
@@ -364,6 +376,8 @@ impl Front {
     fn on_tick(&mut self, now: Time) {
         self.input.on_tick(now);
         self.watchdog.on_tick(now, &mut self.events);
+        let answer = self.prompter.on_tick(&mut self.events, now);
+        self.send_answer(answer);
         self.escalate(now, escalation::Input::Tick);
     }
 
@@ -408,8 +422,9 @@ impl Front {
         if wanted != self.socket_writes && self.events.set_interest(token, wanted).is_ok() {
             self.socket_writes = wanted;
         }
-        self.input
-            .watch(&mut self.events, self.link.link.has_outgoing());
+        // The terminal may also be the input of the ranks.
+        let is_busy = self.link.link.has_outgoing() || self.prompter.is_asking();
+        self.input.watch(&mut self.events, is_busy);
     }
 
     fn receive(&mut self, token: Token) {
@@ -450,7 +465,16 @@ impl Front {
                 self.job = Some(job);
                 self.printers.set_job(job);
             }
-            ToFront::Refused(refusal) => self.state = State::Ended(Ending::Refused(refusal)),
+            ToFront::Refused(refusal) => {
+                self.end_prompts();
+                self.state = State::Ended(Ending::Refused(refusal));
+            }
+            ToFront::Prompt(prompt) => {
+                let answer = self.prompter.show(&mut self.events, prompt);
+                self.send_answer(answer);
+            }
+            ToFront::PromptWithdrawn(id) => self.prompter.withdraw(&mut self.events, id),
+            ToFront::Answer(_) => self.say(&messages::internal("an answer to no prompt")),
             ToFront::Placed { map, topologies } => self.on_placed(&map, &topologies),
             ToFront::Launched { job, name, table } => {
                 let size = table.last().map_or(1, |row| row.rank.0 + 1);
@@ -498,6 +522,7 @@ impl Front {
             ToFront::Failed(why) => self.failed_controller = Some(why),
             ToFront::Internal(what) => self.say(&messages::internal(&what)),
             ToFront::Ended(outcome) => {
+                self.end_prompts();
                 self.input.close(&mut self.events);
                 self.watchdog.stop(&mut self.events);
                 self.state = State::Ended(Ending::Outcome(outcome));
@@ -576,7 +601,21 @@ impl Front {
         }
     }
 
+    /// Sends the user's answer to a prompt, if there is one.
+    fn send_answer(&mut self, answer: Option<FromFront>) {
+        if let Some(answer) = answer {
+            self.link.send(answer);
+        }
+    }
+
+    /// Answers no prompt any more, and restores the terminal.
+    fn end_prompts(&mut self) {
+        let answer = self.prompter.refuse(&mut self.events);
+        self.send_answer(answer);
+    }
+
     fn lose_controller(&mut self) {
+        self.end_prompts();
         if let Some(token) = self.socket.take() {
             drop(self.events.remove(token));
         }

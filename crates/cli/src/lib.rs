@@ -4,6 +4,7 @@
 //! that a state machine could make, and leaves everything about a job except the terminal to `runtime`.
 
 mod args;
+mod askpass;
 mod choices;
 mod config;
 mod daemon;
@@ -40,8 +41,12 @@ pub use dbgr::dbgr;
 use args::{
     Detail, FrontOptions, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World,
 };
-use dvm::spec::{FrontInput, MapFor, WindowSize};
+use dvm::{
+    bootstrap::Prompting,
+    spec::{FrontInput, MapFor, WindowSize},
+};
 use message::{Kind, Message, visible};
+use os::Standing;
 use plan::{Notes, Presenter};
 use runtime::{Surroundings, link::Opening};
 
@@ -77,7 +82,11 @@ fn run() -> u8 {
         let port = argv.next().and_then(|port| port.to_str()?.parse().ok());
         return singleton::serve_singleton(port, &variable);
     }
+    if let Some(question) = askpass::question(word.as_ref(), argv.next().as_ref()) {
+        return askpass::serve(question);
+    }
     let mut world = World::capture();
+    world.prompting = prompting();
     world.window = terminal_size(io::stdin()).unwrap_or(world.window);
     world.screen = terminal_size(io::stdout());
     // A closed stdin is treated like an empty file.
@@ -110,6 +119,16 @@ fn surroundings() -> Surroundings {
     Surroundings {
         runtime: variable("XDG_RUNTIME_DIR"),
         temporary: variable("TMPDIR"),
+    }
+}
+
+/// Returns whether start commands may ask the user: in the foreground of a terminal, whatever our streams are.
+fn prompting() -> Prompting {
+    match os::controlling_terminal() {
+        Ok(terminal) if os::standing(terminal.as_fd()) == Standing::Foreground => {
+            Prompting::OnTerminal
+        }
+        Ok(_) | Err(_) => Prompting::Never,
     }
 }
 

@@ -23,6 +23,9 @@
 //! | `Joined` | – | – | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
 //! | `Failed` | – | – | – | – | – | – | – | – | – | – |
 //!
+//! The deadline of a command does not run while it waits for an answer of the user; afterwards it begins again. The front that
+//! has the terminal owns that wait.
+//!
 //! A deadline does not end a command of several nodes if the nodes that have joined are used without the others.
 
 mod failures;
@@ -118,6 +121,15 @@ pub struct StartCommand {
     pub delivery: Delivery,
     /// A command by which a user can check that the first of the nodes is reachable; empty if there is none.
     pub check: Vec<OsString>,
+    pub prompting: Prompting,
+}
+
+/// Whether a start command may ask the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Prompting {
+    /// It runs our program to ask, as ssh does, and the front asks on its terminal ([`crate::prompts`]).
+    OnTerminal,
+    Never,
 }
 
 /// How a daemon gets its program and its boot frame.
@@ -166,6 +178,10 @@ pub enum Input {
         command: CommandId,
         status: ExitStatus,
     },
+    /// A command waits for an answer of the user.
+    Asks(CommandId),
+    /// A command waits for no answer any more.
+    GoesOn(CommandId),
     /// The daemon of a node has joined the tree.
     Joined(NodeId),
     /// The session is over: commands are about to exit.
@@ -214,6 +230,16 @@ impl State {
     const fn is_starting(&self) -> bool {
         self.until().is_some()
     }
+
+    /// Gives the node its whole time again.
+    fn begin_again(&mut self, now: Time) {
+        match self {
+            Self::Asking { until } => *until = now + ANSWER_MAX,
+            Self::Sending { until } => *until = now + SEND_MAX,
+            Self::Joining { until } => *until = now + JOIN_MAX,
+            Self::Waiting | Self::Joined | Self::Failed(_) | Self::Over => {}
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -228,6 +254,16 @@ struct Command {
     sent: usize,
     /// Whether the hash of the program was sent.
     is_hash_sent: bool,
+    waits_for: WaitsFor,
+}
+
+/// Who has to do something before a command goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitsFor {
+    /// The node, until the deadline of the state.
+    Node,
+    /// The user, who has no deadline.
+    Answer,
 }
 
 impl Command {
@@ -239,7 +275,14 @@ impl Command {
             tried: Vec::new(),
             sent: 0,
             is_hash_sent: false,
+            waits_for: WaitsFor::Node,
         }
+    }
+
+    /// Returns the deadline that runs now.
+    fn deadline(&self) -> Option<Time> {
+        let until = self.state.until();
+        until.filter(|_| self.waits_for == WaitsFor::Node)
     }
 }
 
@@ -314,6 +357,17 @@ impl Bootstrap {
             }
             Input::Printed { command, bytes } => self.on_printed(now, command, &bytes),
             Input::Exited { command, status } => self.on_exited(now, command, status),
+            Input::Asks(command) => {
+                if let Some(command) = self.command(command) {
+                    command.waits_for = WaitsFor::Answer;
+                }
+            }
+            Input::GoesOn(command) => {
+                if let Some(command) = self.command(command) {
+                    command.waits_for = WaitsFor::Node;
+                    command.state.begin_again(now);
+                }
+            }
             Input::Joined(node) => {
                 for command in &mut self.commands {
                     if command.missing.remove(&node)
@@ -350,7 +404,7 @@ impl Bootstrap {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let commands = self.commands.iter();
-        let commands = commands.filter_map(|command| command.state.until());
+        let commands = commands.filter_map(Command::deadline);
         let kill = self.kill_at.filter(|_| !self.is_over());
         commands.chain(self.report_at).chain(kill).min()
     }
@@ -462,6 +516,7 @@ impl Bootstrap {
             nodes: vec![node],
             delivery: Delivery::Staged,
             check: plan.check.clone(),
+            prompting: Prompting::Never,
         };
         plan.nodes.retain(|other| *other != node);
         command.missing.remove(&node);
@@ -583,14 +638,15 @@ impl Bootstrap {
 
     fn on_tick(&mut self, now: Time) {
         let late = (0..).zip(&self.commands).filter_map(|(id, command)| {
+            command.deadline().filter(|until| *until <= now)?;
             let reason = match command.state {
-                State::Asking { until } if until <= now => Reason::NoAnswer {
+                State::Asking { .. } => Reason::NoAnswer {
                     seconds: ANSWER_MAX.as_secs(),
                 },
-                State::Sending { until } if until <= now => Reason::NotTaken {
+                State::Sending { .. } => Reason::NotTaken {
                     seconds: SEND_MAX.as_secs(),
                 },
-                State::Joining { until } if until <= now => Reason::Late {
+                State::Joining { .. } => Reason::Late {
                     seconds: JOIN_MAX.as_secs(),
                 },
                 _ => return None,

@@ -17,6 +17,7 @@ pub mod messages;
 pub mod place;
 pub mod planted;
 pub mod preload;
+pub mod prompts;
 pub mod proto;
 pub mod recording;
 pub mod spec;

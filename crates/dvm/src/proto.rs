@@ -10,6 +10,7 @@ mod merged;
 mod outcome;
 mod output;
 mod preload;
+pub(crate) mod prompt;
 mod servers;
 
 use std::{ffi::OsString, net::SocketAddr, sync::Arc};

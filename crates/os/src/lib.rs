@@ -87,8 +87,8 @@ pub use socket::{
 };
 pub use spawn::{Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use terminal::{
-    RawMode, Standing, WindowSize, has_hung_up, is_terminal, open_output_pty, open_pty,
-    set_window_size, standing, window_size,
+    Echo, HiddenInput, LineMode, RawMode, Standing, WindowSize, controlling_terminal, has_hung_up,
+    is_terminal, open_output_pty, open_pty, set_window_size, standing, window_size,
 };
 pub use thread::{BlockingWriter, Full, MAX_QUEUED_CHUNKS};
 pub use topology::read_topology;

@@ -1,4 +1,4 @@
-//! Terminals: which process group is in the foreground, window size, raw mode, pseudo-terminals.
+//! Terminals: which process group is in the foreground, window size, input modes, pseudo-terminals.
 #![expect(
     unsafe_code,
     reason = "window-size ioctls, and reopening a pseudo-terminal's slave"
@@ -12,7 +12,9 @@ use nix::{
     pty::{grantpt, posix_openpt, ptsname_r, unlockpt},
     sys::{
         stat::Mode,
-        termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr},
+        termios::{
+            InputFlags, LocalFlags, OutputFlags, SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr,
+        },
     },
     unistd,
 };
@@ -59,6 +61,15 @@ pub fn standing(fd: BorrowedFd<'_>) -> Standing {
         Ok(_) => Standing::Background,
         Err(_) => Standing::Elsewhere,
     }
+}
+
+/// Opens our controlling terminal for reading and writing. It does not block.
+///
+/// # Errors
+/// `ENXIO` if there is none.
+pub fn controlling_terminal() -> Result<OwnedFd, Error> {
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    open("/dev/tty", flags, Mode::empty()).map_err(Error::nix("open the terminal"))
 }
 
 /// Returns true if the other side of the terminal `fd` is gone.
@@ -187,10 +198,99 @@ impl Drop for RawMode {
     }
 }
 
+/// Whether a terminal shows what the user types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Echo {
+    Shown,
+    Hidden,
+}
+
+/// A terminal that the user answers in lines, with Ctrl-C, Ctrl-Z and the keys for corrections. Dropping this restores the mode.
+/// What was typed before, and what was not read at the end, is discarded.
+#[derive(Debug)]
+pub struct LineMode {
+    fd: OwnedFd,
+    saved: Termios,
+}
+
+impl LineMode {
+    /// Changes the mode of the terminal.
+    ///
+    /// # Errors
+    /// `ENOTTY`; `EIO` from an orphaned background group.
+    pub fn enter(fd: OwnedFd, echo: Echo) -> Result<Self, Error> {
+        let saved = tcgetattr(&fd).map_err(Error::nix("ask for a terminal's mode"))?;
+        let mut lines = saved.clone();
+        lines.input_flags.insert(InputFlags::ICRNL);
+        lines
+            .input_flags
+            .remove(InputFlags::IGNCR | InputFlags::INLCR);
+        let output = OutputFlags::OPOST | OutputFlags::ONLCR;
+        lines.output_flags.insert(output);
+        let local = &mut lines.local_flags;
+        local.insert(LocalFlags::ICANON | LocalFlags::ISIG | LocalFlags::IEXTEN);
+        let shown = LocalFlags::ECHO | LocalFlags::ECHOE | LocalFlags::ECHOK;
+        match echo {
+            Echo::Shown => local.insert(shown),
+            Echo::Hidden => local.remove(LocalFlags::ECHO | LocalFlags::ECHONL),
+        }
+        tcsetattr(&fd, SetArg::TCSAFLUSH, &lines).map_err(Error::nix("set a terminal's mode"))?;
+        Ok(Self { fd, saved })
+    }
+}
+
+impl Drop for LineMode {
+    fn drop(&mut self) {
+        // An error means that the terminal is gone.
+        let _ = tcsetattr(&self.fd, SetArg::TCSAFLUSH, &self.saved);
+    }
+}
+
+/// The controlling terminal, for a process that will have left it: it may have to show again what is typed, if the process that
+/// has hidden that is killed.
+#[derive(Debug)]
+pub struct HiddenInput {
+    fd: OwnedFd,
+    /// The mode before the input is hidden; `None` if it is not.
+    saved: Option<Termios>,
+}
+
+impl HiddenInput {
+    /// Opens the controlling terminal.
+    ///
+    /// # Errors
+    /// `ENXIO` if there is none.
+    pub fn open() -> Result<Self, Error> {
+        let fd = controlling_terminal()?;
+        Ok(Self { fd, saved: None })
+    }
+
+    /// Notes the mode, before another process hides the input. A mode that was noted before stays: the input may be hidden.
+    pub fn begin(&mut self) {
+        if self.saved.is_none() {
+            self.saved = tcgetattr(&self.fd).ok();
+        }
+    }
+
+    /// Forgets the mode: the other process has restored it.
+    pub fn end(&mut self) {
+        self.saved = None;
+    }
+
+    /// Restores the mode that was noted, if input is still hidden. The shell may have restored it, and set another one.
+    pub fn restore(&mut self) {
+        if let (Some(saved), Ok(now)) = (self.saved.take(), tcgetattr(&self.fd))
+            && now.local_flags.contains(LocalFlags::ICANON)
+            && !now.local_flags.contains(LocalFlags::ECHO)
+        {
+            // An error means that the terminal is gone.
+            let _ = tcsetattr(&self.fd, SetArg::TCSANOW, &saved);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use nix::sys::termios::{LocalFlags, OutputFlags};
-
     use super::*;
     use crate::pipe::{ReadOutcome, pipe, read, write};
 
@@ -285,5 +385,59 @@ mod tests {
         assert_eq!(modes(), before);
         drop(RawMode::enter(slave.try_clone().unwrap()).unwrap());
         assert_eq!(modes(), before);
+    }
+
+    /// Also if the terminal was in raw mode: the user corrects the line, and Ctrl-C works.
+    #[test]
+    fn an_answer_is_a_line_that_is_shown_or_hidden() {
+        let (master, slave) = open_pty().unwrap();
+        let copy = || slave.try_clone().unwrap();
+        let flags = || tcgetattr(&slave).unwrap().local_flags;
+        let lines = LocalFlags::ICANON | LocalFlags::ISIG;
+        let raw = RawMode::enter(copy()).unwrap();
+        for (echo, is_shown) in [(Echo::Hidden, false), (Echo::Shown, true)] {
+            let before = flags();
+            let mode = LineMode::enter(copy(), echo).unwrap();
+            assert!(flags().contains(lines));
+            assert_eq!(flags().contains(LocalFlags::ECHO), is_shown);
+            write(master.as_fd(), b"my\x7fy answer\nrest").unwrap();
+            let mut buffer = [0; 64];
+            let read = read(slave.as_fd(), &mut buffer).unwrap();
+            assert_eq!(read, ReadOutcome::Bytes(10));
+            assert_eq!(&buffer[..10], b"my answer\n");
+            drop(mode);
+            assert_eq!(flags(), before);
+        }
+        drop(raw);
+    }
+
+    #[test]
+    fn hidden_input_is_shown_again_unless_the_mode_is_another() {
+        let (_master, slave) = open_pty().unwrap();
+        let copy = || slave.try_clone().unwrap();
+        let mut terminal = HiddenInput {
+            fd: copy(),
+            saved: None,
+        };
+        let is_shown = || {
+            let flags = tcgetattr(&slave).unwrap().local_flags;
+            flags.contains(LocalFlags::ECHO)
+        };
+        let hide = || std::mem::forget(LineMode::enter(copy(), Echo::Hidden).unwrap());
+        terminal.begin();
+        hide();
+        terminal.restore();
+        assert!(is_shown());
+        terminal.begin();
+        hide();
+        terminal.end();
+        terminal.restore();
+        assert!(!is_shown());
+        // A shell that reads keys.
+        let raw = RawMode::enter(copy()).unwrap();
+        terminal.begin();
+        terminal.restore();
+        assert!(!is_shown());
+        drop(raw);
     }
 }

@@ -9,6 +9,7 @@ use std::{
 use base::Time;
 use bytes::Bytes;
 use dvm::{
+    prompts::{Asked, Secret},
     proto::{FromFront, OutputCredit, Refusal, ToFront},
     spec::JobSpec,
     stdio,
@@ -77,6 +78,20 @@ impl Inquirer {
     pub fn ask(&mut self, question: FromFront) -> Result<ToFront, AskError> {
         self.send(question)?;
         self.next(Some(Clock::now() + self.patience))
+    }
+
+    /// Asks the user for a start command, and returns the answer. The user may take any time. `None`: there is no answer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::ask`], but [`AskError::Late`] only for the question.
+    pub fn prompt(mut self, asked: Asked) -> Result<Option<Secret>, AskError> {
+        self.send(FromFront::Prompt(asked))?;
+        loop {
+            if let ToFront::Answer(answer) = self.next(None)? {
+                return Ok(answer);
+            }
+        }
     }
 
     /// Submits a job that reads `input`, and returns once it has ended. `print` gets what the job prints. Only the answer of the

@@ -1,8 +1,11 @@
 //! The socket to which other processes of the user connect as fronts (`docs/formats/front-link.md`). It is opened only
-//! for jobs whose ranks are held, and for jobs with other nodes, whose daemons start the agents of `dbgr`. So it costs other
-//! jobs nothing. It is removed with the session directory.
+//! for jobs whose ranks are held, and for jobs with other nodes, whose daemons start the agents of `dbgr`, and whose start
+//! commands may ask the user. So it costs other jobs nothing. It is removed with the session directory.
 
-use std::{os::fd::AsFd, path::Path};
+use std::{
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
 
 use dvm::proto::Missing;
 use os::{Interest, Peer, Token};
@@ -14,6 +17,11 @@ use crate::{
 
 /// Prefix of the socket's name in the session directory; the pid of the front follows.
 pub(crate) const NAME: &str = "control-";
+
+/// Returns the path of the socket in a session directory.
+pub(crate) fn path(session: &Path, front: os::Pid) -> PathBuf {
+    session.join(format!("{NAME}{front}"))
+}
 
 /// The socket, once it is open.
 #[derive(Debug, Default)]
@@ -33,7 +41,7 @@ impl Control {
         let (None, Some(session)) = (&self.listener, session) else {
             return;
         };
-        let path = session.join(format!("{NAME}{front}"));
+        let path = path(session, front);
         let opened = os::make_private_dirs(session)
             .and_then(|()| os::listen_at(&path))
             .and_then(|listener| reactor.add(listener, Interest::Read, Source::Control));

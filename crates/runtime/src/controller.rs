@@ -7,21 +7,25 @@ use std::{collections::BTreeSet, net::SocketAddr, os::fd::OwnedFd, path::PathBuf
 use base::{NodeId, Time};
 use dvm::{
     ControllerInput, ControllerOutput,
-    bootstrap::NotJoined,
-    proto::{FrontId, Missing, Note, ToController, ToDaemon, ToFront},
+    bootstrap::{CommandId, NotJoined},
+    proto::{FromFront, FrontId, Missing, Note, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
 use os::Pid;
 use overlay::Loss;
+
+use tracing::debug;
 
 use crate::{
     control::Control,
     daemons::Unsendable,
     fronts::{Fronts, Outcome, STARTER},
     link::{ControllerLink, LinkError},
+    log,
     machines::ControllerMachine,
     missing::MissingReports,
     preload::{self, FileReader},
+    prompts::{Action, PromptHost, Wait},
     reactor::Reactor,
 };
 
@@ -34,6 +38,8 @@ pub(crate) enum Step {
     Send(NodeId, ToDaemon),
     /// Bytes of a file were read. The caller limits these per turn.
     Read,
+    /// A start command waits for the user, or goes on.
+    Command(CommandId, Wait),
 }
 
 /// Result of writing to the fronts and serving them.
@@ -55,6 +61,7 @@ pub(crate) struct ControllerSetup {
     pub(crate) report_bug: fn(&str),
     /// What the system has refused so far.
     pub(crate) missing_reports: MissingReports,
+    pub(crate) prompts: PromptHost,
 }
 
 /// A controller's state machine and its kernel objects.
@@ -170,14 +177,35 @@ impl ControllerHost {
     fn take_message(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) -> Served {
         match self.fronts.next_message(now, front) {
             Ok(Some(message)) => {
-                let input = ControllerInput::Front(front, message);
-                self.controller.handle(now, input);
+                self.on_message(now, front, message, reactor);
                 Served::Message
             }
             Ok(None) => Served::Nothing,
             Err(error) => {
                 self.on_outcome(now, front, Outcome::Broken(error), reactor);
                 Served::Nothing
+            }
+        }
+    }
+
+    /// Passes a message on: prompts and answers to their state machine, and only from those who may send them; all others to the
+    /// controller.
+    fn on_message(&mut self, now: Time, front: FrontId, message: FromFront, reactor: &mut Reactor) {
+        let is_asker = self.setup.prompts.is_asker(front);
+        match message {
+            FromFront::Prompt(asked) if is_asker => self.setup.prompts.ask(front, asked),
+            FromFront::Answer(prompt, answer) if front == STARTER => {
+                self.setup.prompts.on_answer(prompt, answer);
+            }
+            _ if is_asker => self.lose_front(now, front, reactor),
+            FromFront::Prompt(_) | FromFront::Answer(..) => {
+                if front != STARTER {
+                    self.lose_front(now, front, reactor);
+                }
+            }
+            message => {
+                let input = ControllerInput::Front(front, message);
+                self.controller.handle(now, input);
             }
         }
     }
@@ -197,20 +225,30 @@ impl ControllerHost {
     }
 
     fn lose_front(&mut self, now: Time, front: FrontId, reactor: &mut Reactor) {
-        if self.fronts.close(front, reactor) {
+        if front == STARTER {
+            self.setup.prompts.front_lost();
+        }
+        if self.fronts.close(front, reactor) && !self.setup.prompts.lose(front) {
             let lost = ControllerInput::FrontLost(front);
             self.controller.handle(now, lost);
         }
     }
 
     pub(crate) fn on_control_readable(&mut self, now: Time, reactor: &mut Reactor) {
-        while self.fronts.has_room() {
+        while self.has_room() {
             let missing_reports = &mut self.setup.missing_reports;
             let Some(peer) = self.control.accept(reactor, missing_reports) else {
                 return;
             };
             // The directory of the socket already excludes other users; this is a second check.
             if ![0, os::effective_uid()].contains(&peer.uid) {
+                continue;
+            }
+            if let Some(command) = self.setup.prompts.command_of(peer.pid, reactor) {
+                match self.fronts.add_prompting(now, peer.socket, reactor) {
+                    Ok(front) => self.setup.prompts.admit(front, command),
+                    Err(error) => self.setup.missing_reports.add(Missing::Control, &error),
+                }
                 continue;
             }
             match self.fronts.add(now, peer.socket, reactor) {
@@ -225,15 +263,22 @@ impl ControllerHost {
         self.control.pause(reactor);
     }
 
+    fn has_room(&self) -> bool {
+        self.fronts.has_room(self.setup.prompts.room())
+    }
+
     /// Accepts fronts again: a descriptor or a place among the connections may be free.
     pub(crate) fn resume(&self, reactor: &mut Reactor) {
-        if self.fronts.has_room() {
+        if self.has_room() {
             self.control.resume(reactor);
         }
     }
 
     /// Carries out the controller's next output.
     pub(crate) fn step(&mut self, now: Time, reactor: &mut Reactor) -> Step {
+        if let Some(action) = self.setup.prompts.poll() {
+            return self.carry_out(now, action);
+        }
         let Some(output) = self.controller.poll() else {
             return Step::Idle;
         };
@@ -260,8 +305,29 @@ impl ControllerHost {
                 self.controller.handle(now, found);
                 return Step::Read;
             }
-            ControllerOutput::Finished(front) => self.fronts.finish(now, front),
+            ControllerOutput::Finished(front) => {
+                if front == STARTER {
+                    self.setup.prompts.nobody_answers();
+                }
+                self.fronts.finish(now, front);
+            }
             ControllerOutput::Log(what) => self.report_bug(&what),
+        }
+        Step::Done
+    }
+
+    fn carry_out(&mut self, now: Time, action: Action) -> Step {
+        match action {
+            Action::Show(prompt) => {
+                debug!(target: log::CONTROLLER, host = prompt.host, "a start command asks the user");
+                self.tell(ToFront::Prompt(prompt));
+            }
+            Action::Withdraw(prompt) => self.tell(ToFront::PromptWithdrawn(prompt)),
+            Action::Answer(front, answer) => {
+                self.fronts.send(front, ToFront::Answer(answer));
+                self.fronts.finish(now, front);
+            }
+            Action::Command(command, wait) => return Step::Command(command, wait),
         }
         Step::Done
     }

@@ -5,6 +5,7 @@
 //! |---|---|---|---|---|
 //! | `Asking` | pass it on; a job → `Submitted` | → `Closing` | the front is lost | the front is lost |
 //! | `Submitted` | pass it on | → `Closing` | – | the front is lost |
+//! | `Prompting` | pass it on, and wait for the answer of the user without a limit | → `Closing` | before the message: the front is lost | the front is lost |
 //! | `Closing` | pass it on | – | close the connection | close the connection |
 //!
 //! A front that is `Asking` is read only after its last question was handled and the answer written. So neither
@@ -39,6 +40,10 @@ enum State {
         until: Time,
     },
     Submitted,
+    /// It asks for a start command. `None` after its prompt: then the user, or the front with the terminal, ends the wait.
+    Prompting {
+        until: Option<Time>,
+    },
     /// `None` for the front that forked us, which has no deadline.
     Closing {
         until: Option<Time>,
@@ -98,10 +103,30 @@ impl Fronts {
         socket: OwnedFd,
         reactor: &mut Reactor,
     ) -> Result<FrontId, os::Error> {
-        let front = FrontId(self.next);
         let until = now + PATIENCE;
+        self.connect(socket, State::Asking { until }, reactor)
+    }
+
+    /// Adds a front that asks for a start command. It must send its prompt within [`PATIENCE`].
+    pub(crate) fn add_prompting(
+        &mut self,
+        now: Time,
+        socket: OwnedFd,
+        reactor: &mut Reactor,
+    ) -> Result<FrontId, os::Error> {
+        let until = Some(now + PATIENCE);
+        self.connect(socket, State::Prompting { until }, reactor)
+    }
+
+    fn connect(
+        &mut self,
+        socket: OwnedFd,
+        state: State,
+        reactor: &mut Reactor,
+    ) -> Result<FrontId, os::Error> {
+        let front = FrontId(self.next);
         let link = ControllerLink::inline();
-        self.insert(front, link, socket, State::Asking { until }, reactor)?;
+        self.insert(front, link, socket, state, reactor)?;
         self.next += 1;
         Ok(front)
     }
@@ -128,10 +153,10 @@ impl Fronts {
         Ok(())
     }
 
-    /// Returns true if one more front may connect.
-    pub(crate) fn has_room(&self) -> bool {
+    /// Returns true if one more front may connect. `prompting` is the number of fronts that may ask for start commands.
+    pub(crate) fn has_room(&self, prompting: usize) -> bool {
         let connected = self.connections.keys().filter(|front| **front != STARTER);
-        connected.count() < MAX_CONNECTED
+        connected.count() < MAX_CONNECTED + prompting
     }
 
     pub(crate) fn is_there(&self, front: FrontId) -> bool {
@@ -199,6 +224,9 @@ impl Fronts {
         }
         let message = connection.link.next_message()?;
         connection.may_have_more = message.is_some();
+        if message.is_some() && matches!(connection.state, State::Prompting { .. }) {
+            connection.state = State::Prompting { until: None };
+        }
         match message {
             Some(FromFront::Submit(_)) if is_asking => connection.state = State::Submitted,
             Some(_) if is_asking => {
@@ -272,7 +300,9 @@ impl Fronts {
             (State::Asking { .. }, true) => Interest::Write,
             (State::Asking { .. }, false) if connection.may_have_more => Interest::None,
             (_, false) => Interest::Read,
-            (State::Submitted | State::Closing { .. }, true) => Interest::ReadWrite,
+            (State::Submitted | State::Prompting { .. } | State::Closing { .. }, true) => {
+                Interest::ReadWrite
+            }
         };
         if wanted != connection.interest {
             connection.interest = wanted;
@@ -297,7 +327,7 @@ impl Connection {
     const fn until(&self) -> Option<Time> {
         match self.state {
             State::Asking { until } => Some(until),
-            State::Closing { until } => until,
+            State::Prompting { until } | State::Closing { until } => until,
             State::Submitted => None,
         }
     }

@@ -47,8 +47,11 @@ pub struct Failed;
 pub fn guard(birth: Birth) -> Result<u8, Failed> {
     let birth = RefCell::new(birth);
     let surroundings = birth.borrow().surroundings.clone();
-    // The guardian drops its copy of the link, so that the front sees its end when the controller dies.
-    let let_go = || drop(birth.borrow_mut().link.take());
+    // The guardian drops its copy of the link, so that the front sees its end when the controller dies. It needs no terminal.
+    let let_go = || {
+        let mut birth = birth.borrow_mut();
+        drop((birth.link.take(), birth.terminal.take()));
+    };
     let run = || process::run(&mut birth.borrow_mut());
     guard_process(&surroundings, let_go, run).map_err(|error| {
         birth.borrow().fail(&error);

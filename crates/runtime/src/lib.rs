@@ -5,8 +5,8 @@
 //! process share a `reactor`. `process` drives them and passes messages between them. Today there is one such process: the
 //! front forks it before anything else happens, and it lives as long as the job.
 //!
-//! **Architecture invariant:** nothing here decides: no policy, no terminal, no sentence for users except in the log, no
-//! environment of its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
+//! **Architecture invariant:** nothing here decides: no policy, no terminal (it only restores that of a front that was
+//! killed), no sentence for users except in the log, no environment of its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
 //! directories (checking, making, listing, removing) are handled by the standard library.
 
 pub mod ask;
@@ -27,6 +27,7 @@ mod place;
 mod preload;
 mod process;
 mod program;
+mod prompts;
 mod ranks;
 mod reactor;
 mod record;
@@ -44,6 +45,7 @@ pub use self::{
     guardian::{Failed, guard},
     place::Surroundings,
     process::{MemberBirth, guard_member},
+    prompts::ASKPASS,
     record::{SharedMemory, controls, sweep_stale, topology},
 };
 
@@ -74,9 +76,11 @@ pub struct Birth {
     pub link: Option<OwnedFd>,
     /// Prints a report of a bug of ours that cannot be sent to the front. It must not block on the reader of that output.
     pub report_bug: fn(&str),
-    /// The environment's directories in which the record of this process may be.
     /// `None` if nothing is logged.
     pub log: Option<log::Elsewhere>,
+    /// The terminal of the front, which the front uses to ask for passwords. `None` if it has none.
+    pub terminal: Option<os::HiddenInput>,
+    /// The environment's directories in which the record of this process may be.
     pub surroundings: Surroundings,
     /// Shared memory: ranks' output is read into `output`; `input` holds the input that the front has read.
     pub output: os::SlotWriter,

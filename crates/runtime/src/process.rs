@@ -427,7 +427,9 @@ impl Process {
             }
             match self.step_controller(now) {
                 controller::Step::Idle => return Progress::Done,
-                controller::Step::Done | controller::Step::Send(..) => {}
+                controller::Step::Done
+                | controller::Step::Send(..)
+                | controller::Step::Command(..) => {}
                 controller::Step::Read => started += READ_COST,
             }
         }
@@ -594,6 +596,12 @@ impl Process {
             Some((node, message)) => controller::Step::Send(node, message),
             None => controller.step(now, &mut self.reactor),
         };
+        if let controller::Step::Command(command, wait) = step {
+            if let Some(starters) = &mut self.starters {
+                starters.on_wait(now, command, wait);
+            }
+            return controller::Step::Done;
+        }
         let controller::Step::Send(node, message) = step else {
             return step;
         };

@@ -17,6 +17,9 @@ use pmix::server::Conn;
 /// Bytes read from one stream of one rank before other events are handled.
 pub(crate) const READ_MAX: usize = 256 * 1024;
 
+/// Maximum number of processes between a start command and a process that asks for it.
+const ANCESTORS_MAX: usize = 32;
+
 /// The meaning of a descriptor in the event loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
@@ -105,6 +108,19 @@ impl Reactor {
         commands
             .flat_map(|(pid, _)| os::descendants(*pid))
             .collect()
+    }
+
+    /// Returns the command that has started a process, directly or not.
+    pub(crate) fn command_above(&self, pid: Pid) -> Option<CommandId> {
+        let mut pid = pid;
+        for _ in 0..ANCESTORS_MAX {
+            match self.children.get(&pid) {
+                Some(Child::Command(command)) => return Some(*command),
+                Some(Child::Proc { .. }) => return None,
+                None => pid = os::inspect(pid)?.ppid,
+            }
+        }
+        None
     }
 
     /// Takes over a descriptor and watches it.

@@ -12,7 +12,8 @@ use std::{
 
 use base::{NodeId, Signal, Time};
 use dvm::bootstrap::{
-    Bootstrap, CommandId, DaemonPlan, Delivery, Input, NotJoined, Output, Part, StartCommand,
+    Bootstrap, CommandId, DaemonPlan, Delivery, Input, NotJoined, Output, Part, Prompting,
+    StartCommand,
     stage::{self, Program},
 };
 use os::{Interest, Pid, Session, SpawnSpec, Spawner, Token, Trace, Tracers, WriteOutcome};
@@ -24,6 +25,7 @@ use crate::{
     log::{self, Sifter},
     preload::{FRAME_DIRECTORY, link_frame},
     program::OwnFile,
+    prompts::{ASKPASS, Wait},
     reactor::{Child, Reactor, Read, Source},
 };
 
@@ -35,6 +37,9 @@ const WRITE_MAX: usize = 1024 * 1024;
 const FILE_WORD: &str = "{file}";
 /// The shell that runs our scripts, whatever the login shell is.
 const SHELL: &str = "/bin/sh";
+/// The variables by which ssh finds the program that asks, and asks by it although it might have a terminal.
+const SSH_PROGRAM: &str = "SSH_ASKPASS";
+const SSH_REQUIRE: &str = "SSH_ASKPASS_REQUIRE";
 /// The file with the boot frame, in a directory of its own.
 const FILE_NAME: &str = "frame";
 
@@ -88,6 +93,8 @@ pub(crate) struct Starters {
     running: BTreeMap<CommandId, Running>,
     /// Writes a line of a daemon's log. `None` if daemons log nothing.
     pass_on_log: Option<fn(&[u8])>,
+    /// The control socket, to which the prompts of commands go. `None` if nothing is asked.
+    prompts: Option<PathBuf>,
 }
 
 impl Starters {
@@ -109,6 +116,7 @@ impl Starters {
             session: None,
             running: BTreeMap::new(),
             pass_on_log: log.map(|log| log.pass_on),
+            prompts: None,
         })
     }
 
@@ -122,6 +130,21 @@ impl Starters {
     pub(crate) fn with_session(mut self, session: Option<PathBuf>) -> Self {
         self.session = session;
         self
+    }
+
+    /// Lets commands that may ask do so through the control socket at this path.
+    pub(crate) fn with_prompts(mut self, socket: Option<PathBuf>) -> Self {
+        self.prompts = socket;
+        self
+    }
+
+    /// Notes that a command waits for the user, or goes on.
+    pub(crate) fn on_wait(&mut self, now: Time, command: CommandId, wait: Wait) {
+        let input = match wait {
+            Wait::Asks => Input::Asks(command),
+            Wait::GoesOn => Input::GoesOn(command),
+        };
+        self.bootstrap.handle(now, input);
     }
 
     /// Uses the nodes whose processes join, and reports each failure by itself.
@@ -392,6 +415,33 @@ impl Starters {
         Ok(())
     }
 
+    /// Returns the environment of a command. ssh runs our program to ask (since OpenSSH 8.4), in place of a window of the user's.
+    fn environment(&self, start: &StartCommand) -> Vec<OsString> {
+        let plan = self.bootstrap.plan();
+        let is_ours = |entry: &OsString| {
+            let name = entry.as_bytes().split(|byte| *byte == b'=').next();
+            [ASKPASS, SSH_PROGRAM, SSH_REQUIRE]
+                .map(|name| Some(name.as_bytes()))
+                .contains(&name)
+        };
+        let (Prompting::OnTerminal, Some(socket)) = (start.prompting, &self.prompts) else {
+            return plan.environment.clone();
+        };
+        let others = plan.environment.iter().filter(|entry| !is_ours(entry));
+        let own = [
+            (ASKPASS, socket.as_os_str()),
+            (SSH_PROGRAM, &plan.program),
+            (SSH_REQUIRE, OsStr::new("force")),
+        ];
+        let own = own.map(|(name, value)| {
+            let mut entry = OsString::from(name);
+            entry.push("=");
+            entry.push(value);
+            entry
+        });
+        others.cloned().chain(own).collect()
+    }
+
     fn spawn(
         &mut self,
         command: CommandId,
@@ -414,7 +464,7 @@ impl Starters {
         }
         let plan = self.bootstrap.plan();
         let argv_c: Vec<CString> = c_strings(&argv);
-        let envp = c_strings(&plan.environment);
+        let envp = c_strings(&self.environment(start));
         let (Some(program), Some(first)) = (argv.first(), argv_c.first()) else {
             return Err("the command is empty".to_owned());
         };

@@ -192,6 +192,10 @@ impl Front {
             | ToFront::NotReleased(_)
             | ToFront::Holding(_)
             | ToFront::Placed { .. } => {}
+            // No controller sends these: its host does.
+            ToFront::Prompt(_) | ToFront::PromptWithdrawn(_) | ToFront::Answer(_) => {
+                world.require(false, || "a prompt, but no command asks".to_owned());
+            }
             ToFront::Ending(cause) => {
                 let again = self.told.ending.replace(cause);
                 world.require(again.is_none(), || {

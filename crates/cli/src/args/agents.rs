@@ -4,7 +4,7 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf};
 
 use base::NodeId;
 use clap::{ArgAction, Args};
-use dvm::bootstrap::{self, DaemonPlan, Delivery, Hosting, StartCommand};
+use dvm::bootstrap::{self, DaemonPlan, Delivery, Hosting, Prompting, StartCommand};
 
 use super::{
     Error, Personality, World,
@@ -179,6 +179,7 @@ fn direct(argv: Vec<OsString>, nodes: &[(NodeId, &str)]) -> StartCommand {
         nodes: nodes.iter().map(|(id, _)| *id).collect(),
         delivery: Delivery::Direct,
         check: Vec::new(),
+        prompting: Prompting::Never,
     }
 }
 

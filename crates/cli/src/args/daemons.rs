@@ -11,7 +11,7 @@ use std::{
 };
 
 use base::NodeId;
-use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand};
+use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, Prompting, StartCommand};
 
 use self::slurm::Allocation;
 use super::{
@@ -183,12 +183,14 @@ pub(super) fn commands(
                 argv,
                 delivery,
                 check,
+                prompting,
             } = command(name);
             StartCommand {
                 argv,
                 nodes: vec![*id],
                 delivery,
                 check,
+                prompting,
             }
         };
         nodes.iter().map(command).collect()
@@ -198,12 +200,16 @@ pub(super) fn commands(
             argv: own.to_vec(),
             delivery: Delivery::Direct,
             check: Vec::new(),
+            prompting: Prompting::Never,
         }),
-        Way::Ssh => of_each(&|host| ssh::of_settings(host, settings, &own)),
+        Way::Ssh => {
+            of_each(&|host| ssh::of_settings(host, settings, &own, program.world.prompting))
+        }
         Way::Lsf => of_each(&|host| ssh::Command {
             argv: lsf::command(host),
             delivery: Delivery::Staged,
             check: Vec::new(),
+            prompting: Prompting::Never,
         }),
         Way::Pbs => {
             let lines = batch::pbs_lines(program.world);

@@ -49,6 +49,7 @@ impl Place {
                 columns: 100,
             },
             screen: None,
+            prompting: dvm::bootstrap::Prompting::Never,
             input: dvm::spec::FrontInput::Readable,
             site_config: directory.path().join("site.toml"),
             gpus: || os::Gpus { nvidia: 2, amd: 0 },

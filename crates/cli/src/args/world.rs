@@ -8,6 +8,7 @@ use std::{
 
 use dvm::{
     alloc::LocalNames,
+    bootstrap::Prompting,
     spec::{FrontInput, WindowSize},
 };
 
@@ -45,6 +46,8 @@ pub(crate) struct World {
     pub(crate) window: WindowSize,
     /// The size of the terminal on stdout. `None` if stdout is no terminal; see [`World::capture`].
     pub(crate) screen: Option<WindowSize>,
+    /// Whether start commands may ask the user; see [`World::capture`].
+    pub(crate) prompting: Prompting,
     /// Whether our stdin is readable; see [`World::capture`].
     pub(crate) input: FrontInput,
     pub(crate) site_config: PathBuf,
@@ -60,7 +63,7 @@ pub(crate) struct World {
 
 impl World {
     /// Captures the world. The caller, who has the standard streams, then sets `input`, sets `window` if stdin is a
-    /// terminal, and `screen` if stdout is one.
+    /// terminal, `screen` if stdout is one, and `prompting` if the user can be asked.
     pub(crate) fn capture() -> Self {
         Self {
             argv: env::args_os().collect(),
@@ -71,6 +74,7 @@ impl World {
             executable: env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe")),
             window: WINDOW,
             screen: None,
+            prompting: Prompting::Never,
             input: FrontInput::Readable,
             site_config: PathBuf::from(SITE_CONFIG),
             gpus: os::gpus,

@@ -56,6 +56,7 @@ impl Helpers {
                         filter,
                         pass_on: log::pass_on,
                     }),
+                    terminal: os::HiddenInput::open().ok(),
                     surroundings: surroundings(),
                     output: output.into_writer(),
                     input: input.into_reader(),

@@ -6,10 +6,12 @@
 //! | TERM | end the job with grace | kill the ranks | give up and print surviving pids |
 //! | HUP | end the job with grace | kill the ranks | give up and print surviving pids |
 //!
+//! Each of these also ends the prompts of start commands: a job that is not launched ends by the first signal.
+//!
 //! | other signal | effect, however often it comes |
 //! |---|---|
 //! | HUP with `--on-hangup=continue` | none |
-//! | TSTP from the keyboard | stop the front; the ranks run on |
+//! | TSTP from the keyboard | stop the front; the ranks run on; a prompt waits |
 //! | TSTP from a process, QUIT, USR1, USR2, ALRM, URG, IO | pass to the ranks |
 //! | WINCH | resize the ranks' terminals; without `--pty` also pass to the ranks |
 //! | CONT | resume reading input; after a TSTP from the keyboard nothing else |
@@ -68,7 +70,12 @@ impl Front {
             Signal::INT | Signal::TERM => self.on_end_signal(signal),
             Signal::HUP if self.options.on_hangup == OnLoss::End => self.on_end_signal(signal),
             Signal::HUP | Signal::TTIN | Signal::TTOU | Signal::PIPE => {}
-            Signal::TSTP if info.origin == SignalOrigin::Kernel => self.suspend(),
+            Signal::TSTP if info.origin == SignalOrigin::Kernel => {
+                self.prompter.suspend(&mut self.events);
+                self.suspend();
+                let answer = self.prompter.try_again(&mut self.events);
+                self.send_answer(answer);
+            }
             Signal::WINCH => {
                 self.resize();
                 // The kernel sends SIGWINCH to the rank of a `--pty` terminal. The terminals for output have no foreground
@@ -80,6 +87,8 @@ impl Front {
             Signal::CONT => {
                 self.input.try_again();
                 self.take_terminal();
+                let answer = self.prompter.try_again(&mut self.events);
+                self.send_answer(answer);
                 if std::mem::take(&mut self.suspended) {
                     // `fg` and `bg` concern only the front: the ranks were never stopped, or are held for a debugger.
                 } else if self.holds_ranks {
@@ -93,6 +102,7 @@ impl Front {
     }
 
     fn on_end_signal(&mut self, signal: Signal) {
+        self.end_prompts();
         self.escalate(Clock::now(), Input::Asked(signal));
     }
 

@@ -31,6 +31,7 @@ mod over_nodes;
 mod places;
 mod pmi;
 mod pmix;
+mod prompts;
 mod python;
 mod recording;
 mod robust;

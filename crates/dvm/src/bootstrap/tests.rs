@@ -16,6 +16,7 @@ fn plan(nodes: u32, delivery: Delivery) -> DaemonPlan {
         nodes: vec![NodeId(number)],
         delivery: delivery.clone(),
         check: vec!["ssh".into(), format!("n{number}").into(), "true".into()],
+        prompting: Prompting::OnTerminal,
     };
     DaemonPlan {
         local: None,
@@ -42,6 +43,7 @@ fn plan_of_one(nodes: u32) -> DaemonPlan {
             shell: shell.into(),
         },
         check: Vec::new(),
+        prompting: Prompting::Never,
     };
     DaemonPlan {
         commands: vec![command],
@@ -461,4 +463,40 @@ fn late_nodes_of_a_command_are_given_up_and_the_others_used() {
     start.outputs();
     start.handle(1, Input::Joined(NodeId(0)));
     insta::assert_snapshot!(start.tick(), @"60: kill 0, give up 1, failed, 1 of 2 joined: n1 Late { seconds: 60 } tried [] printed []");
+}
+
+/// The user may think for as long as they want; then the node has its whole time again.
+#[test]
+fn the_time_of_a_command_does_not_run_while_the_user_is_asked() {
+    let mut start = Start::new(2, Delivery::Staged);
+    start.outputs();
+    assert_eq!(start.handle(1, Input::Asks(0)), "");
+    start.handle(2, Input::Asks(1));
+    assert_eq!(start.0.deadline(), None);
+    assert_eq!(start.handle(1000, Input::Tick), "");
+    start.handle(1000, Input::GoesOn(1));
+    let line = "@rally have /home/u/rally\n";
+    assert_eq!(start.print(1001, 1, line), "send 1 Frame");
+    start.handle(1002, Input::Joined(NodeId(1)));
+    start.handle(2000, Input::GoesOn(0));
+    assert_eq!(
+        start.tick(),
+        "2060: kill 0, give up 0, failed, 1 of 2 joined: n0 NoAnswer { seconds: 60 } tried [] printed []"
+    );
+}
+
+/// The user is asked in vain if another node has failed.
+#[test]
+fn a_failure_is_reported_although_the_user_is_asked() {
+    let mut start = Start::new(2, Delivery::Staged);
+    start.outputs();
+    start.handle(1, Input::Asks(0));
+    assert_eq!(start.exit(2, 1, 255), "give up 1");
+    assert_eq!(
+        start.tick(),
+        "5: failed, 0 of 2 joined: n1 Exited(255) tried [] printed []"
+    );
+    start.handle(6, Input::Over);
+    assert_eq!(start.tick(), "7: kill 0");
+    assert!(start.0.is_over());
 }

@@ -101,6 +101,8 @@ impl Controller {
             FromFront::Release { job, ranks } => self.on_release(id, own, job, ranks.as_ref()),
             FromFront::Resize(size) => self.with_own(own, |job| job.resize(size)),
             FromFront::Holds => self.on_holds(id),
+            // The controller's host handles prompts, so that no answer is recorded.
+            FromFront::Prompt(_) | FromFront::Answer(..) => {}
         }
     }
 

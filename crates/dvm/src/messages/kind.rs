@@ -172,7 +172,7 @@ before the letter pad with zeros: `out.%4r` makes `out.0007`."
 "The number of jobs that one launcher runs simultaneously is limited, and this job was not started. The exit code is 123."
 
     NOT_JOINED: Error "bootstrap/not-joined"
-"`rally` starts a daemon on each node of the job, and each daemon connects to `rally`. On some nodes one of the two has failed, so the job was not started. Nodes that failed for the same reason share one entry. `ssh` (or the command that was used instead) and the lines behind it are the words of that command. Try the command by hand. If it works, the daemon may be unable to connect: a firewall between the nodes, or a network that the nodes do not share (`--if-include` selects one, `--port-range` the ports). The exit code is 123."
+"`rally` starts a daemon on each node of the job, and each daemon connects to `rally`. On some nodes one of the two has failed, so the job was not started. Nodes that failed for the same reason share one entry. `ssh` (or the command that was used instead) and the lines behind it are the words of that command. Try the command by hand. If ssh asks for a password there, or whether to accept a key, start `rally` on a terminal: it passes such questions on, and only there. If it works, the daemon may be unable to connect: a firewall between the nodes, or a network that the nodes do not share (`--if-include` selects one, `--port-range` the ports). The exit code is 123."
 
     JOB_LOST: Error "job/lost-node"
 "The connection to the daemon of a node was closed, or nothing was heard from it for the time of the lease (`--lease`), and it did \

@@ -109,11 +109,11 @@ const SSH_SAYS: &[(&str, &str)] = &[
     ),
     (
         "Host key verification failed",
-        "accept the key of the host once, by hand: ",
+        "start `rally` on a terminal and accept the key of the host there, or accept it once by hand: ",
     ),
     (
         "Permission denied",
-        "`rally` answers no questions of ssh: load a key (`ssh-add`), and allow it on the node, until this needs no password: ",
+        "`rally` asks for passwords only on a terminal. Without one, load a key (`ssh-add`), and allow it on the node, until this needs no password: ",
     ),
     (
         "Could not resolve hostname",

@@ -10,6 +10,7 @@ use super::{
     outcome::{Cause, EndReason, Outcome},
     output::{Chunk, Stream},
     preload::{NotPreloaded, PreloadProgress},
+    prompt::{Asked, Prompt, PromptId, Secret},
 };
 use crate::{
     bootstrap::NotJoined,
@@ -62,6 +63,11 @@ pub enum FromFront {
     Resize(WindowSize),
     /// Asks which jobs hold ranks, or will hold some. The controller answers with [`ToFront::Holding`].
     Holds,
+    /// A start command asks the user. A process that it has started sends this, and the controller's process answers with
+    /// [`ToFront::Answer`].
+    Prompt(Asked),
+    /// The user's answer to [`ToFront::Prompt`]; `None`: there is none.
+    Answer(PromptId, Option<Secret>),
 }
 
 /// Credit for output that a front has printed or discarded: one stream of a job's ranks on one node.
@@ -129,6 +135,12 @@ pub enum ToFront {
         map: Box<JobMap>,
         topologies: Box<Topologies>,
     },
+    /// A start command asks the user. The next prompt is sent when this one is answered or withdrawn.
+    Prompt(Prompt),
+    /// The start command does not wait for the answer to this prompt any more.
+    PromptWithdrawn(PromptId),
+    /// Answer to [`FromFront::Prompt`]. This is the last message. `None`: the user does not answer.
+    Answer(Option<Secret>),
 }
 
 /// Reason why no rank was released.

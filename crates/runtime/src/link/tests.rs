@@ -8,6 +8,7 @@ use base::{NodeId, RankSet, Signal, Topology};
 use dvm::{
     alloc::{AllocatedNode, Slots},
     place,
+    prompts::{Asked, Prompt, PromptId, Secret},
     proto::{
         Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
         PreloadProgress, RankChoice, Refusal, TableRow,
@@ -123,6 +124,8 @@ fn from_front() -> Vec<FromFront> {
             columns: 80,
         }),
         FromFront::Holds,
+        FromFront::Prompt(Asked::new("Password: ".to_owned(), None)),
+        FromFront::Answer(PromptId(3), Secret::new(b"ab".to_vec())),
     ];
     for message in &all {
         match message {
@@ -135,7 +138,9 @@ fn from_front() -> Vec<FromFront> {
             | FromFront::Kill(_)
             | FromFront::Release { .. }
             | FromFront::Resize(_)
-            | FromFront::Holds => {}
+            | FromFront::Holds
+            | FromFront::Prompt(_)
+            | FromFront::Answer(..) => {}
         }
     }
     all
@@ -196,6 +201,13 @@ fn to_front() -> Vec<ToFront> {
             nodes: 2,
         }),
         placed(),
+        ToFront::Prompt(Prompt {
+            id: PromptId(3),
+            host: "n1".to_owned(),
+            asked: Asked::new("Touch the key".to_owned(), Some("none")),
+        }),
+        ToFront::PromptWithdrawn(PromptId(3)),
+        ToFront::Answer(Secret::new(b"ab".to_vec())),
     ];
     for message in &all {
         match message {
@@ -215,7 +227,10 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Failed(_)
             | ToFront::Internal(_)
             | ToFront::Preloading(_)
-            | ToFront::Placed { .. } => {}
+            | ToFront::Placed { .. }
+            | ToFront::Prompt(_)
+            | ToFront::PromptWithdrawn(_)
+            | ToFront::Answer(_) => {}
         }
     }
     all
@@ -260,7 +275,7 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 8
+    version 9
     0001000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
     02
     03020301808020
@@ -270,6 +285,8 @@ fn every_message_of_this_version() {
     07024d0101000201
     081850
     09
+    0a000a50617373776f72643a20
+    0b0301026162
     ---
     0002
     0104000704
@@ -287,6 +304,9 @@ fn every_message_of_this_version() {
     0e0477686174
     0f01ac0202
     10010002010205000000000002000000000100020001010100000100000001010000000100000000000101000000010000
+    1103026e31030d546f75636820746865206b6579
+    1203
+    1301026162
     ");
 }
 

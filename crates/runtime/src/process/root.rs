@@ -20,6 +20,7 @@ use tracing::info;
 use crate::{
     Birth, IGNORED,
     boot::{Boot, BootError, listen, reachable_at},
+    control,
     controller::{ControllerHost, ControllerSetup, broken_link},
     daemon::{DaemonHost, DaemonSetup},
     daemons::{DaemonTree, address_of},
@@ -29,6 +30,7 @@ use crate::{
     machines::ControllerMachine,
     missing::MissingReports,
     program::OwnFile,
+    prompts::PromptHost,
     reactor::Reactor,
     record::{Record, topology},
     starters::Starters,
@@ -99,6 +101,11 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         return Ok(Exit::Clean);
     };
     os::set_nonblocking(socket.as_fd())?;
+    let prompts = PromptHost::new(plan.as_ref(), &allocation, birth.terminal.take());
+    let session = record.session();
+    let to_ask = session
+        .as_deref()
+        .map(|it| control::path(it, birth.front_pid));
     let now = Clock::now();
     let tree = match plan {
         Some(plan) => {
@@ -107,7 +114,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             let (build, log) = (&birth.build, birth.log.as_ref());
             match open_tree(now, plan, hosts, &name, build, log, &mut reactor) {
                 Ok((tree, starters)) => {
-                    let starters = starters.with_recording(recording);
+                    let starters = starters.with_recording(recording).with_prompts(to_ask);
                     Some((tree, starters.with_session(record.session())))
                 }
                 Err(BootError::Os(error)) => return Err(error),
@@ -126,9 +133,10 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         socket,
         ControllerSetup {
             front_pid: birth.front_pid,
-            session: record.session(),
+            session,
             report_bug: birth.report_bug,
             missing_reports: MissingReports::of(missing),
+            prompts,
         },
         &mut reactor,
     )?;

@@ -29,6 +29,7 @@ use crate::{
     machines::ControllerMachine,
     missing::MissingReports,
     place::Surroundings,
+    prompts::PromptHost,
 };
 
 /// How long a job may take before the test fails.
@@ -176,6 +177,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
         ControllerLink::inline(),
         theirs,
         ControllerSetup {
+            prompts: PromptHost::new(None, &Allocation { nodes: Vec::new() }, None),
             front_pid: os::current_pid(),
             session,
             report_bug: |what| panic!("{what}"),

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use base::{HostList, NodeId};
-use dvm::bootstrap::{Delivery, HOST_WORD, StartCommand};
+use dvm::bootstrap::{Delivery, HOST_WORD, Prompting, StartCommand};
 
 /// Variables that srun needs to find its job and its cluster. All other variables of Slurm are options of our own job, or of
 /// a step in which we run, and would change what the command does.
@@ -50,6 +50,7 @@ pub(super) fn command(allocation: Allocation<'_>, nodes: &[(NodeId, &str)]) -> S
         nodes: nodes.iter().map(|(id, _)| *id).collect(),
         delivery: Delivery::Checked { shell },
         check: Vec::new(),
+        prompting: Prompting::Never,
     }
 }
 

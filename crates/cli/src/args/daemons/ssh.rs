@@ -2,23 +2,24 @@
 
 use std::ffi::OsString;
 
-use dvm::bootstrap::Delivery;
+use dvm::bootstrap::{Delivery, Prompting};
 
 use crate::{
     config::Settings,
     remote::{DAEMON, FILE, HOST, Words},
 };
 
-/// Options of ssh: no questions, which nobody could answer; no forwarding, which daemons do not need; no connection that
+/// Options of ssh: no questions, unless the user can answer them; no forwarding, which daemons do not need; no connection that
 /// outlives the job. Those of the user come first, and ssh takes the first value of an option.
 const SSH_OPTIONS: [&str; 6] = [
     "-x",
     "-a",
     "-T",
-    "-oBatchMode=yes",
+    NO_QUESTIONS,
     "-oControlMaster=no",
     "-oConnectTimeout=15",
 ];
+const NO_QUESTIONS: &str = "-oBatchMode=yes";
 /// The program that has these options.
 const SSH: &str = "ssh";
 /// A program that does nothing.
@@ -33,12 +34,19 @@ pub(super) struct Command {
     pub(super) delivery: Delivery,
     /// A command that checks whether the node is reachable.
     pub(super) check: Vec<OsString>,
+    pub(super) prompting: Prompting,
 }
 
-/// Returns the command for a node that the settings ask for. `own` starts our program where it has our path.
-pub(super) fn of_settings(host: &str, settings: &Settings, own: &[OsString]) -> Command {
+/// Returns the command for a node that the settings ask for. `own` starts our program where it has our path. Only ssh asks the user,
+/// if `prompting` permits it.
+pub(super) fn of_settings(
+    host: &str,
+    settings: &Settings,
+    own: &[OsString],
+    prompting: Prompting,
+) -> Command {
     let Some(template) = &settings.bootstrap_command.value else {
-        return command(host, &settings.ssh.value);
+        return command(host, &settings.ssh.value, prompting);
     };
     let words = template.0.as_slice();
     let (daemon, delivery) = if words.iter().any(|word| word.contains(FILE)) {
@@ -56,16 +64,21 @@ pub(super) fn of_settings(host: &str, settings: &Settings, own: &[OsString]) -> 
         argv: with(&daemon),
         delivery,
         check,
+        prompting: Prompting::Never,
     }
 }
 
 /// Returns the command that gives us a shell on a node, by ssh or a command like it.
-fn command(host: &str, ssh: &Words) -> Command {
+fn command(host: &str, ssh: &Words, prompting: Prompting) -> Command {
     let words = ssh.0.as_slice();
     let mut argv: Vec<OsString> = words.iter().map(OsString::from).collect();
     let program = words.first().and_then(|word| word.rsplit('/').next());
+    let mut may_ask = Prompting::Never;
     if program == Some(SSH) {
-        argv.extend(SSH_OPTIONS.map(OsString::from));
+        may_ask = prompting;
+        let is_given = |option: &&str| *option != NO_QUESTIONS || may_ask == Prompting::Never;
+        let options = SSH_OPTIONS.into_iter().filter(is_given);
+        argv.extend(options.map(OsString::from));
     }
     argv.extend([host.into(), format!("exec {SHELL}").into()]);
     let check = words.iter().map(String::as_str).chain([host, CHECK]);
@@ -73,6 +86,7 @@ fn command(host: &str, ssh: &Words) -> Command {
         argv,
         delivery: Delivery::Staged,
         check: check.map(OsString::from).collect(),
+        prompting: may_ask,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Jobs over several nodes: which daemons are started, and by which commands.
 
+use dvm::bootstrap::Prompting;
+
 use super::*;
 
 /// Shows the nodes of a job, which of them is ours, and the commands that start the daemons of the others.
@@ -653,4 +655,36 @@ fn other_commands_than_ssh_reach_nodes() {
     };
     insta::assert_snapshot!(error("RALLY_SSH", "ssh 'a"), @"the setting `ssh` cannot be `ssh 'a`: the quote ' is never closed");
     insta::assert_snapshot!(error("RALLY_BOOTSTRAP_COMMAND", "ssh {host}"), @"the setting `bootstrap-command` cannot be `ssh {host}`: it has no place for the node and the program (`{host}`, `{daemon}`)");
+}
+
+/// On a terminal ssh may ask, and our program asks for it. Other commands do not know how.
+#[test]
+fn on_a_terminal_ssh_may_ask() {
+    let mut place = Place::new();
+    place.world.prompting = Prompting::OnTerminal;
+    for (line, words, prompting) in [
+        (
+            "rally run --host n1 a",
+            "ssh -x -a -T -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh",
+            Prompting::OnTerminal,
+        ),
+        (
+            "rally run --ssh rsh --host n1 a",
+            "rsh n1 exec /bin/sh",
+            Prompting::Never,
+        ),
+        (
+            "rally run --ssh /opt/ssh --host n1 a",
+            "/opt/ssh -x -a -T -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh",
+            Prompting::OnTerminal,
+        ),
+    ] {
+        let plan = place.run(line).daemons.unwrap();
+        let command = &plan.commands[0];
+        let argv: Vec<_> = command.argv.iter().map(|it| it.to_string_lossy()).collect();
+        assert_eq!(
+            (argv.join(" ").as_str(), command.prompting),
+            (words, prompting)
+        );
+    }
 }

@@ -138,7 +138,7 @@ fn a_host_that_cannot_be_used_is_one_message() {
       ssh:    Host key verification failed
       fine:   15 other nodes can be used
       effect: the job was not started
-      help:   accept the key of the host once, by hand: `ssh -o GlobalKnownHostsFile=WORK/known n7 true`
+      help:   start `rally` on a terminal and accept the key of the host there, or accept it once by hand: `ssh -o GlobalKnownHostsFile=WORK/known n7 true`
     --- another key
     error: cannot start the daemon on `n7`: `ssh` exited with code 255
       ssh:      remove with:
@@ -177,7 +177,7 @@ fn a_host_that_cannot_be_used_is_one_message() {
       ssh:    root@n7: Permission denied (publickey)
       fine:   15 other nodes can be used
       effect: the job was not started
-      help:   `rally` answers no questions of ssh: load a key (`ssh-add`), and allow it on the node, until this needs no password: `ssh n7 true`
+      help:   `rally` asks for passwords only on a terminal. Without one, load a key (`ssh-add`), and allow it on the node, until this needs no password: `ssh n7 true`
     "#);
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::process::CommandExt as _,
     process::{Command, Stdio},
 };
 
@@ -198,5 +199,7 @@ fn printed(command: &mut Command) -> String {
 pub(super) fn over(sandbox: &Sandbox, hosts: &str, args: &[&str]) -> Command {
     let mut command = sandbox.rally(&["run", "--host", hosts, "--wdir", "/"]);
     command.args(["--map-by", "node"]).args(args);
+    // In the background of a terminal, on which somebody may run the tests: ssh must not ask there.
+    command.process_group(0);
     command
 }

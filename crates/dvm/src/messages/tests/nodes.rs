@@ -74,12 +74,12 @@ fn each_failure_of_ssh_says_what_to_do() {
     bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
       ssh: me@n1: Permission denied (publickey,password)
       effect: the job was not started
-      help: `rally` answers no questions of ssh: load a key (`ssh-add`), and allow it on the node, until this needs no password: `ssh n1 true`
+      help: `rally` asks for passwords only on a terminal. Without one, load a key (`ssh-add`), and allow it on the node, until this needs no password: `ssh n1 true`
 
     bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
       ssh: Host key verification failed
       effect: the job was not started
-      help: accept the key of the host once, by hand: `ssh n1 true`
+      help: start `rally` on a terminal and accept the key of the host there, or accept it once by hand: `ssh n1 true`
 
     bootstrap/not-joined Error: cannot start the daemon on `n1`: `ssh` exited with code 255
       ssh: @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @

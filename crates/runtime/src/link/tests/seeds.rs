@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dvm::bootstrap::{Delivery, Hosting, StartCommand};
+use dvm::bootstrap::{Delivery, Hosting, Prompting, StartCommand};
 
 use super::*;
 
@@ -56,6 +56,7 @@ fn openings() -> [Opening; 2] {
         nodes: vec![NodeId(1)],
         delivery: Delivery::Staged,
         check: vec!["ssh".into()],
+        prompting: Prompting::OnTerminal,
     };
     let daemons = DaemonPlan {
         local: Some(NodeId(0)),
