@@ -218,9 +218,10 @@ pub(super) fn commands(
                     argv: pbs::command(line, &own),
                     delivery: Delivery::File,
                     check: pbs::check(line),
+                    prompting: Prompting::Never,
                 },
                 // The file was changed since the allocation was read from it.
-                None => ssh::of_settings(host, settings, &own),
+                None => ssh::of_settings(host, settings, &own, program.world.prompting),
             })
         }
         Way::Slurm => {
