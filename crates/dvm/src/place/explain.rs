@@ -25,6 +25,9 @@ const MAX_NODES_SHOWN: usize = 256;
 pub struct Explanation {
     pub ranks: u32,
     pub nodes: u32,
+    /// How the daemons of other nodes are started. The caller knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemons: Option<String>,
     pub apps: Vec<AppExplained>,
     /// Groups of nodes that look alike.
     pub placed: Vec<NodesExplained>,
@@ -134,6 +137,7 @@ pub fn explain(
     Explanation {
         ranks: map.ranks(),
         nodes: map.node_count(),
+        daemons: None,
         apps: apps.collect(),
         placed: placed.into_iter().map(|(_, _, group)| group).collect(),
         groups_left_out: left_out,
@@ -282,6 +286,9 @@ impl fmt::Display for Explanation {
             plural(self.ranks, "rank"),
             plural(self.nodes, "node")
         )?;
+        if let Some(daemons) = &self.daemons {
+            writeln!(f, "{daemons}")?;
+        }
         for app in &self.apps {
             writeln!(f, "app {}: ranks {}", app.app, app.ranks)?;
             for why in &app.why {

@@ -1,11 +1,14 @@
 //! The process with the controller.
 
-use std::{os::fd::AsFd, rc::Rc};
+use std::{
+    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    rc::Rc,
+};
 
 use base::Time;
 use dvm::{
     alloc::Allocation,
-    bootstrap::{DaemonPlan, Hosting},
+    bootstrap::{DaemonPlan, Hosting, stage::Program},
 };
 use os::{Clock, Loop};
 use overlay::{
@@ -199,6 +202,12 @@ pub(crate) fn open_tree(
         hosting,
         log: log.map(|log| log.filter.clone()),
         recording: None,
+        program: Program {
+            size: program.as_ref().map_or(0, OwnFile::size),
+            modified: program.as_ref().and_then(OwnFile::modified),
+            path: plan.program.as_bytes().to_vec(),
+            argument: plan.argument.clone(),
+        },
     };
     let starters = Starters::new(now, plan, hosts, boot, program, log)?;
     Ok((tree, starters))

@@ -56,6 +56,7 @@ fn openings() -> [Opening; 2] {
         nodes: vec![NodeId(1)],
         delivery: Delivery::Staged,
         check: vec!["ssh".into()],
+        elsewhere: Some(vec!["ssh".into()]),
     };
     let daemons = DaemonPlan {
         local: Some(NodeId(0)),
@@ -69,6 +70,7 @@ fn openings() -> [Opening; 2] {
         hosting: Hosting::Alone,
         lease: dvm::bootstrap::LEASE,
         window: dvm::bootstrap::WINDOW,
+        tree_start: dvm::bootstrap::TreeStart::From(2),
     };
     let over_nodes = Opening {
         daemons: Some(daemons),
