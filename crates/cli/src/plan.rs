@@ -11,7 +11,7 @@ use dvm::{
 use message::Message;
 
 use crate::{
-    args::{Detail, MessageFormat, RunRequest},
+    args::{self, Detail, MessageFormat, RunRequest},
     exit, messages, surroundings,
 };
 
@@ -35,6 +35,8 @@ pub(crate) enum Notes {
 pub(crate) struct Presenter {
     wanted: place::Request,
     allocation: Allocation,
+    /// How the daemons of other nodes are started.
+    daemons: Option<String>,
     detail: Detail,
     notes: Notes,
     format: MessageFormat,
@@ -45,6 +47,7 @@ impl Presenter {
         Self {
             wanted: request.spec.placement.clone(),
             allocation: request.allocation.clone(),
+            daemons: request.daemons.as_ref().map(args::described),
             detail,
             notes,
             format: request.front.message_format,
@@ -58,6 +61,9 @@ impl Presenter {
             for app in &mut explanation.apps {
                 app.why.clear();
             }
+        }
+        if self.detail == Detail::Reasons {
+            explanation.daemons.clone_from(&self.daemons);
         }
         if self.notes == Notes::Apart {
             explanation.notes.clear();

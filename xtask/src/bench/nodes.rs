@@ -347,10 +347,7 @@ fn without(mut all: Vec<Samples>, name: &str) -> Vec<Samples> {
 
 /// Adds a row that compares the first contestant, which is ours, with a peer.
 fn row(text: &mut String, work: &str, all: &[Samples], peer: &str, target: &str) -> Result<()> {
-    let (own, peer) = (
-        all.first(),
-        all.iter().find(|samples| samples.name == peer),
-    );
+    let (own, peer) = (all.first(), all.iter().find(|samples| samples.name == peer));
     let ratio = own.zip(peer).and_then(|(own, peer)| own.over(peer));
     let row = format!(
         "| {work} | {} | {} | {} | {target} |",

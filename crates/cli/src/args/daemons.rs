@@ -7,10 +7,12 @@ mod ssh;
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
+    num::NonZeroU32,
+    path::Path,
 };
 
 use base::NodeId;
-use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, StartCommand};
+use dvm::bootstrap::{DAEMON_PARALLEL, DaemonPlan, Delivery, Hosting, PARALLEL, StartCommand};
 
 use self::slurm::Allocation;
 use super::{
@@ -79,6 +81,7 @@ pub(super) fn plan(
         },
         lease: job.args.lease.unwrap_or(dvm::bootstrap::LEASE),
         window: dvm::bootstrap::WINDOW,
+        tree_start: settings.tree_start.value,
     }))
 }
 
@@ -113,6 +116,33 @@ pub(super) fn of_watch(job: &JobLine, settings: &Settings) -> Vec<String> {
         .collect()
 }
 
+/// Says how the daemons would be started.
+pub(crate) fn described(plan: &DaemonPlan) -> String {
+    let nodes: usize = plan
+        .commands
+        .iter()
+        .map(|command| command.nodes.len())
+        .sum();
+    let daemons = if nodes == 1 { "daemon" } else { "daemons" };
+    let program = plan
+        .commands
+        .first()
+        .and_then(|command| command.argv.first());
+    let program = program.map(Path::new).and_then(Path::file_name);
+    let program = program.unwrap_or_default().display();
+    let start = format!("start {nodes} {daemons} by `{program}`");
+    let at_a_time = |most: NonZeroU32| format!("{most} at a time");
+    if plan.starts_in_tree() {
+        let here = at_a_time(PARALLEL.min(plan.radix));
+        let there = at_a_time(DAEMON_PARALLEL.min(plan.radix));
+        format!("{start}: {here} from this node, and {there} from each daemon that runs")
+    } else if plan.commands.len() == 1 {
+        start
+    } else {
+        format!("{start}, {} from this node", at_a_time(PARALLEL))
+    }
+}
+
 /// What is started on the other nodes: our own program, with an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program<'a> {
@@ -141,12 +171,14 @@ pub(super) fn commands(
                 argv,
                 delivery,
                 check,
+                elsewhere,
             } = command(name);
             StartCommand {
                 argv,
                 nodes: vec![*id],
                 delivery,
                 check,
+                elsewhere,
             }
         };
         nodes.iter().map(command).collect()
@@ -156,12 +188,14 @@ pub(super) fn commands(
             argv: own.to_vec(),
             delivery: Delivery::Direct,
             check: Vec::new(),
+            elsewhere: None,
         }),
         Way::Ssh => of_each(&|host| ssh::of_settings(host, settings, &own)),
         Way::Lsf => of_each(&|host| ssh::Command {
             argv: lsf::command(host),
             delivery: Delivery::Staged,
             check: Vec::new(),
+            elsewhere: None,
         }),
         Way::Slurm => {
             let components = batch::het_nodes(program.world);

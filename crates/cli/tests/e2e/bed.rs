@@ -8,6 +8,7 @@ mod host;
 mod staging;
 mod starters;
 mod strangers;
+mod tree_start;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
 

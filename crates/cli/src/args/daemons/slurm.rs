@@ -50,6 +50,7 @@ pub(super) fn command(allocation: Allocation<'_>, nodes: &[(NodeId, &str)]) -> S
         nodes: nodes.iter().map(|(id, _)| *id).collect(),
         delivery: Delivery::Checked { shell },
         check: Vec::new(),
+        elsewhere: None,
     }
 }
 
