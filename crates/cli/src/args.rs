@@ -40,6 +40,7 @@ use clap::{
 
 pub(crate) use self::{
     agents::{AgentArgs, Starter},
+    daemons::described,
     define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
     environment::of_node,
     error::Error,

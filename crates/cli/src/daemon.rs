@@ -1,6 +1,7 @@
 //! `rally __daemon`: the daemon of another node. The launcher starts it and says on its standard input what to do.
 
 use std::{
+    ffi::OsString,
     io::{self, Write},
     path::PathBuf,
 };
@@ -27,8 +28,20 @@ pub(crate) fn serve(file: Option<PathBuf>) -> u8 {
         surroundings: surroundings(),
         descriptors: os::raise_descriptor_limit(),
         environment: of_node(std::env::vars_os()),
+        commands_environment: variables(),
+        pass_on_log: crate::log::pass_on,
     };
     runtime::guard_member(&birth).unwrap_or(exit::INTERNAL)
+}
+
+/// Returns the variables that ssh needs on this node, such as HOME and, if the agent was forwarded, SSH_AUTH_SOCK: all of them.
+fn variables() -> Vec<OsString> {
+    let variables = std::env::vars_os().map(|(mut entry, value)| {
+        entry.push("=");
+        entry.push(value);
+        entry
+    });
+    variables.collect()
 }
 
 /// Writes a line for the launcher: it shows the last lines if this daemon does not connect.

@@ -11,7 +11,7 @@ use dvm::{
 use message::Message;
 
 use crate::{
-    args::{Detail, MessageFormat, RunRequest},
+    args::{self, Detail, MessageFormat, RunRequest},
     exit, messages, surroundings,
 };
 
@@ -35,7 +35,8 @@ pub(crate) enum Notes {
 pub(crate) struct Presenter {
     wanted: place::Request,
     allocation: Allocation,
-    started_by: Option<String>,
+    /// How the daemons of other nodes are started, and why.
+    daemons: Option<String>,
     detail: Detail,
     notes: Notes,
     format: MessageFormat,
@@ -46,7 +47,12 @@ impl Presenter {
         Self {
             wanted: request.spec.placement.clone(),
             allocation: request.allocation.clone(),
-            started_by: request.started_by.clone(),
+            daemons: request.daemons.as_ref().map(|plan| {
+                let why = request.started_by.as_ref();
+                let why = why.map(|why| format!("daemons are started {why}"));
+                let lines = std::iter::once(args::described(plan)).chain(why);
+                lines.collect::<Vec<_>>().join("\n")
+            }),
             detail,
             notes,
             format: request.front.message_format,
@@ -56,12 +62,13 @@ impl Presenter {
     /// Returns the map as text or as JSON.
     pub(crate) fn text(&self, map: &JobMap, topologies: &Topologies) -> String {
         let mut explanation = place::explain(map, &self.wanted, &self.allocation, topologies);
-        explanation.daemons = self.started_by.clone();
         if self.detail == Detail::Map {
-            explanation.daemons = None;
             for app in &mut explanation.apps {
                 app.why.clear();
             }
+        }
+        if self.detail == Detail::Reasons {
+            explanation.daemons.clone_from(&self.daemons);
         }
         if self.notes == Notes::Apart {
             explanation.notes.clear();

@@ -7,7 +7,10 @@ use std::{
 };
 
 use base::{JobId, RankSet, Signal};
-use dvm::spec::{UniverseSize, Warning};
+use dvm::{
+    bootstrap::TreeStart,
+    spec::{UniverseSize, Warning},
+};
 use thiserror::Error;
 
 use crate::{choices::OnHang, quoting::Open};
@@ -91,6 +94,8 @@ pub(crate) enum ValueError {
     Open(Open),
     #[error("a daemon has at least one child")]
     NoChildren,
+    #[error("it is neither a number of nodes nor `on` nor `off`")]
+    NotATreeStart,
     #[error("it is not an octal mask between 0 and 777")]
     NotAMask,
     #[error("it is not a list of PUs for each rank (`0,2`, `0+1,2+3`, `numa:0,1`, or `each`)")]
@@ -285,6 +290,22 @@ pub(crate) fn port_range(text: &str) -> Result<(u16, u16), ValueError> {
 pub(crate) fn radix(text: &str) -> Result<NonZeroU32, ValueError> {
     let radix = u32::try_from(number(text, u64::from(MAX_PROCS))?).unwrap_or(MAX_PROCS);
     NonZeroU32::new(radix).ok_or(ValueError::NoChildren)
+}
+
+/// The default of [`tree_start`].
+pub(crate) const TREE_START: &str = "128";
+
+/// Parses the number of nodes from which on daemons start others.
+pub(crate) fn tree_start(text: &str) -> Result<TreeStart, ValueError> {
+    match text {
+        "on" => Ok(TreeStart::From(0)),
+        "off" => Ok(TreeStart::Never),
+        _ => match number(text, u64::from(MAX_PROCS)) {
+            Ok(nodes) => Ok(TreeStart::From(u32::try_from(nodes).unwrap_or(MAX_PROCS))),
+            Err(ValueError::NotANumber) => Err(ValueError::NotATreeStart),
+            Err(error) => Err(error),
+        },
+    }
 }
 
 /// Parses the time of silence after which a node counts as lost.

@@ -27,8 +27,21 @@
 //! has the terminal owns that wait.
 //!
 //! A deadline does not end a command of several nodes if the nodes that have joined are used without the others.
+//!
+//! Commands run at the head, which is the process of this state machine. For a long list of nodes, daemons that have joined run
+//! commands too (*tree start*), so that no node runs ssh for all others (`places` decides where). A command may run at a daemon
+//! if it gives us a shell on one node. Its first failure there does not count, because ssh between two nodes may be forbidden:
+//! the head starts the same node once more, and the outcome of that counts.
+//!
+//! | place of a command | the daemon is joined | would become `Failed` | the daemon of its place is lost | session over |
+//! |---|---|---|---|---|
+//! | none: `Waiting` | → `Over` (it was started in spite of a failure) | – | – | → `Over` |
+//! | head | → `Joined`; the new daemon runs commands too | → `Failed` | – | as above |
+//! | daemon | → `Joined`; the new daemon runs commands too | killed unless exited; → `Waiting` for the head; the daemon of its place gets no more commands | → `Waiting` for the head; from `Joined` → `Over` | → `Over`: each daemon ends its own commands |
 
 mod failures;
+mod places;
+mod plan;
 mod printed;
 pub mod stage;
 #[cfg(test)]
@@ -36,7 +49,6 @@ mod tests;
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    ffi::OsString,
     num::NonZeroU32,
     time::Duration,
 };
@@ -46,9 +58,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     failures::{NO_PORT, NotJoined, NotJoinedClass, Reason},
+    places::{BAD_DAEMONS_MAX, DAEMON_COMMANDS_MAX, DAEMON_PARALLEL, Place},
+    plan::{DaemonPlan, Delivery, Hosting, Prompting, StartCommand, TREE_START_MIN, TreeStart},
     printed::EVIDENCE_MAX,
 };
 use self::{
+    places::Places,
     printed::Printed,
     stage::{Answer, PLACES_MAX},
 };
@@ -59,12 +74,16 @@ pub const RADIX: NonZeroU32 = NonZeroU32::new(32).unwrap();
 pub const LEASE: Duration = Duration::from_secs(10);
 /// Time in which a link can be resumed after silence.
 pub const WINDOW: Duration = Duration::from_secs(2);
-/// Maximum number of start commands whose daemons have not joined yet.
+/// Maximum number of start commands at the head whose daemons have not joined yet. In a tree start, the maximum number of children
+/// of a daemon bounds it too.
 pub const PARALLEL: NonZeroU32 = NonZeroU32::new(64).unwrap();
 /// Time in which the shell of a node has to answer after its command was started.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// Time in which a node has to take more of the program.
 pub const SEND_MAX: Duration = Duration::from_secs(60);
+/// The same two times at a daemon: then the head starts the node. They are longer than ssh tries to connect, and short enough that the
+/// daemons below that node in the tree, which wait for it, are not late.
+pub const DAEMON_STEP_MAX: Duration = Duration::from_secs(20);
 /// Time in which the daemon of a node has to join after it was told what to do.
 pub const JOIN_MAX: Duration = Duration::from_secs(60);
 /// Time that other commands have, after the first failure, to fail too, or for their daemons to join.
@@ -80,78 +99,8 @@ pub const CANNOT_RUN: &str = "cannot run here: ";
 /// Part of a word of [`Delivery::Checked`] that stands for the name of a node.
 pub const HOST_WORD: &str = "{host}";
 
-/// How the daemons of the other nodes are started and connected.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DaemonPlan {
-    /// Index of the node whose daemon is part of the controller's own process.
-    pub local: Option<NodeId>,
-    pub commands: Vec<StartCommand>,
-    /// Path of our program on this node. Other nodes may have the same file.
-    pub program: OsString,
-    /// The argument with which it runs on other nodes.
-    pub argument: String,
-    /// Environment of the commands: `NAME=value`.
-    pub environment: Vec<OsString>,
-    /// Maximum number of children of a daemon.
-    pub radix: NonZeroU32,
-    /// Lowest and highest port for connections between nodes. `None`: the kernel chooses.
-    pub ports: Option<(u16, u16)>,
-    /// Names or addresses of the network interfaces to use; all if it is empty.
-    pub interfaces: Vec<String>,
-    /// Whether the daemons stand for nodes on one host.
-    pub hosting: Hosting,
-    /// The lease and the reconnect window of links.
-    pub lease: Duration,
-    pub window: Duration,
-}
-
-/// Whether a daemon has its host for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Hosting {
-    Alone,
-    /// Several daemons stand for nodes on one host, so that no processor is theirs alone.
-    Shared,
-}
-
-/// A command that starts daemons.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartCommand {
-    pub argv: Vec<OsString>,
-    pub nodes: Vec<NodeId>,
-    pub delivery: Delivery,
-    /// A command by which a user can check that the first of the nodes is reachable; empty if there is none.
-    pub check: Vec<OsString>,
-    pub prompting: Prompting,
-}
-
-/// Whether a start command may ask the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Prompting {
-    /// It runs our program to ask, as ssh does, and the front asks on its terminal ([`crate::prompts`]).
-    OnTerminal,
-    Never,
-}
-
-/// How a daemon gets its program and its boot frame.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Delivery {
-    /// The command runs our program, which reads the frame from standard input.
-    Direct,
-    /// The command runs the words that follow it on each of its nodes, which share its standard input. They are `/bin/sh` and a
-    /// script, which executes our program if the node has it. Nodes that do not have it get it through commands of their own.
-    Checked {
-        /// The command that runs `/bin/sh` on one node, with a standard input of its own. [`HOST_WORD`] stands for its name.
-        shell: Vec<String>,
-    },
-    /// The command runs `/bin/sh`, which reads a script from standard input, and after it the program, if it is missing.
-    Staged,
-    /// The command runs our program and gives it no standard input. The frame is in a file that is removed when it is read;
-    /// `{file}` in the command stands for its path.
-    File,
-}
-
 /// Bytes for the standard input of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     Script,
     /// The hash of the program's content, in a line.
@@ -184,6 +133,8 @@ pub enum Input {
     GoesOn(CommandId),
     /// The daemon of a node has joined the tree.
     Joined(NodeId),
+    /// The daemon of a node is lost, and with it the commands that it ran.
+    Lost(NodeId),
     /// The session is over: commands are about to exit.
     Over,
     /// The time that [`Bootstrap::deadline`] returned has passed.
@@ -193,11 +144,11 @@ pub enum Input {
 /// An action for the caller to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    Start(CommandId),
+    Start(Place, CommandId),
     /// Send this to the standard input of a command, after what was sent before.
-    Send(CommandId, Part),
+    Send(Place, CommandId, Part),
     /// Kill the process of a command.
-    Kill(CommandId),
+    Kill(Place, CommandId),
     /// Do not expect the daemon of this node any more.
     GiveUp(NodeId),
     /// Nodes cannot be used. This is the last output before [`Input::Over`], unless the other nodes are used
@@ -231,6 +182,11 @@ impl State {
         self.until().is_some()
     }
 
+    /// Returns true if the command has a process.
+    const fn is_running(&self) -> bool {
+        self.is_starting() || matches!(self, Self::Joined)
+    }
+
     /// Gives the node its whole time again.
     fn begin_again(&mut self, now: Time) {
         match self {
@@ -245,6 +201,10 @@ impl State {
 #[derive(Debug)]
 struct Command {
     state: State,
+    /// Where it runs, or has run last.
+    place: Place,
+    /// The daemon where it has failed before.
+    failed_at: Option<NodeId>,
     /// Nodes whose daemons have not joined.
     missing: BTreeSet<NodeId>,
     printed: Printed,
@@ -270,6 +230,8 @@ impl Command {
     fn waiting(plan: &StartCommand) -> Self {
         Self {
             state: State::Waiting,
+            place: Place::Head,
+            failed_at: None,
             missing: plan.nodes.iter().copied().collect(),
             printed: Printed::default(),
             tried: Vec::new(),
@@ -301,6 +263,11 @@ pub struct Bootstrap {
     plan: DaemonPlan,
     hosts: Vec<String>,
     commands: Vec<Command>,
+    places: Places,
+    /// Commands in `Waiting` that may run anywhere, and those that the head runs because they have failed elsewhere. Commands that
+    /// have another state by now are skipped.
+    waiting: VecDeque<CommandId>,
+    for_head: VecDeque<CommandId>,
     /// When the failures so far are reported.
     report_at: Option<Time>,
     is_reported: bool,
@@ -314,8 +281,15 @@ impl Bootstrap {
     /// Begins to start the daemons. `hosts` are the names of the nodes by their number.
     #[must_use]
     pub fn new(now: Time, plan: DaemonPlan, hosts: Vec<String>) -> Self {
+        let commands: Vec<Command> = plan.commands.iter().map(Command::waiting).collect();
         let mut bootstrap = Self {
-            commands: plan.commands.iter().map(Command::waiting).collect(),
+            places: match plan.starts_in_tree() {
+                true => Places::tree(plan.radix),
+                false => Places::head_only(),
+            },
+            waiting: (0..).zip(&commands).map(|(id, _)| id).collect(),
+            for_head: VecDeque::new(),
+            commands,
             plan,
             hosts,
             report_at: None,
@@ -341,6 +315,29 @@ impl Bootstrap {
         &self.plan
     }
 
+    /// Handles an event of a command that a daemon runs. It has no effect if the command does not run there any more.
+    pub fn handle_from(&mut self, now: Time, node: NodeId, input: Input) {
+        let id = match &input {
+            Input::Taken(command)
+            | Input::NotStarted { command, .. }
+            | Input::Printed { command, .. }
+            | Input::Exited { command, .. } => *command,
+            // Daemons run only commands that ask nothing.
+            Input::Asks(_)
+            | Input::GoesOn(_)
+            | Input::Joined(_)
+            | Input::Lost(_)
+            | Input::Over
+            | Input::Tick => return,
+        };
+        let place = Place::Daemon(node);
+        let command = self.commands.get(id as usize);
+        let runs = |command: &Command| command.state.is_running() && command.place == place;
+        if command.is_some_and(runs) {
+            self.handle(now, input);
+        }
+    }
+
     /// Handles one event.
     pub fn handle(&mut self, now: Time, input: Input) {
         match input {
@@ -348,10 +345,11 @@ impl Bootstrap {
             Input::Taken(command) => {
                 if let Some(Command {
                     state: State::Sending { until },
+                    place,
                     ..
                 }) = self.command(command)
                 {
-                    *until = now + SEND_MAX;
+                    *until = now + place.step_max(SEND_MAX);
                 }
                 return;
             }
@@ -368,31 +366,69 @@ impl Bootstrap {
                     command.state.begin_again(now);
                 }
             }
-            Input::Joined(node) => {
-                for command in &mut self.commands {
-                    if command.missing.remove(&node)
-                        && command.missing.is_empty()
-                        && command.state.is_starting()
-                    {
-                        command.state = State::Joined;
-                    }
-                }
-                if self.report_at.is_some() {
-                    self.report_if_complete();
-                }
-            }
-            Input::Over => {
-                self.report_at = None;
-                self.kill_at = Some(now + EXIT_MAX);
-                for command in &mut self.commands {
-                    if command.state == State::Waiting {
-                        command.state = State::Over;
-                    }
-                }
-            }
+            Input::Joined(node) => self.on_joined(node),
+            Input::Lost(node) => self.on_lost(node),
+            Input::Over => self.on_over(now),
             Input::Tick => self.on_tick(now),
         }
         self.start_more(now);
+    }
+
+    fn on_joined(&mut self, node: NodeId) {
+        let ids = 0..u32::try_from(self.commands.len()).unwrap_or(u32::MAX);
+        for id in ids {
+            let Some(command) = self.command(id) else {
+                continue;
+            };
+            if !command.missing.remove(&node) || !command.missing.is_empty() {
+                continue;
+            }
+            if command.state.is_starting() {
+                let place = command.place;
+                self.set(id, State::Joined);
+                if let Place::Daemon(_) = place {
+                    self.places.worked();
+                }
+            } else if command.state == State::Waiting {
+                self.set(id, State::Over);
+            }
+        }
+        self.places.open(node);
+        if self.report_at.is_some() {
+            self.report_if_complete();
+        }
+    }
+
+    fn on_lost(&mut self, node: NodeId) {
+        self.places.close(node);
+        let ids = 0..u32::try_from(self.commands.len()).unwrap_or(u32::MAX);
+        for id in ids {
+            let Some(command) = self.command(id) else {
+                continue;
+            };
+            if command.place != Place::Daemon(node) {
+                continue;
+            }
+            if command.state.is_starting() {
+                self.start_again(id, node);
+            } else if command.state == State::Joined {
+                self.set(id, State::Over);
+            }
+        }
+        if self.report_at.is_some() {
+            self.report_if_complete();
+        }
+    }
+
+    fn on_over(&mut self, now: Time) {
+        self.report_at = None;
+        self.kill_at = Some(now + EXIT_MAX);
+        for command in &mut self.commands {
+            let is_elsewhere = command.state.is_running() && command.place != Place::Head;
+            if command.state == State::Waiting || is_elsewhere {
+                command.state = State::Over;
+            }
+        }
     }
 
     /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
@@ -412,8 +448,10 @@ impl Bootstrap {
     /// Returns true if no command runs any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let mut commands = self.commands.iter();
-        !commands.any(|command| command.state.is_starting() || command.state == State::Joined)
+        !self
+            .commands
+            .iter()
+            .any(|command| command.state.is_running())
     }
 
     fn command(&mut self, id: CommandId) -> Option<&mut Command> {
@@ -421,8 +459,24 @@ impl Bootstrap {
     }
 
     fn set(&mut self, id: CommandId, state: State) {
-        if let Some(command) = self.command(id) {
-            command.state = state;
+        if let Some(command) = self.commands.get_mut(id as usize) {
+            let before = std::mem::replace(&mut command.state, state);
+            if before.is_starting() && !command.state.is_starting() {
+                self.places.give_back(command.place);
+            }
+        }
+    }
+
+    /// Lets the head start a node whose command has failed at a daemon, or is lost with it.
+    fn start_again(&mut self, id: CommandId, node: NodeId) {
+        self.set(id, State::Waiting);
+        let planned = self.plan.commands.get(id as usize);
+        if let (Some(command), Some(planned)) = (self.commands.get_mut(id as usize), planned) {
+            *command = Command {
+                failed_at: Some(node),
+                ..Command::waiting(planned)
+            };
+            self.for_head.push_back(id);
         }
     }
 
@@ -432,17 +486,18 @@ impl Bootstrap {
         if self.report_at.is_some() || self.is_reported || self.kill_at.is_some() {
             return;
         }
-        let running = self.commands.iter();
-        let running = running.filter(|command| command.state.is_starting());
-        let room = (PARALLEL.get() as usize).saturating_sub(running.count());
-        let waiting = (0..).zip(self.commands.iter_mut().zip(&self.plan.commands));
-        let waiting = waiting.filter(|(_, (command, _))| command.state == State::Waiting);
-        for (id, (command, plan)) in waiting.take(room) {
-            self.outputs.push_back(Output::Start(id));
-            let first;
-            (command.state, first) = match &plan.delivery {
+        while let Some((id, place)) = self.next_start() {
+            let Some(delivery) = self
+                .plan
+                .commands
+                .get(id as usize)
+                .map(|plan| &plan.delivery)
+            else {
+                continue;
+            };
+            let (state, first) = match delivery {
                 Delivery::Staged => {
-                    let until = now + ANSWER_MAX;
+                    let until = now + place.step_max(ANSWER_MAX);
                     (State::Asking { until }, Some(Part::Script))
                 }
                 Delivery::Direct | Delivery::Checked { .. } => {
@@ -454,9 +509,43 @@ impl Bootstrap {
                     (State::Joining { until }, None)
                 }
             };
-            let first = first.map(|part| Output::Send(id, part));
+            if let Some(command) = self.command(id) {
+                command.state = state;
+                command.place = place;
+            }
+            self.outputs.push_back(Output::Start(place, id));
+            let first = first.map(|part| Output::Send(place, id, part));
             self.outputs.extend(first);
         }
+    }
+
+    /// Returns the next command to start, and takes a place for it.
+    fn next_start(&mut self) -> Option<(CommandId, Place)> {
+        let commands = &self.commands;
+        let waits = |id: &CommandId| {
+            let command = commands.get(*id as usize);
+            command.is_some_and(|command| command.state == State::Waiting)
+        };
+        while self.for_head.pop_front_if(|id| !waits(id)).is_some() {}
+        while self.waiting.pop_front_if(|id| !waits(id)).is_some() {}
+        if !self.for_head.is_empty() && self.in_dialogue_at_head() < self.places.head_max() {
+            return Some((self.for_head.pop_front()?, self.places.take_again()));
+        }
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let place = self.places.take_any()?;
+        Some((self.waiting.pop_front()?, place))
+    }
+
+    /// Returns the number of commands at the head whose nodes have not yet got their frames.
+    fn in_dialogue_at_head(&self) -> usize {
+        let commands = self.commands.iter();
+        let commands = commands.filter(|command| {
+            let is_asked = matches!(command.state, State::Asking { .. } | State::Sending { .. });
+            is_asked && command.place == Place::Head
+        });
+        commands.count()
     }
 
     fn on_printed(&mut self, now: Time, id: CommandId, bytes: &[u8]) {
@@ -517,12 +606,16 @@ impl Bootstrap {
             delivery: Delivery::Staged,
             check: plan.check.clone(),
             prompting: Prompting::Never,
+            elsewhere: None,
         };
         plan.nodes.retain(|other| *other != node);
         command.missing.remove(&node);
-        if command.missing.is_empty() {
-            command.state = State::Joined;
+        let is_last = command.missing.is_empty();
+        if is_last {
+            self.set(id, State::Joined);
         }
+        let number = u32::try_from(self.commands.len()).unwrap_or(u32::MAX);
+        self.waiting.push_back(number);
         self.commands.push(Command::waiting(&alone));
         self.plan.commands.push(alone);
     }
@@ -531,28 +624,30 @@ impl Bootstrap {
         let Some(command) = self.command(id) else {
             return;
         };
+        let place = command.place;
         match answer {
             Answer::Have => {
                 command.tried.clear();
                 let until = now + JOIN_MAX;
                 command.state = State::Joining { until };
-                self.outputs.push_back(Output::Send(id, Part::Frame));
+                self.outputs.push_back(Output::Send(place, id, Part::Frame));
             }
             Answer::Which => {
                 // A line of a login script may look like the question.
                 if !std::mem::replace(&mut command.is_hash_sent, true) {
-                    self.outputs.push_back(Output::Send(id, Part::Hash));
+                    self.outputs.push_back(Output::Send(place, id, Part::Hash));
                 }
             }
             Answer::Need { system } if !stage::is_ours(&system) => {
-                self.outputs.push_back(Output::Kill(id));
+                self.outputs.push_back(Output::Kill(place, id));
                 self.fail(now, id, Reason::OtherSystem(system));
             }
             Answer::Need { .. } if command.sent < PLACES_MAX => {
                 command.sent += 1;
-                let until = now + SEND_MAX;
+                let until = now + place.step_max(SEND_MAX);
                 command.state = State::Sending { until };
-                self.outputs.push_back(Output::Send(id, Part::Program));
+                self.outputs
+                    .push_back(Output::Send(place, id, Part::Program));
             }
             Answer::Skip(place) => {
                 if command.tried.len() < PLACES_MAX {
@@ -560,7 +655,7 @@ impl Bootstrap {
                 }
             }
             Answer::Need { .. } | Answer::None => {
-                self.outputs.push_back(Output::Kill(id));
+                self.outputs.push_back(Output::Kill(place, id));
                 self.fail(now, id, Reason::NoPlace);
             }
             // Only nodes that share a command say this.
@@ -573,10 +668,10 @@ impl Bootstrap {
             return;
         };
         command.printed.end();
-        if command.state == State::Joined {
-            command.state = State::Over;
-        }
         if !command.state.is_starting() {
+            if command.state == State::Joined {
+                command.state = State::Over;
+            }
             return;
         }
         let reason = match command.printed.after(CANNOT_CONNECT) {
@@ -601,8 +696,8 @@ impl Bootstrap {
             && self
                 .command(id)
                 .is_some_and(|command| command.missing.len() < planned);
-        if !is_used {
-            self.outputs.push_back(Output::Kill(id));
+        if !is_used && let Some(place) = self.command(id).map(|command| command.place) {
+            self.outputs.push_back(Output::Kill(place, id));
         }
         self.fail(now, id, reason);
         if is_used {
@@ -612,6 +707,14 @@ impl Bootstrap {
     }
 
     fn fail(&mut self, now: Time, id: CommandId, reason: Reason) {
+        if let Some(Place::Daemon(node)) = self.command(id).map(|command| command.place) {
+            self.places.failed(node);
+            self.start_again(id, node);
+            if self.report_at.is_some() {
+                self.report_if_complete();
+            }
+            return;
+        }
         self.set(id, State::Failed(reason));
         if self.is_reported || self.kill_at.is_some() {
             return;
@@ -667,8 +770,8 @@ impl Bootstrap {
     /// Kills the commands that run.
     fn kill_all(&mut self) {
         for (id, command) in (0..).zip(&mut self.commands) {
-            if command.state.is_starting() || command.state == State::Joined {
-                self.outputs.push_back(Output::Kill(id));
+            if command.state.is_running() {
+                self.outputs.push_back(Output::Kill(command.place, id));
                 command.state = State::Over;
             }
         }

@@ -417,6 +417,9 @@ impl Controller {
             }
             ToController::Stranger { from, why } => self.on_stranger(Some(node), from, why),
             ToController::Bug(what) => self.log(format!("on node {node}: {what}")),
+            ToController::Starter(_) => {
+                self.log(format!("on node {node}: news of a start command"));
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod output;
 mod preload;
 pub(crate) mod prompt;
 mod servers;
+mod starter;
 
 use std::{ffi::OsString, net::SocketAddr, sync::Arc};
 
@@ -34,12 +35,13 @@ pub use self::{
         ToPreload,
     },
     servers::{FromServer, ToServer},
+    starter::{FromStarter, ToStarter},
 };
 use crate::{place::TopologyDigest, spec::WindowSize};
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -135,6 +137,8 @@ pub enum ToDaemon {
     /// Asks for the topology of the node, because the controller knows none with the digest in the daemon's
     /// [`ToController::Hello`]. The daemon answers with [`ToController::Topology`].
     SendTopology,
+    /// For the process of the daemon, which runs start commands. The daemon itself does not get it.
+    Starter(ToStarter),
 }
 
 impl ToDaemon {
@@ -342,6 +346,8 @@ pub enum ToController {
     },
     /// A violation of the protocol that the daemon has noticed: a bug of ours.
     Bug(String),
+    /// From the process of the daemon, which runs start commands. The controller itself does not get it.
+    Starter(FromStarter),
 }
 
 /// Result of pushed input. The order matters: if several nodes report results, the answer is the greatest.

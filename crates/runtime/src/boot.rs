@@ -12,7 +12,7 @@ use std::{
 
 use base::NodeId;
 use bytes::Bytes;
-use dvm::bootstrap::{Hosting, NO_PORT};
+use dvm::bootstrap::{Hosting, NO_PORT, stage::Program};
 use os::{Interest, Loop, ReadOutcome};
 use overlay::wire::{self, Incoming, Outgoing, WireError};
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,8 @@ pub(crate) struct Boot {
     pub(crate) log: Option<String>,
     /// The file of the launcher's recording; `None`: nothing is recorded.
     pub(crate) recording: Option<PathBuf>,
+    /// The program that nodes look for, if this daemon starts others.
+    pub(crate) program: Program,
 }
 
 /// A node and the name under which its procs know it.
@@ -103,6 +105,15 @@ impl Boot {
         let mut outgoing = Outgoing::default();
         outgoing.push(KIND_BOOT, &[], wire::encode(self)?)?;
         Ok(outgoing.pieces().flatten().copied().collect())
+    }
+
+    /// Returns the bytes for daemons of these nodes, who are told the rest as this one was.
+    pub(crate) fn frame_for(&self, nodes: Vec<BootNode>) -> Result<Vec<u8>, String> {
+        let boot = Self {
+            nodes,
+            ..self.clone()
+        };
+        boot.to_bytes().map_err(|error| error.to_string())
     }
 
     /// Reads the frame from a file, and removes the file if no other daemon needs it. The file is in a directory of its own.

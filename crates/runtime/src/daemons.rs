@@ -288,6 +288,8 @@ const fn lane_of(message: &ToController) -> Lane {
         | ToController::Push { .. }
         | ToController::Pushed { .. }
         | ToController::SignalRanks { .. }
+        // The start of other nodes does not wait behind output.
+        | ToController::Starter(_)
         // The credit for chunks.
         | ToController::Preload { .. }
         | ToController::Ask { .. } => Lane::Control,

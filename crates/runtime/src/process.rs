@@ -7,6 +7,7 @@
 
 mod member;
 mod root;
+mod starting;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +28,7 @@ use crate::{
     daemon::{self, DaemonHost},
     daemons::{self, DaemonTree},
     reactor::{Channel, Child, Reactor, Source, TreeChannel},
-    starters::{self, Starters},
+    starters::{Helper, Starters},
     tape::Tape,
 };
 
@@ -110,8 +111,9 @@ pub(crate) struct Process {
     daemons: BTreeMap<NodeId, Local>,
     /// This process's place in the tree; `None` if there is no other node.
     tree: Option<DaemonTree>,
-    /// The commands that start the other daemons.
+    /// The commands that start the other daemons; in a process without the controller, those that it runs for it.
     starters: Option<Starters>,
+    helper: Option<Helper>,
     /// Set when the session is over and the other daemons are about to end: the time at which that takes too long.
     ending: Option<Time>,
     /// A message to a daemon for which its link had no room. The controller is not polled again before it was sent.
@@ -146,6 +148,7 @@ impl Process {
             daemons: daemons.map(|(node, host)| (node, local(host))).collect(),
             tree: None,
             starters: None,
+            helper: None,
             ending: None,
             unsent: None,
             taken: Vec::new(),
@@ -235,7 +238,9 @@ impl Process {
             .daemons
             .values()
             .filter_map(|local| local.host.deadline());
-        let others = [head, tree, starters, self.ending].into_iter().flatten();
+        let helper = self.helper.as_ref().and_then(Helper::deadline);
+        let others = [head, tree, starters, helper, self.ending];
+        let others = others.into_iter().flatten();
         daemons.chain(others).min()
     }
 
@@ -270,7 +275,8 @@ impl Process {
                 MemberState::Ending(exit, until) => {
                     let is_idle = self.daemons.values().all(|local| local.host.is_idle());
                     let is_sent = self.tree.as_ref().is_none_or(DaemonTree::is_written);
-                    ((is_idle && is_sent) || until <= now).then_some(exit)
+                    let is_over = self.helper.as_ref().is_none_or(Helper::is_over);
+                    ((is_idle && is_sent && is_over) || until <= now).then_some(exit)
                 }
             },
         }
@@ -300,11 +306,7 @@ impl Process {
                         }
                     }
                     (Some(Source::Tree(channel)), _) => self.on_tree_readable(now, channel),
-                    (Some(Source::Command(command)), _) => {
-                        if let Some(starters) = &mut self.starters {
-                            starters.on_readable(now, command, reactor);
-                        }
-                    }
+                    (Some(Source::Command(command)), _) => self.on_printed(now, command),
                     (
                         Some(
                             Source::Front(_)
@@ -330,11 +332,7 @@ impl Process {
                         tree.on_writable(now, conn, &mut self.reactor);
                     }
                 }
-                Some(Source::CommandInput(command)) => {
-                    if let Some(starters) = &mut self.starters {
-                        starters.on_writable(now, command, &mut self.reactor);
-                    }
-                }
+                Some(Source::CommandInput(command)) => self.on_command_writable(now, command),
                 _ => {}
             },
         }
@@ -349,6 +347,9 @@ impl Process {
         }
         if let Some(starters) = &mut self.starters {
             starters.on_tick(now);
+        }
+        if let Some(helper) = &mut self.helper {
+            helper.on_tick(now);
         }
         if let Head::Controller(controller) = &mut self.head {
             controller.on_tick(now, &mut self.reactor);
@@ -383,9 +384,7 @@ impl Process {
                         }
                     }
                     Some(Child::Command(command)) => {
-                        if let Some(starters) = &mut self.starters {
-                            starters.on_exited(now, command, status, &mut self.reactor);
-                        }
+                        self.on_command_exited(now, command, status);
                     }
                     None => {
                         for local in self.daemons.values_mut() {
@@ -410,7 +409,7 @@ impl Process {
         while started < SPAWNS_PER_TURN {
             let now = Clock::now();
             // Deliver messages in flight before polling for more, so that no queue fills.
-            if self.deliver(now) || self.step_starters(now) {
+            if self.deliver(now) || self.step_starters(now) || self.step_helper(now) {
                 continue;
             }
             match self.step_daemons(now) {
@@ -478,6 +477,16 @@ impl Process {
     fn on_news(&mut self, now: Time, news: daemons::News) {
         news.log();
         match (news, &mut self.head) {
+            (daemons::News::FromDaemon(node, ToController::Starter(news)), Head::Controller(_)) => {
+                if let Some(starters) = &mut self.starters {
+                    starters.on_news(now, node, news);
+                }
+            }
+            (daemons::News::ToDaemon(ToDaemon::Starter(order)), Head::Member(_)) => {
+                if let Some(helper) = &mut self.helper {
+                    helper.on_order(now, order, &mut self.reactor);
+                }
+            }
             (daemons::News::FromDaemon(node, message), Head::Controller(controller)) => {
                 controller.on_daemon(now, node, message);
             }
@@ -491,6 +500,9 @@ impl Process {
             }
             (daemons::News::Lost { nodes, loss }, Head::Controller(controller)) => {
                 for node in nodes {
+                    if let Some(starters) = &mut self.starters {
+                        starters.on_lost(now, node);
+                    }
                     controller.on_daemon_lost(now, node, &loss);
                 }
             }
@@ -525,6 +537,9 @@ impl Process {
             (daemons::News::Abandoned(loss), Head::Member(_)) => self.abandon(now, &loss),
             (daemons::News::Ended, Head::Member(member)) => {
                 member.end(Exit::Clean, now);
+                if let Some(helper) = &mut self.helper {
+                    helper.end(now);
+                }
             }
             (daemons::News::Report(what), Head::Member(member)) => (member.report)(&what),
             (daemons::News::Joined(_), Head::Member(_)) => {}
@@ -544,28 +559,11 @@ impl Process {
         }
         (member.report)(&format!("the launcher is gone: {loss}"));
         member.end(Exit::Failed, now);
+        if let Some(helper) = &mut self.helper {
+            helper.abandon(now);
+        }
         for local in self.daemons.values_mut() {
             local.host.controller_lost(now);
-        }
-    }
-
-    fn step_starters(&mut self, now: Time) -> bool {
-        let Some(starters) = &mut self.starters else {
-            return false;
-        };
-        match (starters.step(now, &mut self.reactor), &mut self.head) {
-            (Some(starters::News::GiveUp(node)), _) => {
-                if let Some(tree) = &mut self.tree {
-                    tree.give_up(now, node);
-                }
-                true
-            }
-            (Some(starters::News::Failed(failed)), Head::Controller(controller)) => {
-                controller.on_not_joined(now, failed);
-                true
-            }
-            (Some(starters::News::Copying(_)), _) => true,
-            (Some(starters::News::Failed(_)) | None, _) => false,
         }
     }
 

@@ -306,7 +306,8 @@ impl Node {
             | ToDaemon::Fenced { .. }
             | ToDaemon::ExitedElsewhere { .. }
             | ToDaemon::FenceAwaited { .. }
-            | ToDaemon::SendTopology => {}
+            | ToDaemon::SendTopology
+            | ToDaemon::Starter(_) => {}
         }
         let id = self.id;
         world.note(|| format!("d{id}"), || format!("<- {message:?}"));

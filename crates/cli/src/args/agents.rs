@@ -137,6 +137,8 @@ impl AgentArgs {
             hosting: Hosting::Alone,
             lease: bootstrap::LEASE,
             window: bootstrap::WINDOW,
+            // The process that starts the agents has no messages for other starters.
+            tree_start: bootstrap::TreeStart::Never,
         })
     }
 }
@@ -180,6 +182,7 @@ fn direct(argv: Vec<OsString>, nodes: &[(NodeId, &str)]) -> StartCommand {
         delivery: Delivery::Direct,
         check: Vec::new(),
         prompting: Prompting::Never,
+        elsewhere: None,
     }
 }
 
@@ -304,12 +307,12 @@ mod tests {
             .collect();
         insta::assert_snapshot!(all.join("\n"), @"
         [] n1,n2
-        1 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
-        2 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n2 exec /bin/sh
+        1 staged: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+        2 staged: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n2 exec /bin/sh
         [] n1
         1 staged: rsh -v n1 exec /bin/sh
         [--ssh 'ssh -p 22'] n1
-        1 staged: ssh -p 22 -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+        1 staged: ssh -p 22 -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
         [] n1
         1 staged: k n1 /bin/sh
         [--ssh s] n1
@@ -319,10 +322,10 @@ mod tests {
         [] n1,n3
         1,2 checked, or else `srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist={host} --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /bin/sh`: srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=n[1,3] --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
         [] n1,other
-        1 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
-        2 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 other exec /bin/sh
+        1 staged: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+        2 staged: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 other exec /bin/sh
         [--bootstrap ssh] n1
-        1 staged: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+        1 staged: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
         [--ssh ssh] n1
         1 checked, or else `srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist={host} --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all /bin/sh`: srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist=n1 --chdir=/ --mpi=none --cpu-bind=none --kill-on-bad-exit=0 --no-kill --wait=0 --input=all
         [--bootstrap slurm] n1

@@ -8,10 +8,14 @@ mod ssh;
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
+    num::NonZeroU32,
+    path::Path,
 };
 
 use base::NodeId;
-use dvm::bootstrap::{DaemonPlan, Delivery, Hosting, Prompting, StartCommand};
+use dvm::bootstrap::{
+    DAEMON_PARALLEL, DaemonPlan, Delivery, Hosting, PARALLEL, Prompting, StartCommand,
+};
 
 use self::slurm::Allocation;
 use super::{
@@ -83,6 +87,7 @@ pub(super) fn plan(
         },
         lease: job.args.lease.unwrap_or(dvm::bootstrap::LEASE),
         window: dvm::bootstrap::WINDOW,
+        tree_start: settings.tree_start.value,
     };
     let why = (manager == Some(Manager::Pbs)).then(|| match way {
         Way::Pbs => "by `pbsdsh`: the nodes belong to a job of PBS".to_owned(),
@@ -155,6 +160,33 @@ pub(super) fn of_watch(job: &JobLine, settings: &Settings) -> Vec<String> {
         .collect()
 }
 
+/// Says how the daemons would be started.
+pub(crate) fn described(plan: &DaemonPlan) -> String {
+    let nodes: usize = plan
+        .commands
+        .iter()
+        .map(|command| command.nodes.len())
+        .sum();
+    let daemons = if nodes == 1 { "daemon" } else { "daemons" };
+    let program = plan
+        .commands
+        .first()
+        .and_then(|command| command.argv.first());
+    let program = program.map(Path::new).and_then(Path::file_name);
+    let program = program.unwrap_or_default().display();
+    let start = format!("start {nodes} {daemons} by `{program}`");
+    let at_a_time = |most: NonZeroU32| format!("{most} at a time");
+    if plan.starts_in_tree() {
+        let here = at_a_time(PARALLEL.min(plan.radix));
+        let there = at_a_time(DAEMON_PARALLEL.min(plan.radix));
+        format!("{start}: {here} from this node, and {there} from each daemon that runs")
+    } else if plan.commands.len() == 1 {
+        start
+    } else {
+        format!("{start}, {} from this node", at_a_time(PARALLEL))
+    }
+}
+
 /// What is started on the other nodes: our own program, with an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program<'a> {
@@ -184,6 +216,7 @@ pub(super) fn commands(
                 delivery,
                 check,
                 prompting,
+                elsewhere,
             } = command(name);
             StartCommand {
                 argv,
@@ -191,6 +224,7 @@ pub(super) fn commands(
                 delivery,
                 check,
                 prompting,
+                elsewhere,
             }
         };
         nodes.iter().map(command).collect()
@@ -201,6 +235,7 @@ pub(super) fn commands(
             delivery: Delivery::Direct,
             check: Vec::new(),
             prompting: Prompting::Never,
+            elsewhere: None,
         }),
         Way::Ssh => {
             of_each(&|host| ssh::of_settings(host, settings, &own, program.world.prompting))
@@ -210,6 +245,7 @@ pub(super) fn commands(
             delivery: Delivery::Staged,
             check: Vec::new(),
             prompting: Prompting::Never,
+            elsewhere: None,
         }),
         Way::Pbs => {
             let lines = batch::pbs_lines(program.world);
@@ -219,6 +255,7 @@ pub(super) fn commands(
                     delivery: Delivery::File,
                     check: pbs::check(line),
                     prompting: Prompting::Never,
+                    elsewhere: None,
                 },
                 // The file was changed since the allocation was read from it.
                 None => ssh::of_settings(host, settings, &own, program.world.prompting),

@@ -8,7 +8,10 @@ mod preload;
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use dvm::spec::{UniverseSize, Warning};
+use dvm::{
+    bootstrap::TreeStart,
+    spec::{UniverseSize, Warning},
+};
 
 use self::preload::{AppPreloadArgs, JobPreloadArgs};
 use crate::{
@@ -367,6 +370,13 @@ pub(crate) struct JobArgs {
     /// With a word `{file}` behind `{daemon}`, it needs no stdin, and the nodes need the same files.
     #[arg(long, value_name = "TEMPLATE", value_parser = template, hide_short_help = true, help_heading = "Nodes")]
     pub(crate) bootstrap_command: Option<Words>,
+
+    /// From how many nodes on daemons start others [default: 128]
+    ///
+    /// With ssh only. `on` is for any number, and with `off` this node starts all. A node that a daemon cannot start is
+    /// started from this one.
+    #[arg(long, value_name = "N|on|off", value_parser = values::tree_start, hide_short_help = true, help_heading = "Nodes")]
+    pub(crate) tree_start: Option<TreeStart>,
 
     /// Networks for connections between nodes, by interface or address
     #[arg(

@@ -201,6 +201,9 @@ fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
         || say("rank-by"),
     );
     over(&mut settings.ssh, args.ssh.clone(), || say("ssh"));
+    over(&mut settings.tree_start, args.tree_start, || {
+        say("tree-start")
+    });
     over(
         &mut settings.bootstrap_command,
         args.bootstrap_command.clone().map(Some),

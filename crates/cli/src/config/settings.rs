@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
+use dvm::bootstrap::TreeStart;
 
 use crate::{
     choices::{
@@ -34,11 +35,12 @@ pub(crate) enum Key {
     Ssh,
     Timeout,
     Timestamps,
+    TreeStart,
 }
 
 impl Key {
     /// All keys, in the order of their names.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::BindTo,
         Self::BootstrapCommand,
         Self::Grace,
@@ -58,6 +60,7 @@ impl Key {
         Self::Ssh,
         Self::Timeout,
         Self::Timestamps,
+        Self::TreeStart,
     ];
 
     /// Returns the name in files and, after two hyphens, on the command line.
@@ -82,6 +85,7 @@ impl Key {
             Self::Ssh => "ssh",
             Self::Timeout => "timeout",
             Self::Timestamps => "timestamps",
+            Self::TreeStart => "tree-start",
         }
     }
 
@@ -112,6 +116,7 @@ impl Key {
             // `MPIEXEC_TIMEOUT` is the MPI implementations' own variable, which scripts for them set.
             Self::Timeout => &["MPIEXEC_TIMEOUT", "RALLY_TIMEOUT"],
             Self::Timestamps => &["RALLY_TIMESTAMPS"],
+            Self::TreeStart => &["RALLY_TREE_START"],
         }
     }
 
@@ -134,6 +139,7 @@ impl Key {
             Self::LineBuffered | Self::Oversubscribe => "auto",
             Self::Quiet | Self::Timestamps => "no",
             Self::Ssh => "ssh",
+            Self::TreeStart => values::TREE_START,
         }
     }
 }
@@ -192,6 +198,7 @@ pub(crate) struct Settings {
     pub(crate) ssh: Setting<Words>,
     pub(crate) timeout: Setting<Option<Duration>>,
     pub(crate) timestamps: Setting<Switch>,
+    pub(crate) tree_start: Setting<TreeStart>,
 }
 
 /// The value of each setting as text, from the source with the highest precedence so far.
@@ -268,6 +275,7 @@ impl Layers {
                 word(text)?.map(|text| values::time(&text)).transpose()
             })?,
             timestamps: self.read(Key::Timestamps, choice)?,
+            tree_start: self.read(Key::TreeStart, values::tree_start)?,
         })
     }
 

@@ -241,6 +241,12 @@ fn full_help_of_run() {
               With a word `{file}` behind `{daemon}`, it needs no stdin, and the
               nodes need the same files.
 
+          --tree-start <N|on|off>
+              From how many nodes on daemons start others [default: 128]
+
+              With ssh only. `on` is for any number, and with `off` this node starts
+              all. A node that a daemon cannot start is started from this one.
+
           --if-include <NAME,...>
               Networks for connections between nodes, by interface or address
 

@@ -16,6 +16,7 @@ mod secrets;
 mod staging;
 mod starters;
 mod strangers;
+mod tree_start;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
 

@@ -1,6 +1,6 @@
 //! The failures of a start, in classes: nodes that failed alike are one entry of a message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{HostList, NodeId};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,8 @@ pub struct NotJoinedClass {
     pub check: Vec<String>,
     /// The last lines that it printed. If other nodes may have failed alike, the name of the node is replaced by `HOST`.
     pub printed: Vec<String>,
+    /// The nodes whose daemons had tried to start these nodes before the head did.
+    pub failed_at: HostList,
 }
 
 /// Why a daemon did not join.
@@ -103,7 +105,13 @@ impl Bootstrap {
     ) -> NotJoinedClass {
         let commands = || ids.iter().filter_map(|id| self.commands.get(*id as usize));
         let hosts = commands().flat_map(|command| self.names(command));
+        let failed_at = commands().filter_map(|command| command.failed_at);
+        let failed_at: BTreeSet<NodeId> = failed_at.collect();
         NotJoinedClass {
+            failed_at: failed_at
+                .iter()
+                .filter_map(|node| self.name(node))
+                .collect(),
             hosts: hosts.collect(),
             reason: reason.clone(),
             tried: tried.to_vec(),
@@ -120,8 +128,12 @@ impl Bootstrap {
 
     /// Returns the names of a command's nodes that are missing.
     fn names(&self, command: &Command) -> Vec<&str> {
-        let name = |node: &NodeId| self.hosts.get(node.0 as usize).map(String::as_str);
-        command.missing.iter().filter_map(name).collect()
+        let missing = command.missing.iter();
+        missing.filter_map(|node| self.name(node)).collect()
+    }
+
+    fn name(&self, node: &NodeId) -> Option<&str> {
+        self.hosts.get(node.0 as usize).map(String::as_str)
     }
 
     fn program(&self, ids: &[CommandId]) -> String {

@@ -9,6 +9,7 @@
 //! It looks at the launcher's path only, and says which nodes do not have the program there (`absent`).
 
 use base::Arch;
+use serde::{Deserialize, Serialize};
 
 /// The start of an answer.
 const MARK: &str = "@rally ";
@@ -22,7 +23,7 @@ const SCRIPT: &str = include_str!("stage.sh");
 const CHECK: &str = include_str!("check.sh");
 
 /// The program that runs on all nodes: ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub size: u64,
     /// Time of its last change in seconds since 1970; `None` if it is unknown.

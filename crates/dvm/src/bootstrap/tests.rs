@@ -1,5 +1,7 @@
 //! Starts of daemons, event by event.
 
+mod tree;
+
 use super::*;
 use crate::bootstrap::stage::own_system;
 
@@ -17,6 +19,7 @@ fn plan(nodes: u32, delivery: Delivery) -> DaemonPlan {
         delivery: delivery.clone(),
         check: vec!["ssh".into(), format!("n{number}").into(), "true".into()],
         prompting: Prompting::OnTerminal,
+        elsewhere: None,
     };
     DaemonPlan {
         local: None,
@@ -30,6 +33,7 @@ fn plan(nodes: u32, delivery: Delivery) -> DaemonPlan {
         hosting: Hosting::Alone,
         lease: LEASE,
         window: WINDOW,
+        tree_start: TreeStart::Never,
     }
 }
 
@@ -44,10 +48,19 @@ fn plan_of_one(nodes: u32) -> DaemonPlan {
         },
         check: Vec::new(),
         prompting: Prompting::Never,
+        elsewhere: None,
     };
     DaemonPlan {
         commands: vec![command],
         ..plan(0, Delivery::Staged)
+    }
+}
+
+/// Names a daemon that runs a command.
+fn at_place(place: Place) -> String {
+    match place {
+        Place::Head => String::new(),
+        Place::Daemon(node) => format!(" at {node}"),
     }
 }
 
@@ -68,9 +81,9 @@ impl Start {
         let mut text = Vec::new();
         while let Some(output) = self.0.poll() {
             text.push(match output {
-                Output::Start(id) => format!("start {id}"),
-                Output::Send(id, part) => format!("send {id} {part:?}"),
-                Output::Kill(id) => format!("kill {id}"),
+                Output::Start(place, id) => format!("start {id}{}", at_place(place)),
+                Output::Send(place, id, part) => format!("send {id} {part:?}{}", at_place(place)),
+                Output::Kill(place, id) => format!("kill {id}{}", at_place(place)),
                 Output::GiveUp(node) => format!("give up {node}"),
                 Output::Failed(failed) => {
                     let class = |class: &NotJoinedClass| {
@@ -79,9 +92,14 @@ impl Start {
                             reason,
                             tried,
                             printed,
+                            failed_at,
                             ..
                         } = class;
-                        format!("{hosts} {reason:?} tried {tried:?} printed {printed:?}")
+                        let before = match failed_at.is_empty() {
+                            true => String::new(),
+                            false => format!(" after {failed_at}"),
+                        };
+                        format!("{hosts} {reason:?} tried {tried:?} printed {printed:?}{before}")
                     };
                     let classes: Vec<_> = failed.classes.iter().map(class).collect();
                     let (joined, nodes) = (failed.joined, failed.nodes);
@@ -355,7 +373,7 @@ fn the_nodes_that_join_are_used_where_not_all_are_needed() {
         Bootstrap::new(Time::ZERO, plan(nodes, Delivery::Direct), hosts).with_those_that_join();
     let started = std::iter::from_fn(|| bootstrap.poll());
     let started = started
-        .filter(|output| matches!(output, Output::Start(_)))
+        .filter(|output| matches!(output, Output::Start(..)))
         .count();
     assert_eq!(started, PARALLEL.get() as usize);
     for command in [0, 1] {
@@ -367,8 +385,8 @@ fn the_nodes_that_join_are_used_where_not_all_are_needed() {
         let [
             Output::GiveUp(node),
             Output::Failed(failed),
-            Output::Start(next),
-            Output::Send(_, Part::Frame),
+            Output::Start(_, next),
+            Output::Send(_, _, Part::Frame),
         ] = &outputs[..]
         else {
             panic!("{outputs:?}");

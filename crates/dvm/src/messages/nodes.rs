@@ -44,6 +44,7 @@ pub(super) fn not_joined(failed: &NotJoined) -> Message {
             let printed = printed(class).join("\n");
             let printed = (!printed.is_empty()).then_some(printed);
             message = message
+                .maybe("from", attempts(class))
                 .maybe("tried", tried)
                 .maybe(label(&class.program), printed);
         }
@@ -51,6 +52,8 @@ pub(super) fn not_joined(failed: &NotJoined) -> Message {
             let mut lines = Vec::new();
             for class in classes.iter().take(CLASSES_MAX) {
                 lines.push(format!("`{}`: {}", class.hosts, class.why()));
+                let attempts = attempts(class).map(|from| format!("  from {from}"));
+                lines.extend(attempts);
                 let details = tried(class).into_iter().chain(printed(class));
                 lines.extend(details.map(|line| format!("  {line}")));
             }
@@ -77,6 +80,12 @@ pub(super) fn not_joined(failed: &NotJoined) -> Message {
         Some(class) => message.with_help(advice(class)),
         None => message,
     }
+}
+
+/// Says from where nodes were started, if it was not from the head alone.
+fn attempts(class: &NotJoinedClass) -> Option<String> {
+    let first = &class.failed_at;
+    (!first.is_empty()).then(|| format!("`{first}` first, then the node of `rally`"))
 }
 
 /// Returns what the nodes of a class have tried in vain.

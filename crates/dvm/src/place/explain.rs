@@ -25,7 +25,7 @@ const MAX_NODES_SHOWN: usize = 256;
 pub struct Explanation {
     pub ranks: u32,
     pub nodes: u32,
-    /// By what the daemons of other nodes are started, and why. The placement does not know it.
+    /// How the daemons of other nodes are started, and why. The caller knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daemons: Option<String>,
     pub apps: Vec<AppExplained>,
@@ -287,7 +287,7 @@ impl fmt::Display for Explanation {
             plural(self.nodes, "node")
         )?;
         if let Some(daemons) = &self.daemons {
-            writeln!(f, "daemons are started {daemons}")?;
+            writeln!(f, "{daemons}")?;
         }
         for app in &self.apps {
             writeln!(f, "app {}: ranks {}", app.app, app.ranks)?;

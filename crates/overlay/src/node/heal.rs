@@ -46,6 +46,11 @@ impl Node {
     pub(super) fn on_parent_lost(&mut self, now: Time, parent: Address, loss: Loss) {
         self.stop_dialing();
         self.held.forget();
+        if self.is_ended {
+            // The parent has left behind its goodbye. Those below have got theirs too.
+            self.uplink = Uplink::Over;
+            return;
+        }
         let is_last = planted::is(Bug::ReturnNotTried);
         if parent == Address::ROOT || self.root.is_empty() || is_last {
             return self.abandon(loss);

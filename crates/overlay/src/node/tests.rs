@@ -509,6 +509,27 @@ fn the_end_reaches_everyone_behind_what_was_sent_before() {
     assert!(net.nodes[&Address::ROOT].is_alone());
 }
 
+/// A process may have something to finish when the session is over, and its parent nothing.
+#[test]
+fn a_process_does_not_return_when_its_parent_leaves_after_the_end() {
+    let mut net = Net::joined(6, 2);
+    net.root().end();
+    net.run(Duration::from_millis(10));
+    net.kill(1);
+    net.run(Duration::from_secs(1));
+    for member in 2..=6 {
+        assert_eq!(net.news_of(member).last(), Some(&Output::Ended));
+    }
+    // Its goodbye was passed on by the one that left.
+    assert!(!net.root().links.contains_key(&Address(2)));
+    for member in 2..=6 {
+        net.kill(member);
+    }
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.news_of(0), []);
+    assert!(net.root().is_alone());
+}
+
 #[test]
 fn a_process_whose_parent_is_lost_before_the_welcome_arrives_joins_elsewhere() {
     // How the parent is lost, and how long the process waits for the welcome.

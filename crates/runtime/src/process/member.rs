@@ -21,6 +21,7 @@ use crate::{
     log,
     reactor::{READ_MAX, Reactor},
     record::{self, Record, topology},
+    starters::{Helper, HelperSetup},
     tape::Tape,
     tree::TreeHost,
 };
@@ -49,6 +50,10 @@ pub struct MemberBirth {
     pub descriptors: (u64, u64),
     /// The variables of this node that its ranks may get.
     pub environment: Vec<(OsString, OsString)>,
+    /// The variables of the commands with which this daemon starts others: `NAME=value`.
+    pub commands_environment: Vec<OsString>,
+    /// Writes a line that a daemon which this one has started has logged. It must not block.
+    pub pass_on_log: fn(&[u8]),
 }
 
 /// Forks the daemon and waits until nothing of it remains; see [`crate::guard`]. What the daemon has to do comes on
@@ -104,6 +109,11 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     if boot.hosting == Hosting::Shared {
         topology = topology.with_neighbours();
     }
+    let helper = Helper::new(HelperSetup {
+        boot: boot.clone(),
+        environment: birth.commands_environment.clone(),
+        pass_on_log: birth.pass_on_log,
+    });
     let (listener, port) = listen(boot.ports)?;
     let config = Config {
         me: address_of(own.node),
@@ -148,6 +158,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     };
     let mut process = Process::new(reactor, Head::Member(member), [(own.node, daemon)]);
     process.tree = Some(tree);
+    process.helper = Some(helper);
     process.tape = tape;
     Ok((process, record))
 }

@@ -1,11 +1,15 @@
 //! The process with the controller.
 
-use std::{os::fd::AsFd, rc::Rc, time::Duration};
+use std::{
+    os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    rc::Rc,
+    time::Duration,
+};
 
 use base::Time;
 use dvm::{
     alloc::Allocation,
-    bootstrap::{DaemonPlan, Hosting},
+    bootstrap::{DaemonPlan, Hosting, stage::Program},
 };
 use os::{Clock, Loop};
 use overlay::{
@@ -220,6 +224,12 @@ pub(crate) fn open_tree(
         hosting,
         log: log.map(|log| log.filter.clone()),
         recording: None,
+        program: Program {
+            size: program.as_ref().map_or(0, OwnFile::size),
+            modified: program.as_ref().and_then(OwnFile::modified),
+            path: plan.program.as_bytes().to_vec(),
+            argument: plan.argument.clone(),
+        },
     };
     let starters = Starters::new(now, plan, hosts, boot, program, log)?;
     Ok((tree, starters))

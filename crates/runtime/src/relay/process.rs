@@ -193,6 +193,8 @@ impl Process {
                     }
                     return true;
                 }
+                // Agents start no others: the relay has no daemons.
+                Some(starters::News::Order(..)) => return true,
                 Some(starters::News::Failed(failed)) => {
                     self.tell(&News::NotJoined(failed));
                     return true;

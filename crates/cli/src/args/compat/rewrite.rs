@@ -172,6 +172,11 @@ pub(super) fn mca(given: &Given<'_>, emit: &mut Emit<'_>) -> Done {
             let first = said.split(':').next().unwrap_or_default();
             emit.here("ssh", first.trim());
         }
+        "plm_rsh_no_tree_spawn" | "plm_ssh_no_tree_spawn" => {
+            if yes {
+                emit.here("tree-start", "off");
+            }
+        }
         "orte_default_hostfile" | "prte_default_hostfile" => emit.here("hostfile", value(given, 1)),
         "orte_abort_on_non_zero_status" | "prte_abort_on_non_zero_status" => {
             emit.here("kill-on-bad-exit", if yes { "yes" } else { "no" });

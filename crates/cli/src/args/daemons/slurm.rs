@@ -51,6 +51,7 @@ pub(super) fn command(allocation: Allocation<'_>, nodes: &[(NodeId, &str)]) -> S
         delivery: Delivery::Checked { shell },
         check: Vec::new(),
         prompting: Prompting::Never,
+        elsewhere: None,
     }
 }
 

@@ -10,15 +10,17 @@ use crate::{
 };
 
 /// Options of ssh: no questions, unless the user can answer them; no forwarding, which daemons do not need; no connection that
-/// outlives the job. Those of the user come first, and ssh takes the first value of an option.
+/// outlives the job. Those of the user come first, and ssh takes the first value of an option. So the user can ask for the agent with
+/// `-A`: unlike `ForwardAgent=no`, the option `-a` would win.
 const SSH_OPTIONS: [&str; 6] = [
     "-x",
-    "-a",
+    "-oForwardAgent=no",
     "-T",
     NO_QUESTIONS,
     "-oControlMaster=no",
     "-oConnectTimeout=15",
 ];
+/// A daemon that starts others has nobody who could answer, whatever the user's options say.
 const NO_QUESTIONS: &str = "-oBatchMode=yes";
 /// The program that has these options.
 const SSH: &str = "ssh";
@@ -35,6 +37,8 @@ pub(super) struct Command {
     /// A command that checks whether the node is reachable.
     pub(super) check: Vec<OsString>,
     pub(super) prompting: Prompting,
+    /// The command at a daemon that starts others; `None` if only the head can run it.
+    pub(super) elsewhere: Option<Vec<OsString>>,
 }
 
 /// Returns the command for a node that the settings ask for. `own` starts our program where it has our path. Only ssh asks the user,
@@ -60,8 +64,10 @@ pub(super) fn of_settings(
     };
     let mut check = with(&[CHECK.into()]);
     check.retain(|word| word != FILE);
+    let argv = with(&daemon);
     Command {
-        argv: with(&daemon),
+        elsewhere: (delivery == Delivery::Staged).then(|| argv.clone()),
+        argv,
         delivery,
         check,
         prompting: Prompting::Never,
@@ -81,12 +87,18 @@ fn command(host: &str, ssh: &Words, prompting: Prompting) -> Command {
         argv.extend(options.map(OsString::from));
     }
     argv.extend([host.into(), format!("exec {SHELL}").into()]);
+    let mut elsewhere = argv.clone();
+    if program == Some(SSH) {
+        // Before the options of the user.
+        elsewhere.insert(1, NO_QUESTIONS.into());
+    }
     let check = words.iter().map(String::as_str).chain([host, CHECK]);
     Command {
         argv,
         delivery: Delivery::Staged,
         check: check.map(OsString::from).collect(),
         prompting: may_ask,
+        elsewhere: Some(elsewhere),
     }
 }
 

@@ -54,15 +54,15 @@ fn each_other_node_gets_a_daemon() {
     $ rally run --host n1,n2:4 a
     n[1-2]
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
-    1: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n2 exec /bin/sh
+    0: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    1: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n2 exec /bin/sh
 
     $ mpirun --hostfile hosts a
     n1,node7.cluster,n[2-3]
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
-    2: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n2 exec /bin/sh
-    3: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n3 exec /bin/sh
+    0: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    2: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n2 exec /bin/sh
+    3: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n3 exec /bin/sh
 
     $ rally run --bootstrap fork a
     node7.cluster
@@ -211,8 +211,8 @@ fn an_allocation_of_slurm_is_used_as_a_whole() {
     $ mpirun --host n6,elsewhere a
     n6,elsewhere
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n6 exec /bin/sh
-    1: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 elsewhere exec /bin/sh
+    0: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n6 exec /bin/sh
+    1: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 elsewhere exec /bin/sh
 
     $ mpirun --host +n3 a : --host +e:2 b
     n6,node7.cluster,n9
@@ -222,7 +222,7 @@ fn an_allocation_of_slurm_is_used_as_a_whole() {
     $ rally run --bootstrap ssh --host n6 a
     n6
     local: -, radix 32, lease 10s, ports None, interfaces []
-    0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n6 exec /bin/sh
+    0: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n6 exec /bin/sh
 
     $ mpiexec -launcher fork a
     node7.cluster
@@ -370,7 +370,7 @@ fn allocations_of_lsf_and_pbs() {
     $ mpirun a
     n1,node7.cluster
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    0: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
     ");
     insta::assert_snapshot!(plans(&pbs, &["rally run --bootstrap pbs a"]), @"
     $ rally run --bootstrap pbs a
@@ -574,12 +574,12 @@ fn sequences_and_rankfiles_name_their_nodes() {
     $ mpirun --map-by seq:FILE=hosts -n 3 a
     node7.cluster,n1
     local: 0, radix 32, lease 10s, ports None, interfaces []
-    1: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    1: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
 
     $ mpirun -rf ranks a
     n1,node7.cluster
     local: 1, radix 32, lease 10s, ports None, interfaces []
-    0: ssh -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    0: ssh -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
     ");
 }
 
@@ -623,7 +623,7 @@ fn other_commands_than_ssh_reach_nodes() {
     });
     insta::assert_snapshot!(text.join("\n"), @"
     $ RALLY_SSH=/opt/ssh -p 22 rally run --host n1 a
-    Staged: /opt/ssh -p 22 -x -a -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    Staged: /opt/ssh -p 22 -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
     check: /opt/ssh -p 22 n1 true
 
     $ RALLY_SSH=/opt/ssh -p 22 rally run --ssh rsh --host n1 a
@@ -687,4 +687,87 @@ fn on_a_terminal_ssh_may_ask() {
             (words, prompting)
         );
     }
+}
+
+/// Daemons that start others have nobody who answers, whatever the options of the user say, and options of the user win otherwise.
+#[test]
+fn commands_of_daemons_ask_no_questions() {
+    let elsewhere = |(setting, line): (&str, &str)| {
+        let (name, value) = setting.split_once('=').unwrap_or(("RALLY_SSH", "ssh"));
+        let plan = Place::new()
+            .variable(name, value)
+            .run(line)
+            .daemons
+            .unwrap();
+        let words = plan.commands[0].elsewhere.clone();
+        let words = words.map(|words| words.join(OsStr::new(" ")).display().to_string());
+        format!(
+            "$ {setting} {line}\n{}\n{}\n",
+            words.unwrap_or_else(|| "-".to_owned()),
+            described(&plan),
+        )
+    };
+    let ssh = "RALLY_SSH=/opt/ssh -A -oBatchMode=no";
+    let template = "RALLY_BOOTSTRAP_COMMAND=k {host} {daemon}";
+    let file = "RALLY_BOOTSTRAP_COMMAND=k {host} {daemon} {file}";
+    let text: Vec<_> = [
+        ("", "rally run --host n1 a"),
+        ("", "rally run --host n1,n2 a"),
+        (ssh, "rally run --tree-start on --host n1,n2 a"),
+        ("", "rally run --tree-start 3 --host n1,n2 a"),
+        ("", "rally run --tree-start 3 --radix 2 --host n1,n2,n3 a"),
+        ("", "rally run --host n[1-127] a"),
+        ("", "rally run --host n[1-128] a"),
+        ("RALLY_TREE_START=off", "rally run --host n[1-128] a"),
+        (template, "rally run --host n[1-128] a"),
+        (file, "rally run --host n[1-128] a"),
+        ("", "rally run --bootstrap fork --nodes 128 a"),
+    ]
+    .map(elsewhere)
+    .into();
+    insta::assert_snapshot!(text.join("\n"), @"
+    $  rally run --host n1 a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 1 daemon by `ssh`
+
+    $  rally run --host n1,n2 a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 2 daemons by `ssh`, 64 at a time from this node
+
+    $ RALLY_SSH=/opt/ssh -A -oBatchMode=no rally run --tree-start on --host n1,n2 a
+    /opt/ssh -oBatchMode=yes -A -oBatchMode=no -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 2 daemons by `ssh`: 32 at a time from this node, and 8 at a time from each daemon that runs
+
+    $  rally run --tree-start 3 --host n1,n2 a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 2 daemons by `ssh`, 64 at a time from this node
+
+    $  rally run --tree-start 3 --radix 2 --host n1,n2,n3 a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 3 daemons by `ssh`: 2 at a time from this node, and 2 at a time from each daemon that runs
+
+    $  rally run --host n[1-127] a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 127 daemons by `ssh`, 64 at a time from this node
+
+    $  rally run --host n[1-128] a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 128 daemons by `ssh`: 32 at a time from this node, and 8 at a time from each daemon that runs
+
+    $ RALLY_TREE_START=off rally run --host n[1-128] a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 128 daemons by `ssh`, 64 at a time from this node
+
+    $ RALLY_BOOTSTRAP_COMMAND=k {host} {daemon} rally run --host n[1-128] a
+    k n1 /bin/sh
+    start 128 daemons by `k`: 32 at a time from this node, and 8 at a time from each daemon that runs
+
+    $ RALLY_BOOTSTRAP_COMMAND=k {host} {daemon} {file} rally run --host n[1-128] a
+    -
+    start 128 daemons by `k`, 64 at a time from this node
+
+    $  rally run --bootstrap fork --nodes 128 a
+    -
+    start 127 daemons by `rally`, 64 at a time from this node
+    ");
 }

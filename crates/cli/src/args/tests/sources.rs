@@ -85,6 +85,7 @@ fn the_stronger_source_decides() {
     ssh                ssh       built-in
     timeout            7         environment, MPIEXEC_TIMEOUT
     timestamps         no        built-in
+    tree-start         128       built-in
 
     DIR/site.toml: read
     DIR/home/rally/config.toml: read

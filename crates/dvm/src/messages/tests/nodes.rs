@@ -13,6 +13,7 @@ fn class(hosts: &str, reason: Reason, printed: &[&str]) -> NotJoinedClass {
         program: "ssh".to_owned(),
         check: ["ssh", first, "true"].map(str::to_owned).to_vec(),
         printed: printed.iter().map(|line| (*line).to_owned()).collect(),
+        failed_at: base::HostList::default(),
     }
 }
 
@@ -272,6 +273,43 @@ fn nodes_that_failed_differently_are_in_one_message() {
       fine: 508 other nodes can be used
       effect: the job was not started
       help: check that the node is up and on this network: `ssh n1 true`
+    ");
+}
+
+#[test]
+fn a_node_that_a_daemon_had_tried_to_start_is_named_with_it() {
+    let failed = |hosts, printed| NotJoinedClass {
+        failed_at: ["n3", "n4"].into_iter().collect(),
+        ..ssh(hosts, printed)
+    };
+    let unreachable = || {
+        failed(
+            "n7,n8",
+            "ssh: connect to host HOST port 22: No route to host",
+        )
+    };
+    insta::assert_snapshot!(text(vec![unreachable()], 6), @"
+    bootstrap/not-joined Error: cannot start the daemon on `n[7-8]`: `ssh` exited with code 255
+      from: `n[3-4]` first, then the node of `rally`
+      ssh: ssh: connect to host HOST port 22: No route to host
+      fine: 6 other nodes can be used
+      effect: the job was not started
+      help: check that the node is up and on this network: `ssh n7 true`
+    ");
+    let refused = ssh(
+        "n9",
+        "ssh: connect to host HOST port 22: Connection refused",
+    );
+    insta::assert_snapshot!(text(vec![unreachable(), refused], 6), @"
+    bootstrap/not-joined Error: cannot start the daemons on 3 of 9 nodes
+      nodes: `n[7-8]`: `ssh` exited with code 255
+        from `n[3-4]` first, then the node of `rally`
+        ssh: connect to host HOST port 22: No route to host
+      `n9`: `ssh` exited with code 255
+        ssh: connect to host HOST port 22: Connection refused
+      fine: 6 other nodes can be used
+      effect: the job was not started
+      help: check that the node is up and on this network: `ssh n7 true`
     ");
 }
 

@@ -57,6 +57,7 @@ fn openings() -> [Opening; 2] {
         delivery: Delivery::Staged,
         check: vec!["ssh".into()],
         prompting: Prompting::OnTerminal,
+        elsewhere: Some(vec!["ssh".into()]),
     };
     let daemons = DaemonPlan {
         local: Some(NodeId(0)),
@@ -70,6 +71,7 @@ fn openings() -> [Opening; 2] {
         hosting: Hosting::Alone,
         lease: dvm::bootstrap::LEASE,
         window: dvm::bootstrap::WINDOW,
+        tree_start: dvm::bootstrap::TreeStart::From(2),
     };
     let over_nodes = Opening {
         daemons: Some(daemons),

@@ -162,6 +162,7 @@ fn life_and_tools() {
         ),
         (M, "--prtemca btl self a", "a [ignored: --prtemca btl self]"),
         (M, "--mca plm_rsh_agent ssh:rsh a", "--ssh=ssh a"),
+        (M, "--mca plm_rsh_no_tree_spawn 1 a", "--tree-start=off a"),
         (
             M,
             "--mca plm_base_verbose 5 a",

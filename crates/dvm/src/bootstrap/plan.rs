@@ -1,0 +1,109 @@
+//! The plan of a start: the commands, and what all daemons have in common.
+
+use std::{ffi::OsString, num::NonZeroU32, time::Duration};
+
+use base::NodeId;
+use serde::{Deserialize, Serialize};
+
+/// Least number of nodes for which daemons start others, by default.
+pub const TREE_START_MIN: u32 = 128;
+
+/// How the daemons of the other nodes are started and connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonPlan {
+    /// Index of the node whose daemon is part of the controller's own process.
+    pub local: Option<NodeId>,
+    pub commands: Vec<StartCommand>,
+    /// Path of our program on this node. Other nodes may have the same file.
+    pub program: OsString,
+    /// The argument with which it runs on other nodes.
+    pub argument: String,
+    /// Environment of the commands: `NAME=value`.
+    pub environment: Vec<OsString>,
+    /// Maximum number of children of a daemon.
+    pub radix: NonZeroU32,
+    /// Lowest and highest port for connections between nodes. `None`: the kernel chooses.
+    pub ports: Option<(u16, u16)>,
+    /// Names or addresses of the network interfaces to use; all if it is empty.
+    pub interfaces: Vec<String>,
+    /// Whether the daemons stand for nodes on one host.
+    pub hosting: Hosting,
+    /// The lease and the reconnect window of links.
+    pub lease: Duration,
+    pub window: Duration,
+    pub tree_start: TreeStart,
+}
+
+impl DaemonPlan {
+    /// Returns true if daemons that have joined start others: the list is long enough, and every command can run at a daemon.
+    #[must_use]
+    pub fn starts_in_tree(&self) -> bool {
+        let is_long = match self.tree_start {
+            TreeStart::Never => false,
+            TreeStart::From(nodes) => self.commands.len() >= nodes as usize,
+        };
+        is_long && self.commands.iter().all(StartCommand::can_run_elsewhere)
+    }
+}
+
+/// Whether daemons start the daemons of other nodes (*tree start*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TreeStart {
+    Never,
+    /// If at least so many nodes are to be started.
+    From(u32),
+}
+
+/// Whether a daemon has its host for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Hosting {
+    Alone,
+    /// Several daemons stand for nodes on one host, so that no processor is theirs alone.
+    Shared,
+}
+
+/// A command that starts daemons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartCommand {
+    pub argv: Vec<OsString>,
+    pub nodes: Vec<NodeId>,
+    pub delivery: Delivery,
+    /// A command by which a user can check that the first of the nodes is reachable; empty if there is none.
+    pub check: Vec<OsString>,
+    pub prompting: Prompting,
+    /// The command for the same node at a daemon of another node; `None` if only the head can run it.
+    pub elsewhere: Option<Vec<OsString>>,
+}
+
+impl StartCommand {
+    /// Returns true if a daemon can run the command: it gives us a shell on one node, and nothing has to be prepared for it.
+    fn can_run_elsewhere(&self) -> bool {
+        self.delivery == Delivery::Staged && self.nodes.len() == 1 && self.elsewhere.is_some()
+    }
+}
+
+/// Whether a start command may ask the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Prompting {
+    /// It runs our program to ask, as ssh does, and the front asks on its terminal ([`crate::prompts`]).
+    OnTerminal,
+    Never,
+}
+
+/// How a daemon gets its program and its boot frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Delivery {
+    /// The command runs our program, which reads the frame from standard input.
+    Direct,
+    /// The command runs the words that follow it on each of its nodes, which share its standard input. They are `/bin/sh` and a
+    /// script, which executes our program if the node has it. Nodes that do not have it get it through commands of their own.
+    Checked {
+        /// The command that runs `/bin/sh` on one node, with a standard input of its own. [`HOST_WORD`] stands for its name.
+        shell: Vec<String>,
+    },
+    /// The command runs `/bin/sh`, which reads a script from standard input, and after it the program, if it is missing.
+    Staged,
+    /// The command runs our program and gives it no standard input. The frame is in a file that is removed when it is read;
+    /// `{file}` in the command stands for its path.
+    File,
+}

@@ -1,0 +1,91 @@
+//! The start of daemons on other nodes: the commands that the process with the controller runs, and those that the process of a
+//! daemon runs for it.
+
+use base::{ExitStatus, Time};
+use dvm::{
+    bootstrap::CommandId,
+    proto::{ToController, ToDaemon},
+};
+
+use super::{Head, MemberState, Process};
+use crate::starters::News;
+
+impl Process {
+    /// Reads what a command has printed.
+    pub(super) fn on_printed(&mut self, now: Time, command: CommandId) {
+        let reactor = &mut self.reactor;
+        if let Some(starters) = &mut self.starters {
+            starters.on_readable(now, command, reactor);
+        } else if let Some(helper) = &mut self.helper {
+            helper.on_readable(command, reactor);
+        }
+    }
+
+    pub(super) fn on_command_writable(&mut self, now: Time, command: CommandId) {
+        let reactor = &mut self.reactor;
+        if let Some(starters) = &mut self.starters {
+            starters.on_writable(now, command, reactor);
+        } else if let Some(helper) = &mut self.helper {
+            helper.on_writable(now, command, reactor);
+        }
+    }
+
+    pub(super) fn on_command_exited(&mut self, now: Time, command: CommandId, status: ExitStatus) {
+        let reactor = &mut self.reactor;
+        if let Some(starters) = &mut self.starters {
+            starters.on_exited(now, command, status, reactor);
+        } else if let Some(helper) = &mut self.helper {
+            helper.on_exited(command, status, reactor);
+        }
+    }
+
+    /// Carries out one step of the start. Returns false if there is none.
+    pub(super) fn step_starters(&mut self, now: Time) -> bool {
+        let Some(starters) = &mut self.starters else {
+            return false;
+        };
+        match (starters.step(now, &mut self.reactor), &mut self.head) {
+            (Some(News::GiveUp(node)), _) => {
+                if let Some(tree) = &mut self.tree {
+                    tree.give_up(now, node);
+                }
+                true
+            }
+            (Some(News::Failed(failed)), Head::Controller(controller)) => {
+                controller.on_not_joined(now, failed);
+                true
+            }
+            (Some(News::Order(node, order)), Head::Controller(controller)) => {
+                if let Some(tree) = &mut self.tree
+                    && let Err((nodes, error)) = tree.cast(now, node, ToDaemon::Starter(order))
+                {
+                    controller.on_unsendable(now, nodes, &error);
+                }
+                true
+            }
+            (Some(News::Copying(_)), _) => true,
+            (Some(News::Failed(_) | News::Order(..)) | None, _) => false,
+        }
+    }
+
+    /// Sends news of a command that this process runs for the head. Returns false if there is none.
+    pub(super) fn step_helper(&mut self, now: Time) -> bool {
+        let (Some(helper), Some(tree), Head::Member(member)) =
+            (&mut self.helper, &mut self.tree, &mut self.head)
+        else {
+            return false;
+        };
+        // Nobody hears a daemon that has lost the controller, or whose session is over.
+        let is_heard = !matches!(member.state, MemberState::Ending(..));
+        if is_heard && !tree.has_room() {
+            return false;
+        }
+        let Some(news) = helper.news() else {
+            return false;
+        };
+        if is_heard && let Err(error) = tree.send(now, &ToController::Starter(news)) {
+            (member.report)(&error.to_string());
+        }
+        true
+    }
+}
