@@ -8,8 +8,8 @@ mod helper;
 
 use std::{
     ffi::{OsStr, OsString},
-    os::unix::ffi::OsStringExt,
     os::unix::ffi::OsStrExt as _,
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
 };
 
