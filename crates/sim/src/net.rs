@@ -21,6 +21,8 @@ use crate::{agenda::Agenda, rng::Rng};
 
 /// Bytes that are on their way to one end of a connection before its peer has to wait.
 const SOCKET_ROOM: usize = 160 * 1024;
+/// Room in a socket below which nothing is written: many small pieces would become ever smaller ones.
+const WRITE_MIN: usize = 4 * 1024;
 /// Time after which the kernel tries again to reach a node that does not answer, and the most for data that waits.
 const RETRY: Duration = Duration::from_millis(200);
 /// Number of pieces of a connection that a meddler knows.
@@ -433,7 +435,7 @@ impl Net {
             let Some(machine) = self.machines.get_mut(&who) else {
                 return did;
             };
-            if room == 0 {
+            if room < WRITE_MIN {
                 continue;
             }
             let bytes = machine.node.outgoing(now, conn);

@@ -417,10 +417,12 @@ impl Ledger {
         }
     }
 
-    /// Returns true if at least one daemon has forgotten the job of a proc.
+    /// Returns true if at least one daemon has forgotten the job of a proc, or all nodes of the job were lost.
     fn is_forgotten(&self, proc: &Proc) -> bool {
         let name = proc.nspace.to_string();
-        self.forgotten.iter().any(|job| nspace(*job) == name)
+        let over = self.over.iter().map(|(job, _)| job);
+        let mut gone = self.forgotten.iter().chain(over);
+        gone.any(|job| nspace(*job) == name)
     }
 
     /// Returns the PMIx name of a proc.
