@@ -74,7 +74,7 @@ fn every_planted_bug_of_the_tree_is_found() {
 }
 
 /// Number of seeds of the family `dvm` in `families.rs`.
-const DVM_SEEDS: u64 = 60;
+const DVM_SEEDS: u64 = 40;
 
 /// Bugs where the daemons and the tree meet: the family `dvm` finds them within the seeds that every test run plays.
 #[test]
