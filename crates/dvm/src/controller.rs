@@ -465,12 +465,17 @@ impl Controller {
     }
 
     fn on_daemon_lost(&mut self, now: Time, node: NodeId, why: &str) {
+        if self.lost.is_some() && planted::is(Bug::FirstLossOnly) {
+            return;
+        }
         self.nodes.remove(&node);
         let host = self.allocation.nodes.get(node.0 as usize);
         let host = host.map_or_else(String::new, |node| node.name.clone());
         self.lost.get_or_insert(Refusal::NodeLost { host });
-        self.server_lost(node);
-        self.fences_without(node);
+        if !planted::is(Bug::LossNotTold) {
+            self.server_lost(node);
+            self.fences_without(node);
+        }
         self.subscribers.forget_node(node);
         for id in self.living() {
             self.copy_output_ends_of_node(id, node);
@@ -485,7 +490,9 @@ impl Controller {
                 }
                 None => {}
             }
-            self.with(id, |job| job.on_node_lost(now, node));
+            if !planted::is(Bug::LostRanksLive) {
+                self.with(id, |job| job.on_node_lost(now, node));
+            }
             self.launch_if_ready(id);
         }
     }

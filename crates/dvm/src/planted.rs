@@ -130,11 +130,19 @@ pub enum Bug {
     DeathNotTold,
     /// A message of several nodes counts for the first of them.
     MergedTakenForFirst,
+    /// Other nodes do not hear that a node is lost.
+    LossNotTold,
+    /// Only the first loss of a node counts.
+    FirstLossOnly,
+    /// The ranks of a lost node count as live.
+    LostRanksLive,
+    /// A daemon that has lost the controller goes on.
+    ControllerLossIgnored,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 61] = [
+    pub const ALL: [Self; 65] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -196,6 +204,10 @@ impl Bug {
         Self::GoneNotTold,
         Self::DeathNotTold,
         Self::MergedTakenForFirst,
+        Self::LossNotTold,
+        Self::FirstLossOnly,
+        Self::LostRanksLive,
+        Self::ControllerLossIgnored,
     ];
 }
 

@@ -166,6 +166,14 @@ impl ToDaemon {
             _ => self == other,
         }
     }
+
+    /// Returns true if a message may wait for others, and others need not wait for it. All others keep their order: no message
+    /// may overtake the launch of its job. Preloaded files come before the launch, which waits until all nodes have them; they
+    /// must not hold up the messages of other jobs.
+    #[must_use]
+    pub const fn is_bulk(&self) -> bool {
+        matches!(self, Self::Preload { .. })
+    }
 }
 
 /// State in PMI or PMIx of a proc that exited while other procs may still wait for it.

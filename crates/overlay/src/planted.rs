@@ -95,11 +95,20 @@ pub enum Bug {
     MergedTakenInPart,
     /// Nobody sends again what was in a merged message that the root has dropped.
     MergedNotSentAgain,
+    // Gathers.
+    /// The root takes a part although it has an answer in it.
+    AnswerCountedTwice,
+    /// The root does not ask a process again that has returned.
+    ReturnedNotAsked,
+    /// A process waits for the answers of those below it as long as the whole gather lasts.
+    SilentAwaited,
+    /// The root waits for the answers of lost processes.
+    LostAwaited,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 45] = [
         Self::SecretIgnored,
         Self::BuildNotCompared,
         Self::HandshakeWithoutLimit,
@@ -141,6 +150,10 @@ impl Bug {
         Self::HeldOvertaken,
         Self::MergedTakenInPart,
         Self::MergedNotSentAgain,
+        Self::AnswerCountedTwice,
+        Self::ReturnedNotAsked,
+        Self::SilentAwaited,
+        Self::LostAwaited,
     ];
 }
 

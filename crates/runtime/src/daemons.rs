@@ -275,36 +275,18 @@ impl DaemonTree {
     }
 }
 
-/// Returns the lane of a message to the controller.
-///
-/// Output is bulk, and everything that must not overtake it. What ranks wait for goes ahead: the messages of PMIx and PMI
-/// among nodes. They do not depend on the order of the others: a rank may ask before all ranks of its node were started,
-/// and asks nothing any more when it has ended.
+/// Returns the lane of a message to the controller: output is bulk.
 const fn lane_of(message: &ToController) -> Lane {
-    match message {
-        ToController::Server(_)
-        | ToController::Fence { .. }
-        | ToController::FencesAbandoned { .. }
-        | ToController::Push { .. }
-        | ToController::Pushed { .. }
-        | ToController::SignalRanks { .. }
-        // The start of other nodes does not wait behind output.
-        | ToController::Starter(_)
-        // The credit for chunks.
-        | ToController::Preload { .. }
-        | ToController::Ask { .. } => Lane::Control,
-        _ => Lane::Bulk,
+    match message.is_urgent() {
+        true => Lane::Control,
+        false => Lane::Bulk,
     }
 }
 
-/// Returns the lane of a message to a daemon.
-///
-/// One lane keeps the order: no message may overtake the launch of its job. Preloaded files come before the launch, which
-/// waits until all nodes have them; they must not hold up the messages of other jobs.
 const fn lane_to_daemon(message: &ToDaemon) -> Lane {
-    match message {
-        ToDaemon::Preload { .. } => Lane::Bulk,
-        _ => Lane::Control,
+    match message.is_bulk() {
+        true => Lane::Bulk,
+        false => Lane::Control,
     }
 }
 

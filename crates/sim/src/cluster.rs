@@ -1,10 +1,12 @@
 //! One run: a controller, its nodes and its fronts, and the checks that need more than one of them.
 
 mod check;
+mod tree;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use base::{JobId, NodeId, ProcId, Time, Topology};
@@ -15,16 +17,18 @@ use dvm::{
 };
 
 use crate::{
+    carrier::Carrier,
     files::{Disk, FilesPlan, Source},
     front::Front,
     kernel::OWNER,
     ledger::{Ledger, host},
     names::NAME,
     node::{FRONT_PID, Node},
+    record::{Played, Recorded, Report},
     rng::Rng,
     scenario::{Fault, Scenario},
     verdict::Verdicts,
-    world::{Carried, Event, Link, Links, Played, Recorded, Report, World},
+    world::{Carried, Event, Link, Links, World},
 };
 
 /// PMIx port of the daemon on node 0. Node *n* listens on `PORT` + *n*.
@@ -33,8 +37,12 @@ const PORT: u16 = 4_000;
 const CORES: u32 = 64;
 /// Virtual time, 5,000 s, after which an unfinished run counts as a hang.
 const HORIZON: Time = Time::from_nanos(5_000_000_000_000);
+/// The same with a tree, which is never quiet.
+const TREE_HORIZON: Time = Time::from_nanos(1_000_000_000_000);
 /// Number of events after which a run counts as an endless loop.
 const EVENTS_MAX: u64 = 3_000_000;
+/// The same with a tree, in which each message has many hops.
+const TREE_EVENTS_MAX: u64 = 12_000_000;
 
 pub(crate) struct Cluster {
     world: World,
@@ -46,16 +54,25 @@ pub(crate) struct Cluster {
     verdicts: Verdicts,
     /// Jobs for which the controller has sent `End` or `Kill` to a daemon.
     told_to_end: BTreeSet<JobId>,
-    faults: Vec<(std::time::Duration, Fault)>,
+    faults: Vec<(Duration, Fault)>,
     files: FilesPlan,
     source: Source,
     tick_for: Option<Time>,
     finished: Option<Time>,
+    /// Number of daemons that have joined through the tree and said hello.
+    hellos: usize,
+    /// Number of faults that have happened.
+    struck: u32,
+    /// Time after which no fault happens or lasts.
+    calm_at: Time,
+    /// True once a run with a tree only waits for its end. No fault happens then.
+    is_ending: bool,
 }
 
 /// A front, and what the controller has sent to it.
 pub(crate) struct FrontSide {
     front: Front,
+    submits_at: Duration,
     /// Job that the front will submit; `None` once submitted.
     submission: Option<Box<JobSpec>>,
     hold: HoldPlan,
@@ -86,6 +103,7 @@ impl Cluster {
         };
         let latency = scenario.latency;
         let slack = 4 * (latency.link_max + latency.io_max + latency.tick_late_max);
+        let slack = slack + scenario.tree_slack();
         let mut ledger = Ledger::new(slack);
         ledger.has_troubled_files = scenario.files.is_troubled();
         let mut world = World::new(rng, scenario.latency, links, ledger, recorded);
@@ -120,16 +138,13 @@ impl Cluster {
             );
             let side = FrontSide {
                 front,
+                submits_at: plan.submits_at,
                 hold: plan.spec.hold.clone(),
                 submission: Some(Box::new(plan.spec)),
                 said_last: false,
                 is_finished: false,
             };
             fronts.insert(id, side);
-            world.after(plan.submits_at, Event::FrontSubmits { front: id });
-        }
-        for (index, (when, _)) in scenario.faults.iter().enumerate() {
-            world.after(*when, Event::Fault { index });
         }
         let mut cluster = Self {
             world,
@@ -144,34 +159,72 @@ impl Cluster {
             files: scenario.files,
             tick_for: None,
             finished: None,
+            hellos: 0,
+            struck: 0,
+            calm_at: Time::ZERO,
+            is_ending: false,
         };
-        for node in cluster.nodes.values_mut() {
-            node.say_hello(&mut cluster.world);
+        if let Some(plan) = scenario.tree {
+            let count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+            let rng = cluster.world.rng.clone();
+            cluster.world.carrier = Some(Box::new(Carrier::new(plan, count, rng)));
+            cluster.join();
+        } else {
+            for node in cluster.nodes.values_mut() {
+                node.say_hello(&mut cluster.world);
+            }
         }
+        cluster.schedule();
         cluster
+    }
+
+    /// Schedules what the scenario plans, from now on.
+    fn schedule(&mut self) {
+        for (id, side) in &self.fronts {
+            let front = *id;
+            self.world
+                .after(side.submits_at, Event::FrontSubmits { front });
+        }
+        let now = self.world.now;
+        self.calm_at = now;
+        for (index, (when, fault)) in self.faults.iter().enumerate() {
+            let lasts = match fault {
+                Fault::Trouble(trouble) => trouble.lasts(),
+                _ => Duration::ZERO,
+            };
+            self.calm_at = self.calm_at.max(now + *when + lasts);
+            self.world.after(*when, Event::Fault { index });
+        }
     }
 
     fn run(&mut self) -> Report {
         let mut events = 0;
         while !self.world.is_faulty() {
-            let Some(event) = self.world.next() else {
+            if self.finished.is_some() && self.world.carrier.is_some() {
+                self.end_tree(&mut events);
+                break;
+            }
+            if !self.step() {
                 if self.finished.is_none() && !self.headless_and_clean() {
                     self.world
                         .fault("hang: nothing will ever happen again".to_owned());
                 }
                 break;
-            };
-            if self.world.now > HORIZON {
+            }
+            if self.world.now > self.horizon() {
                 if self.finished.is_none() && !self.headless_and_clean() {
                     self.world.fault("hang: the job does not end".to_owned());
                 }
                 break;
             }
             events += 1;
-            self.world.require(events < EVENTS_MAX, || {
+            let most = match self.world.carrier {
+                Some(_) => TREE_EVENTS_MAX,
+                None => EVENTS_MAX,
+            };
+            self.world.require(events < most, || {
                 "hang: the run goes round in circles".to_owned()
             });
-            self.on_event(event);
             if self.headless && self.finished.is_none() && self.headless_and_clean() {
                 self.finished = Some(self.world.now);
                 self.check_end();
@@ -182,8 +235,16 @@ impl Cluster {
         }
         Report {
             events,
-            faults: u32::try_from(self.faults.len()).unwrap_or(u32::MAX),
+            faults: self.struck,
             finished: self.finished.unwrap_or(Time::ZERO),
+        }
+    }
+
+    fn horizon(&self) -> Time {
+        if self.world.carrier.is_some() {
+            TREE_HORIZON
+        } else {
+            HORIZON
         }
     }
 
@@ -236,6 +297,11 @@ impl Cluster {
                 self.with_front(front, |front, world| front.on_printed(world, credit));
             }
             Event::Fault { index } => self.break_something(index),
+            Event::Mend { index } => {
+                if let Some((_, Fault::Trouble(trouble))) = self.faults.get(index).cloned() {
+                    self.mend(&trouble);
+                }
+            }
             Event::FilesFound { job, result } => {
                 let now = self.world.now;
                 self.world.ledger.busy(now);
@@ -345,15 +411,28 @@ impl Cluster {
     }
 
     fn break_something(&mut self, index: usize) {
-        let Some((_, fault)) = self.faults.get(index).copied() else {
+        let Some((_, fault)) = self.faults.get(index).cloned() else {
             return;
         };
-        if self.finished.is_some() || self.headless {
+        let is_over = match fault {
+            // The tree remains until the session is over.
+            Fault::Trouble(_) => self.is_ending,
+            _ => self.finished.is_some() || self.headless,
+        };
+        if is_over {
             return;
         }
         self.world
             .note(|| "fault".to_owned(), || format!("{fault:?}"));
         match fault {
+            Fault::Trouble(trouble) => {
+                self.struck += 1;
+                self.strike(index, &trouble);
+            }
+            Fault::KillFront(front) => {
+                self.struck += 1;
+                self.with_front(front, |front, world| front.vanish(world));
+            }
             Fault::LoseNode(id) => {
                 // Only nodes with a launch or with files are lost. An earlier loss concerns the start of daemons, which is not
                 // simulated.
@@ -364,6 +443,7 @@ impl Cluster {
                     .get_mut(&id)
                     .filter(|node| node.is_on() && (launched || !node.disk.is_empty()))
                 {
+                    self.struck += 1;
                     node.power_off(&mut self.world);
                     if let Some(link) = self.world.links.down.get_mut(&id) {
                         link.cut();
@@ -374,10 +454,12 @@ impl Cluster {
             Fault::KillRank(rank) => {
                 let job = JobId(1);
                 for node in self.nodes.values_mut() {
-                    node.kill_rank(&mut self.world, ProcId { job, rank });
+                    let is_hit = node.kill_rank(&mut self.world, ProcId { job, rank });
+                    self.struck += u32::from(is_hit);
                 }
             }
             Fault::LoseController => {
+                self.struck += 1;
                 self.headless = true;
                 for side in self.fronts.values_mut() {
                     side.front.gone = true;
@@ -387,6 +469,10 @@ impl Cluster {
                 links.from_front.values_mut().for_each(Link::cut);
                 let now = self.world.now;
                 self.world.ledger.busy(now);
+                // The daemons notice it by themselves.
+                if let Some(carrier) = &mut self.world.carrier {
+                    return carrier.kill_root(now);
+                }
                 for id in self.nodes.keys().copied().collect::<Vec<_>>() {
                     self.world.send_down(id, Carried::Lost);
                     if let Some(link) = self.world.links.up.get_mut(&id) {

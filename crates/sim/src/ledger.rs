@@ -59,6 +59,8 @@ pub(crate) struct Tape {
     reads: VecDeque<Read>,
     /// Time since which the daemon reads the stream; `None` while it has paused reading.
     reading: Option<Time>,
+    /// Time up to which the daemon was stopped, at least.
+    stopped: Time,
     sent: u64,
     arrived: u64,
     newlines: Vec<u64>,
@@ -76,6 +78,7 @@ impl Tape {
             read: 0,
             reads: VecDeque::new(),
             reading: Some(Time::ZERO),
+            stopped: Time::ZERO,
             sent: 0,
             arrived: 0,
             newlines: Vec::new(),
@@ -107,6 +110,11 @@ impl Tape {
         self.reading = None;
     }
 
+    /// Notes that the daemon does not run until this time.
+    pub(crate) fn on_stopped(&mut self, until: Time) {
+        self.stopped = self.stopped.max(until);
+    }
+
     pub(crate) const fn on_resumed(&mut self, now: Time) {
         self.reading = Some(now);
     }
@@ -128,13 +136,14 @@ impl Tape {
             self.reads.pop_front();
         }
         // Time before the daemon last resumed reading does not count.
-        let waited = match (self.reads.front(), self.reading) {
-            (Some(read), Some(since)) => now.since(read.at.max(since)),
-            _ => Duration::ZERO,
+        let since = match (self.reads.front(), self.reading) {
+            (Some(read), Some(since)) => read.at.max(since),
+            _ => now,
         };
+        let waited = now.since(since);
         let mut parts = self.reads.iter().take_while(|read| read.end <= self.sent);
         let cut = chunk.bytes.len() >= BLOCK || parts.any(|read| Conduit::Pipe.is_full(read.size));
-        if waited > if cut { CUT_MAX } else { PARTIAL_MAX } {
+        if now.since(since.max(self.stopped)) > if cut { CUT_MAX } else { PARTIAL_MAX } {
             return Some(format!("output was kept back for {waited:?}"));
         }
         if chunk.end == ChunkEnd::Partial && waited < PARTIAL_DELAY {
@@ -249,7 +258,9 @@ pub(crate) struct Ledger {
     pub(crate) pmix: Clients,
     pub(crate) facts: Facts,
     /// Upper bound of a round trip between a process and the controller.
-    slack: Duration,
+    pub(crate) slack: Duration,
+    /// Sum of the times for which processes of daemons were stopped.
+    pub(crate) stops: Duration,
     /// Ranks whose node was lost.
     pub(crate) lost: BTreeSet<ProcId>,
     pub(crate) lost_nodes: BTreeMap<NodeId, Time>,
@@ -280,6 +291,7 @@ impl Ledger {
             pmix: Clients::default(),
             facts: Facts::default(),
             slack,
+            stops: Duration::ZERO,
             lost: BTreeSet::new(),
             lost_nodes: BTreeMap::new(),
             stuck: BTreeSet::new(),

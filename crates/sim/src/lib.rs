@@ -3,20 +3,25 @@
 //! [`run`] generates a scenario from a family and a seed, and plays it in virtual time. During the run and at its end, it
 //! checks that everything the cluster reports is true. The same family and seed give the same run, event by event.
 //! `docs/simulator.md` explains the checks and how to read a failure. Three families use no cluster: [`Family::Beside`] tests
-//! smaller state machines, each by itself; [`Family::Tree`] and [`Family::Crowd`] test the processes of the overlay.
+//! smaller state machines, each by itself; [`Family::Tree`] and [`Family::Crowd`] test the processes of the overlay. In
+//! [`Family::Dvm`] and [`Family::Thousand`] these processes join the daemons of a cluster.
 //!
 //! **Architecture invariant:** this crate reads no clock, uses no files and no processes, and depends on none of `os`,
 //! `runtime` and `cli`. The code under test is [`dvm`], [`overlay`] and [`pmix`]; everything around it is simulated.
 
+mod agenda;
 mod beside;
+mod carrier;
 mod cluster;
 mod files;
 mod front;
 mod kernel;
 mod ledger;
+mod members;
 mod names;
 mod net;
 mod node;
+mod record;
 pub mod replay;
 mod rng;
 pub mod scale;
@@ -28,11 +33,11 @@ mod world;
 
 use std::fmt;
 
+pub use self::{record::Report, scenario::Family};
 use self::{
+    record::{Played, Recorded},
     rng::Rng,
-    world::{Played, Recorded},
 };
-pub use self::{scenario::Family, world::Report};
 
 /// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq)]

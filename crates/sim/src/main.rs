@@ -19,7 +19,7 @@ use sim::{
 /// Returns the default number of seeds to play of a family.
 const fn seeds(family: Family) -> u64 {
     match family {
-        Family::Crowd => 10,
+        Family::Crowd | Family::Thousand => 10,
         _ => 1_000,
     }
 }

@@ -17,10 +17,12 @@ use overlay::{
     secure::{Build, Entropy, Secret},
 };
 
-use crate::rng::Rng;
+use crate::{agenda::Agenda, rng::Rng};
 
 /// Bytes that are on their way to one end of a connection before its peer has to wait.
 const SOCKET_ROOM: usize = 160 * 1024;
+/// Room in a socket below which nothing is written: many small pieces would become ever smaller ones.
+const WRITE_MIN: usize = 4 * 1024;
 /// Time after which the kernel tries again to reach a node that does not answer, and the most for data that waits.
 const RETRY: Duration = Duration::from_millis(200);
 /// Number of pieces of a connection that a meddler knows.
@@ -92,8 +94,7 @@ pub(crate) struct Net {
     machines: BTreeMap<Address, Box<Machine>>,
     ends: BTreeMap<EndId, End>,
     dialing: BTreeSet<EndId>,
-    agenda: BTreeMap<(Time, u64), Event>,
-    sequence: u64,
+    agenda: Agenda<Event>,
     /// Nodes that others cannot reach, by the part of the network that they are in. All others are in part 0.
     parts: BTreeMap<Address, u32>,
     /// Nodes whose packets do not arrive anywhere, although they get those of others.
@@ -148,8 +149,7 @@ impl Net {
             machines: BTreeMap::new(),
             ends: BTreeMap::new(),
             dialing: BTreeSet::new(),
-            agenda: BTreeMap::new(),
-            sequence: 0,
+            agenda: Agenda::new(),
             parts: BTreeMap::new(),
             mute: BTreeSet::new(),
             off: BTreeSet::new(),
@@ -240,12 +240,11 @@ impl Net {
 
     /// Returns the time of the next event.
     pub(crate) fn next_at(&self) -> Option<Time> {
-        self.agenda.first_key_value().map(|((at, _), _)| *at)
+        self.agenda.next_at()
     }
 
     fn schedule(&mut self, at: Time, event: Event) {
-        self.sequence += 1;
-        self.agenda.insert((at.max(self.now), self.sequence), event);
+        self.agenda.at(at.max(self.now), event);
     }
 
     fn delay(&mut self) -> Duration {
@@ -255,17 +254,17 @@ impl Net {
 
     /// Handles the next event; returns false if there is none.
     pub(crate) fn step(&mut self) -> bool {
-        let Some(((at, _), event)) = self.agenda.pop_first() else {
+        let Some(event) = self.agenda.next() else {
             return false;
         };
-        self.now = self.now.max(at);
+        self.now = self.now.max(self.agenda.now);
         match event {
             Event::Arrive(end) => self.arrive(end),
             Event::Dialed(end, to) => self.dialed(end, to),
             Event::Tick(who, due) => self.tick(who, due),
             Event::Wake(who) => {
                 if let Some(machine) = self.machines.get_mut(&who)
-                    && machine.stopped.is_some_and(|until| until <= at)
+                    && machine.stopped.is_some_and(|until| until <= self.now)
                 {
                     machine.stopped = None;
                     machine.tick_for = None;
@@ -284,7 +283,8 @@ impl Net {
         part(from) == part(to) && !self.mute.contains(&from) && !is_off
     }
 
-    fn stopped(&self, who: Address) -> Option<Time> {
+    /// Returns the time until which a process is stopped, if it is.
+    pub(crate) fn stopped(&self, who: Address) -> Option<Time> {
         self.machines.get(&who)?.stopped
     }
 
@@ -435,7 +435,7 @@ impl Net {
             let Some(machine) = self.machines.get_mut(&who) else {
                 return did;
             };
-            if room == 0 {
+            if room < WRITE_MIN {
                 continue;
             }
             let bytes = machine.node.outgoing(now, conn);

@@ -187,6 +187,31 @@ impl Node {
         world.ledger.busy(now);
     }
 
+    /// Counts this node as lost: from now on the controller hears nothing of it.
+    pub(crate) fn count_as_lost(&self, world: &mut World) {
+        for (job, share) in &self.shares {
+            let procs = share.ranks.iter().map(|rank| proc(*job, *rank));
+            world.ledger.lost.extend(procs);
+        }
+        let now = world.now;
+        world.ledger.lost_nodes.entry(self.id).or_insert(now);
+        world.ledger.busy(now);
+    }
+
+    /// Notes that the daemon does not run until this time.
+    pub(crate) fn pause(&self, world: &mut World, until: Time) {
+        for key in self.ports.keys() {
+            if let Some(tape) = world.ledger.tapes.get_mut(key) {
+                tape.on_stopped(until);
+            }
+        }
+    }
+
+    /// Returns true once the daemon has lost the controller.
+    pub(crate) const fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// Handles the end of the link to the controller, which is lost.
     pub(crate) fn lose_controller(&mut self, world: &mut World) {
         if !self.on || self.alone {
@@ -201,12 +226,14 @@ impl Node {
         self.pump(world);
     }
 
-    /// Sends a rank a SIGKILL that no part of the cluster requested.
-    pub(crate) fn kill_rank(&mut self, world: &mut World, proc: ProcId) {
-        if let Some(pid) = self.pids.get(&proc) {
-            self.kernel.signal(world.now, *pid, Signal::KILL);
-            self.absorb(world);
-        }
+    /// Sends a rank a SIGKILL that no part of the cluster requested. Returns true if the rank was there.
+    pub(crate) fn kill_rank(&mut self, world: &mut World, proc: ProcId) -> bool {
+        let Some(pid) = self.pids.get(&proc).filter(|_| self.on) else {
+            return false;
+        };
+        self.kernel.signal(world.now, *pid, Signal::KILL);
+        self.absorb(world);
+        true
     }
 
     /// Returns true if the node is off, or if its daemon is idle, has no files, and has forgotten every job that has ranks here.
@@ -508,6 +535,7 @@ impl Node {
                         world.ledger.busy(now);
                         let slack =
                             DEATH_SLACK + world.latency.spawn_max + world.latency.tick_late_max;
+                        let slack = slack + world.ledger.stops;
                         let due = self.ending(proc.job).due;
                         let late = due.is_some_and(|due| now > due + slack);
                         world.require(!late, || format!("{} outlived its grace", called(proc)));

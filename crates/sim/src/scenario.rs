@@ -1,24 +1,29 @@
 //! Scenarios: the jobs of a run, their programs and fronts, and the faults. [`make()`] generates one from random numbers.
 
 mod course;
+mod dvm;
 mod files;
 mod make;
 mod programs;
+mod size;
 mod spawn;
 mod talk;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use base::{NodeId, Rank, Signal};
-use bytes::Bytes;
-use dvm::{
+use ::dvm::{
     alloc::Allocation,
-    proto::{EndReason, StartFailure},
+    proto::{EndReason, FrontId, StartFailure},
     spec::JobSpec,
 };
+use base::{NodeId, Rank, Signal};
+use bytes::Bytes;
 
 pub(crate) use self::make::make;
-use crate::{files::FilesPlan, node::Programs, script::Op, world::Latency};
+use crate::{
+    carrier::TreePlan, files::FilesPlan, members::Trouble, node::Programs, script::Op,
+    world::Latency,
+};
 
 /// The subject of a scenario. Each family has its own seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,11 +64,15 @@ pub enum Family {
     Crowd,
     /// A job whose files are copied to its nodes before it starts.
     Files,
+    /// Jobs of all kinds over the tree, whose network, nodes and processes fail.
+    Dvm,
+    /// The same with 1,024 nodes.
+    Thousand,
 }
 
 impl Family {
     /// The families that are played by default.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -82,6 +91,8 @@ impl Family {
         Self::Files,
         Self::Tree,
         Self::Crowd,
+        Self::Dvm,
+        Self::Thousand,
     ];
 
     /// Families that fail today, and why. They are played only if the user names them.
@@ -109,6 +120,8 @@ impl Family {
             Self::Tree => "tree",
             Self::Crowd => "crowd",
             Self::Files => "files",
+            Self::Dvm => "dvm",
+            Self::Thousand => "thousand",
         }
     }
 
@@ -163,13 +176,16 @@ pub(crate) enum Act {
 }
 
 /// A fault that hits the cluster from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Fault {
     LoseNode(NodeId),
+    /// Only with a tree.
+    Trouble(Trouble),
     /// A rank of the first job gets a SIGKILL, as from the OOM killer.
     KillRank(Rank),
     /// The controller and all fronts die, and every daemon loses its link to the controller.
     LoseController,
+    KillFront(FrontId),
 }
 
 /// The programs of a job that a process may spawn.
@@ -206,10 +222,32 @@ pub(crate) struct Scenario {
     pub(crate) faults: Vec<(Duration, Fault)>,
     /// Files of the job of the first front.
     pub(crate) files: FilesPlan,
+    /// The tree that joins the daemons; `None` if links do that on which nothing fails.
+    pub(crate) tree: Option<TreePlan>,
     pub(crate) latency: Latency,
 }
 
 impl Scenario {
+    /// Returns what the tree and its faults may add to a round trip between a process and the controller: each fault has to be
+    /// noticed, and those who carried a message return, and send it again.
+    pub(crate) fn tree_slack(&self) -> Duration {
+        let Some(TreePlan {
+            timing, delay_max, ..
+        }) = &self.tree
+        else {
+            return Duration::ZERO;
+        };
+        let hops = u32::try_from(self.allocation.nodes.len()).unwrap_or(u32::MAX);
+        let way = 8 * *delay_max * hops.min(40);
+        let troubles = self.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::Trouble(trouble) => Some(trouble),
+            _ => None,
+        });
+        troubles.fold(way, |slack, trouble| {
+            slack + trouble.lasts() + 2 * (timing.lease + timing.window)
+        })
+    }
+
     /// Returns the programs of all jobs. A child has its own number, and the jobs of further fronts are numbered after the
     /// children. The job of the first front has no number.
     pub(crate) fn programs(&self) -> Programs {

@@ -3,6 +3,7 @@
 //! The messages are numbers; nobody looks into them. The checks are what [`overlay::node`] promises: they are in `check`.
 
 mod check;
+mod gathers;
 mod plan;
 
 use std::{
@@ -16,27 +17,27 @@ use bytes::Bytes;
 use overlay::{
     Address, Shape,
     lanes::Lane,
-    node::{Class, Node, Output},
+    node::{Class, Node, Output, Patience},
     secure::{Build, Secret},
 };
 
 pub(crate) use self::plan::Size;
 use self::{
-    check::{Death, Ledger},
-    plan::{Fault, Plan, STRANGERS, Step, Stranger, harmless},
+    check::Ledger,
+    plan::{Fault, Plan, STRANGERS, Step, Stranger},
 };
 use crate::{
     net::{self, Net, Then},
+    record::{Played, Recorded, Report},
     rng::Rng,
-    world::{Played, Recorded, Report},
 };
 
 /// Time after the last step in which everything that was lost is noticed.
-const REST: Duration = Duration::from_secs(20);
+pub(crate) const REST: Duration = Duration::from_secs(20);
 /// Time in which the end of the session reaches every process.
-const FAREWELL: Duration = Duration::from_secs(30);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(30);
 /// Allowance for each process on the way, in addition to the delays of the network.
-const HOP_MAX: Duration = Duration::from_millis(5);
+pub(crate) const HOP_MAX: Duration = Duration::from_millis(5);
 /// Number of events after which a run counts as an endless loop.
 const EVENTS_MAX: u64 = 2_000_000;
 
@@ -62,12 +63,10 @@ struct Run {
     number: u32,
     /// Number of strangers so far; each has an address of its own.
     strangers: u32,
-    /// Number of the last part of the network that was made.
-    part: u32,
 }
 
 /// Returns the shape of a tree of a root and these members.
-fn shape(members: u32, radix: u32) -> Shape {
+pub(crate) fn shape(members: u32, radix: u32) -> Shape {
     let radix = NonZeroU32::new(radix).unwrap_or(NonZeroU32::MIN);
     Shape::new(members.saturating_add(1), radix)
 }
@@ -85,7 +84,7 @@ impl Run {
     fn new(plan: Plan, rng: Rng, recorded: Recorded) -> Self {
         let mut net = Net::new(rng, plan.delay_max, plan.timing, merge);
         net.start_root(parents(plan.members, plan.radix));
-        let mut ledger = Ledger::new(plan.timing, recorded);
+        let mut ledger = Ledger::new(plan.timing, plan.members, recorded);
         ledger.note(Time::ZERO, || {
             let Plan {
                 members,
@@ -103,7 +102,6 @@ impl Run {
             events: 0,
             number: 0,
             strangers: 0,
-            part: 0,
         }
     }
 
@@ -121,12 +119,13 @@ impl Run {
         // Reports of what was received go up one level in a third of a lease.
         let reports = timing.lease / 3 * shape(self.plan.members, self.plan.radix).height();
         let rest = 2 * (timing.lease + timing.window) + reports + REST;
-        self.run_until(self.net.now + rest);
+        let gathered = self.ledger.gathers.last_until();
+        self.run_until(self.net.now.max(gathered) + rest);
         // The caller's time limit for the start: it knows which processes have failed.
         let over = (1..=self.plan.members).map(Address);
         // The root may have been stopped when it was told the first time.
         let has_failed =
-            |who: &Address| self.plan.absent.contains(who) || self.ledger.has_failed(*who);
+            |who: &Address| self.plan.absent.contains(who) || self.ledger.members.has_failed(*who);
         let over: Vec<Address> = over.filter(has_failed).collect();
         if !over.is_empty() {
             for member in over {
@@ -141,15 +140,20 @@ impl Run {
         // All links are up and idle, so the message passes from one process to the next.
         let hop = 4 * self.plan.delay_max + HOP_MAX;
         let way = hop * shape(self.plan.members, self.plan.radix).height();
-        self.ledger.end_by = Some(self.net.now + way);
+        self.ledger.members.end_by = Some(self.net.now + way);
         self.run_until(self.net.now + FAREWELL);
-        self.ledger.check_end(&self.net, self.plan.members);
+        self.ledger.check_end(self.net.now);
     }
 
     fn run_until(&mut self, until: Time) {
-        while !self.ledger.is_faulty() && self.net.next_at().is_some_and(|at| at <= until) {
+        while !self.ledger.is_faulty() && self.next_at().is_some_and(|at| at <= until) {
             self.events += 1;
-            self.net.step();
+            let answer = self.ledger.gathers.next_at();
+            if answer.is_some_and(|answer| self.net.next_at().is_none_or(|at| answer < at)) {
+                self.answer();
+            } else {
+                self.net.step();
+            }
             if self.events > EVENTS_MAX {
                 self.ledger
                     .fault(self.net.now, "the run goes round in circles".to_owned());
@@ -162,6 +166,44 @@ impl Run {
         self.net.now = self.net.now.max(until);
     }
 
+    fn next_at(&self) -> Option<Time> {
+        let answer = self.ledger.gathers.next_at();
+        self.net.next_at().into_iter().chain(answer).min()
+    }
+
+    /// Lets the next process answer a question.
+    fn answer(&mut self) {
+        let at = self.ledger.gathers.next_at();
+        let Some((who, id)) = self.ledger.gathers.next() else {
+            return;
+        };
+        self.net.now = at.map_or(self.net.now, |at| self.net.now.max(at));
+        if let Some(until) = self.net.stopped(who) {
+            return self.ledger.gathers.later(until, who, id);
+        }
+        let given = |node: &mut Node, _| node.answer_gather(id, gathers::answer(who));
+        if self.net.with(who, given) {
+            self.ledger.gathers.on_answered(self.net.now, who, id);
+        }
+    }
+
+    /// Lets the root ask members.
+    fn ask(&mut self, choice: u64, lane: Lane, patience: Patience) {
+        let all = (1..=self.plan.members).map(Address);
+        let asked: BTreeSet<Address> = all.filter(|who| is_chosen(choice, *who)).collect();
+        let now = self.net.now;
+        let mut begun = None;
+        self.net.with(Address::ROOT, |root, now| {
+            begun = root.gather(now, &asked, lane, &Bytes::new(), patience).ok();
+        });
+        let Ledger {
+            gathers, members, ..
+        } = &mut self.ledger;
+        if let Some(id) = begun {
+            gathers.on_begun(now, members, id, choice, asked, patience);
+        }
+    }
+
     fn hear(&mut self) {
         while let Some((who, news)) = self.net.news() {
             if news == Output::Ended {
@@ -169,12 +211,14 @@ impl Run {
             }
             self.ledger.on_news(self.net.now, who, news);
         }
+        let wrong = self.ledger.gathers.check_open(&self.ledger.members);
+        self.ledger.fault_if(self.net.now, wrong);
     }
 
     fn perform(&mut self, step: Step) {
         match step {
             Step::Start(who) => {
-                if !self.ledger.is_dead(who) {
+                if !self.ledger.members.is_dead(who) {
                     self.net.start(who);
                 }
             }
@@ -210,6 +254,11 @@ impl Run {
                 lane,
                 length,
             } => self.cast(choice, lane, length),
+            Step::Ask {
+                choice,
+                lane,
+                patience,
+            } => self.ask(choice, lane, patience),
             Step::Fault(fault) => self.break_something(fault),
             Step::Mend(nodes) => self.net.join(&nodes),
             Step::Unmute(who) => self.net.unmute(who),
@@ -230,7 +279,7 @@ impl Run {
 
     fn can_send(&self, from: Address) -> bool {
         let node = self.net.node(from);
-        node.is_some_and(Node::has_room) && self.ledger.is_ready(from)
+        node.is_some_and(Node::has_room) && self.ledger.members.is_ready(from)
     }
 
     /// Lets a process send a message to the root that may be merged.
@@ -262,7 +311,7 @@ impl Run {
     }
 
     fn cast(&mut self, choice: u64, lane: Lane, length: usize) {
-        let members = self.ledger.members();
+        let members = self.ledger.members.joined();
         let to: BTreeSet<Address> = members.filter(|who| is_chosen(choice, *who)).collect();
         let (number, body) = self.body(length);
         let cast = self
@@ -274,51 +323,12 @@ impl Run {
     }
 
     fn break_something(&mut self, fault: Fault) {
-        let now = self.net.now;
-        let harmless = harmless(self.plan.timing);
         match fault {
-            Fault::Reset(who) => {
-                // A connection that is closed during its handshake counts as refused.
-                if !self.net.node(who).is_some_and(|node| node.load().has_way) {
-                    self.ledger.may_be_lost(who);
-                }
-                let peer = self.net.reset(who);
-                self.ledger.on_reset(now, [Some(who), peer]);
-            }
-            Fault::Part(nodes, time) => {
-                for who in self.cut_off(&nodes) {
-                    self.disturb(who, time, harmless);
-                }
-                self.ledger.disturbed(now, time);
-                self.part += 1;
-                self.net.part(&nodes, self.part);
-            }
-            Fault::Mute(who, time) => {
-                for who in self.cut_off(&[who].into()) {
-                    self.disturb(who, time, harmless);
-                }
-                self.ledger.disturbed(now, time);
-                self.net.mute(who);
-            }
-            Fault::Stop(who, time) => {
-                if who != Address::ROOT {
-                    self.disturb(who, time, harmless);
-                }
-                self.ledger.disturbed(now, time);
-                self.net.stop(who, time);
-            }
-            Fault::Kill(who) => {
-                if self.ledger.on_death(now, who, Death::Process) {
-                    self.net.kill(who);
-                }
-            }
-            Fault::PowerOff(who) => {
-                if self.ledger.on_death(now, who, Death::Node) {
-                    self.net.power_off(who);
-                }
+            Fault::Trouble(trouble) => {
+                self.ledger.members.strike(&mut self.net, &trouble);
             }
             Fault::Duplicate(who) => {
-                if self.ledger.is_member(who) {
+                if self.ledger.members.is_member(who) {
                     let from = self.stranger();
                     let config = net::config(who, from, self.plan.timing);
                     self.net.start_with(from, config);
@@ -332,26 +342,6 @@ impl Run {
                 }
             }
             Fault::Stranger(stranger) => self.meet(stranger),
-        }
-    }
-
-    /// Returns these nodes, and those whose parent is among them: a parent reports a silent child, even if the root reaches
-    /// both.
-    fn cut_off(&self, nodes: &BTreeSet<Address>) -> BTreeSet<Address> {
-        let is_below = |who: &Address| {
-            let parent = self.net.node(*who).and_then(Node::parent);
-            parent.is_some_and(|parent| nodes.contains(&parent))
-        };
-        let below = (1..=self.plan.members).map(Address).filter(is_below);
-        nodes.iter().copied().chain(below).collect()
-    }
-
-    /// Notes that a node is cut off for a while.
-    fn disturb(&mut self, who: Address, time: Duration, harmless: Duration) {
-        let has_way = self.net.node(who).is_some_and(|node| node.load().has_way);
-        let is_settled = has_way && self.ledger.is_member(who);
-        if time > harmless || !is_settled || !self.ledger.disturb(self.net.now, who, time) {
-            self.ledger.may_be_lost(who);
         }
     }
 

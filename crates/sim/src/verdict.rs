@@ -261,6 +261,16 @@ impl Verdicts {
                     self.end(job, Cause::Ended(*reason));
                 }
             }
+            // Before the launch, a request to end has no ranks that could handle it.
+            FromFront::Signal(signal)
+                if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(signal) =>
+            {
+                let job = state.job;
+                let is_waiting = |verdict: &Verdict| verdict.ranks.is_empty();
+                if let Some(job) = job.filter(|job| self.of(*job).is_some_and(is_waiting)) {
+                    self.end(job, Cause::Ended(EndReason::Signal(*signal)));
+                }
+            }
             FromFront::Release {
                 job: JobRef::Own,
                 ranks: Some(ranks),

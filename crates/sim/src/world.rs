@@ -1,5 +1,4 @@
-//! The state that all parts of a run share: virtual time, random numbers, future events, links, the ledger, the record and
-//! the first fault.
+//! The state that all parts of a run share: virtual time, random numbers, future events, links, the ledger and the record.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,8 +17,11 @@ use dvm::{
 };
 
 use crate::{
+    agenda::Agenda,
+    carrier::Carrier,
     kernel::{ClientId, Pid},
     ledger::Ledger,
+    record::{Played, Record, Recorded, Report},
     rng::Rng,
 };
 
@@ -146,6 +148,10 @@ pub(crate) enum Event {
     Fault {
         index: usize,
     },
+    /// A fault of the network ends.
+    Mend {
+        index: usize,
+    },
 }
 
 /// An item in flight on a link: a message, or the loss of the connection (`Lost`).
@@ -208,15 +214,12 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) latency: Latency,
     pub(crate) links: Links,
+    /// The tree between the controller and the daemons, instead of the links `up` and `down`.
+    pub(crate) carrier: Option<Box<Carrier>>,
     pub(crate) ledger: Ledger,
-    events: BTreeMap<(Time, u64), Event>,
-    sequence: u64,
-    record: Option<VecDeque<String>>,
-    fault: Option<String>,
+    agenda: Agenda<Event>,
+    record: Record,
 }
-
-/// Maximum number of lines in a record. Older lines are dropped.
-pub(crate) const RECORD_MAX: usize = 4_000;
 
 impl World {
     pub(crate) fn new(
@@ -231,17 +234,15 @@ impl World {
             rng,
             latency,
             links,
+            carrier: None,
             ledger,
-            events: BTreeMap::new(),
-            sequence: 0,
-            record: (recorded == Recorded::Yes).then(VecDeque::new),
-            fault: None,
+            agenda: Agenda::new(),
+            record: Record::new(recorded),
         }
     }
 
     pub(crate) fn at(&mut self, at: Time, event: Event) {
-        self.sequence += 1;
-        self.events.insert((at.max(self.now), self.sequence), event);
+        self.agenda.at(at.max(self.now), event);
     }
 
     pub(crate) fn after(&mut self, delay: Duration, event: Event) {
@@ -250,8 +251,8 @@ impl World {
 
     /// Removes and returns the next event, and sets the virtual time to that of the event. `None` if no event is scheduled.
     pub(crate) fn next(&mut self) -> Option<Event> {
-        let ((at, _), event) = self.events.pop_first()?;
-        self.now = at;
+        let event = self.agenda.next()?;
+        self.now = self.agenda.now;
         Some(event)
     }
 
@@ -261,7 +262,15 @@ impl World {
         self.rng.micros(0, max)
     }
 
+    /// Returns the time of the next event.
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        self.agenda.next_at()
+    }
+
     pub(crate) fn send_up(&mut self, node: NodeId, message: Carried<ToController>) {
+        if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message) {
+            return carrier.send_up(self.now, node, message.clone());
+        }
         let delay = self.delay(self.latency.link_max);
         let Some(link) = self.links.up.get_mut(&node) else {
             return;
@@ -273,6 +282,9 @@ impl World {
     }
 
     pub(crate) fn send_down(&mut self, node: NodeId, message: Carried<ToDaemon>) {
+        if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message) {
+            return carrier.send_down(self.now, node, message.clone());
+        }
         let delay = self.delay(self.latency.link_max);
         let Some(link) = self.links.down.get_mut(&node) else {
             return;
@@ -308,70 +320,28 @@ impl World {
     /// Writes one line to the record. `who` and `what` are called only if there is a record. The text of `what` is cut to 110
     /// characters.
     pub(crate) fn note(&mut self, who: impl FnOnce() -> String, what: impl FnOnce() -> String) {
-        let Some(record) = &mut self.record else {
-            return;
-        };
-        if record.len() == RECORD_MAX {
-            record.pop_front();
-        }
-        let what: String = what().chars().take(110).collect();
-        record.push_back(format!("{:>14} {:<6} {what}", self.now.to_string(), who()));
+        self.record.note(self.now, || {
+            let what: String = what().chars().take(110).collect();
+            format!("{:<6} {what}", who())
+        });
     }
 
     /// Records a fault, which ends the run. Later faults are ignored.
     pub(crate) fn fault(&mut self, what: String) {
-        if self.fault.is_none() {
-            self.note(|| "FAULT".to_owned(), || what.clone());
-            self.fault = Some(what);
-        }
+        self.record.fault(self.now, what);
     }
 
     /// Records a fault unless `holds` is true. `what` returns its description.
     pub(crate) fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
-            self.fault(what());
-        }
+        self.record.require(self.now, holds, what);
     }
 
-    pub(crate) fn is_faulty(&self) -> bool {
-        self.fault.is_some()
+    pub(crate) const fn is_faulty(&self) -> bool {
+        self.record.is_faulty()
     }
 
     /// Ends a run: it has failed if a fault was recorded.
     pub(crate) fn into_played(self, report: Report) -> Played {
-        Played {
-            result: self.fault.map_or(Ok(report), Err),
-            record: self.record.unwrap_or_default().into(),
-        }
+        self.record.into_played(report)
     }
-}
-
-/// A run that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Played {
-    /// The first fault is the error.
-    pub(crate) result: Result<Report, String>,
-    /// The last events; empty if the run was not recorded.
-    pub(crate) record: Vec<String>,
-}
-
-/// Whether a run keeps a record of its last events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recorded {
-    Yes,
-    No,
-}
-
-/// Statistics of a run without a fault.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Number of events in the run.
-    pub events: u64,
-    /// Number of faults: what breaks, is cut off, is stopped or dies, and strangers. What ranks do to themselves, and what a
-    /// front does, does not count.
-    pub faults: u32,
-    /// Virtual time at which the last job was over. If the controller was lost: at which the last daemon was clean. In
-    /// [`Family::Beside`](crate::Family::Beside): at which the last state machine ended. In families of the
-    /// tree: when the run ended.
-    pub finished: Time,
 }

@@ -22,12 +22,13 @@ fn is_chosen(bug: &impl Debug) -> bool {
 fn find<Bug: Copy + Debug>(
     bugs: impl IntoIterator<Item = Bug>,
     families: &[Family],
+    seeds: u64,
     play: impl Fn(Bug, Family, u64) -> Option<Box<Failure>>,
 ) {
     let mut missed = Vec::new();
     for bug in bugs.into_iter().filter(is_chosen) {
         let mut tried = 0;
-        let found = (0..SEEDS_MAX)
+        let found = (0..seeds)
             .flat_map(|seed| families.iter().map(move |family| (*family, seed)))
             .find_map(|(family, seed)| {
                 tried += 1;
@@ -46,15 +47,18 @@ fn find<Bug: Copy + Debug>(
     }
     assert!(
         missed.is_empty(),
-        "not found within {SEEDS_MAX} seeds: {missed:?}"
+        "not found within {seeds} seeds: {missed:?}"
     );
 }
 
 #[test]
 fn every_planted_bug_is_found() {
-    let runs_dvm = |family: &Family| !matches!(family, Family::Tree | Family::Crowd);
+    let runs_dvm = |family: &Family| {
+        use Family::{Crowd, Dvm, Thousand, Tree};
+        !matches!(family, Tree | Crowd | Dvm | Thousand)
+    };
     let families: Vec<Family> = Family::ALL.into_iter().filter(runs_dvm).collect();
-    find(Bug::ALL, &families, |bug, family, seed| {
+    find(Bug::ALL, &families, SEEDS_MAX, |bug, family, seed| {
         dvm::planted::with(bug, || sim::run(family, seed)).err()
     });
 }
@@ -64,8 +68,37 @@ fn every_planted_bug_of_the_tree_is_found() {
     find(
         overlay::planted::Bug::ALL,
         &[Family::Tree],
+        SEEDS_MAX,
         |bug, family, seed| overlay::planted::with(bug, || sim::run(family, seed)).err(),
     );
+}
+
+/// Number of seeds of the family `dvm` in `families.rs`.
+const DVM_SEEDS: u64 = 40;
+
+/// Bugs where the daemons and the tree meet: the family `dvm` finds them within the seeds that every test run plays.
+#[test]
+fn every_planted_bug_of_the_joining_is_found() {
+    use overlay::planted::Bug as OfTree;
+    let of_dvm = [
+        Bug::MergedTakenForFirst,
+        Bug::FirstLossOnly,
+        Bug::LostRanksLive,
+        Bug::ControllerLossIgnored,
+        Bug::NodeLossIgnored,
+    ];
+    find(of_dvm, &[Family::Dvm], DVM_SEEDS, |bug, family, seed| {
+        dvm::planted::with(bug, || sim::run(family, seed)).err()
+    });
+    let of_tree = [
+        OfTree::LostNotTold,
+        OfTree::NotCastAgain,
+        OfTree::ResumeBehindSent,
+        OfTree::HeardNotTold,
+    ];
+    find(of_tree, &[Family::Dvm], DVM_SEEDS, |bug, family, seed| {
+        overlay::planted::with(bug, || sim::run(family, seed)).err()
+    });
 }
 
 /// Recordings of healthy runs; see their README.

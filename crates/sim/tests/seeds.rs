@@ -3,7 +3,7 @@
 use sim::Family;
 
 /// The files in `seeds`, one per family. Each line has a seed and the bug that it found.
-const FILES: [(Family, &str); 18] = [
+const FILES: [(Family, &str); 20] = [
     (Family::Life, include_str!("../seeds/life.txt")),
     (Family::Output, include_str!("../seeds/output.txt")),
     (Family::Flood, include_str!("../seeds/flood.txt")),
@@ -22,6 +22,8 @@ const FILES: [(Family, &str); 18] = [
     (Family::Files, include_str!("../seeds/files.txt")),
     (Family::Tree, include_str!("../seeds/tree.txt")),
     (Family::Crowd, include_str!("../seeds/crowd.txt")),
+    (Family::Dvm, include_str!("../seeds/dvm.txt")),
+    (Family::Thousand, include_str!("../seeds/thousand.txt")),
 ];
 
 #[test]

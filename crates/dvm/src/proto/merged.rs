@@ -31,6 +31,28 @@ enum Kind {
 }
 
 impl ToController {
+    /// Returns true if a message goes ahead of output, and of everything that must not overtake output.
+    ///
+    /// What ranks wait for goes ahead: the messages of PMIx and PMI among nodes. They do not depend on the order of the others: a
+    /// rank may ask before all ranks of its node were started, and asks nothing any more when it has ended.
+    #[must_use]
+    pub const fn is_urgent(&self) -> bool {
+        matches!(
+            self,
+            Self::Server(_)
+                | Self::Fence { .. }
+                | Self::FencesAbandoned { .. }
+                | Self::Push { .. }
+                | Self::Pushed { .. }
+                | Self::SignalRanks { .. }
+                // The start of other nodes does not wait behind output.
+                | Self::Starter(_)
+                // The credit for chunks.
+                | Self::Preload { .. }
+                | Self::Ask { .. }
+        )
+    }
+
     /// Returns a number that is the same for messages that can be merged with each other; `None` for a message that is not merged and
     /// does not wait.
     #[must_use]

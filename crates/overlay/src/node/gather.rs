@@ -50,6 +50,7 @@ use super::{Node, Output, Standing};
 use crate::{
     lanes::Lane,
     packet::{Address, BODY_MAX, GatherId, Head, Loss, Members, Patience, Purpose},
+    planted::{self, Bug},
 };
 
 /// Maximum number of gathers of one root at the same time.
@@ -226,7 +227,10 @@ impl Node {
                     own,
                     state: State::Merging(awaited),
                     parts: Vec::new(),
-                    pass_at: now + patience.share(hops),
+                    pass_at: match planted::is(Bug::SilentAwaited) {
+                        true => now + patience.whole,
+                        false => now + patience.share(hops),
+                    },
                     until: now + patience.whole,
                 };
                 self.gathers.open.insert(id, open);
@@ -307,7 +311,7 @@ impl Node {
             return;
         };
         let new: BTreeSet<Address> = part.of.difference(&gather.have).copied().collect();
-        if new.len() == part.of.len() {
+        if new.len() == part.of.len() || planted::is(Bug::AnswerCountedTwice) {
             gather.have.extend(&part.of);
             let Part { of, body } = part;
             self.outputs.push_back(Output::Part { id, of, body });
@@ -332,6 +336,9 @@ impl Node {
 
     /// Asks processes again at the root that have returned: what they sent may have been lost.
     pub(super) fn ask_returned(&mut self, now: Time, members: &BTreeSet<Address>) {
+        if planted::is(Bug::ReturnedNotAsked) {
+            return;
+        }
         let all: Vec<GatherId> = self.gathers.collecting.keys().copied().collect();
         for id in all {
             self.ask_again(now, id, members);
@@ -340,6 +347,9 @@ impl Node {
 
     /// Notes at the root that these members were lost.
     pub(super) fn miss_answers(&mut self, now: Time, members: &BTreeSet<Address>) {
+        if planted::is(Bug::LostAwaited) {
+            return;
+        }
         for gather in self.gathers.collecting.values_mut() {
             let asked = gather.asked.intersection(members);
             gather.lost.extend(asked);

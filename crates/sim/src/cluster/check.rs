@@ -76,7 +76,9 @@ impl Cluster {
     /// and the end came in time after the last valid reason to continue.
     pub(super) fn check_end(&mut self) {
         for (id, node) in &self.nodes {
-            if !node.is_on() {
+            // A daemon that lives, but was lost, ends its jobs by itself; that is checked at the end of the session.
+            let is_lost = self.world.ledger.lost_nodes.contains_key(id);
+            if !node.is_on() || is_lost {
                 continue;
             }
             let survivors = node.survivors(&self.world);
@@ -97,6 +99,10 @@ impl Cluster {
         let latency = self.world.latency;
         let slack = END_SLACK
             + 4 * (latency.link_max + latency.io_max + latency.tick_late_max + latency.spawn_max);
+        let slack = match self.world.carrier {
+            Some(_) => slack + self.world.ledger.slack,
+            None => slack,
+        };
         let bound = self.world.ledger.busy_until + LEAK_MAX + ASK_MAX + stuck + slack;
         let now = self.world.now;
         let since = self.world.ledger.busy_until;

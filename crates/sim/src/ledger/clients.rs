@@ -351,6 +351,8 @@ impl Ledger {
                 None
             }
             (Ask::Spawn(_, Site::Nowhere), Err(Status::JOB_FAILED_TO_MAP)) => None,
+            // After the loss of a node no job is placed any more.
+            (Ask::Spawn(..), Err(Status::JOB_FAILED_TO_MAP)) if !self.lost_nodes.is_empty() => None,
             (Ask::Spawn(_, Site::WithFiles), Err(status)) if self.explains_files(proc, *status) => {
                 None
             }
@@ -389,7 +391,10 @@ impl Ledger {
                     job,
                     rank: Rank(rank),
                 };
-                let missing = (0..size).find(|rank| !self.spawned.contains_key(&proc(*rank)));
+                // A rank whose node was lost counts as killed.
+                let is_there =
+                    |proc: ProcId| self.spawned.contains_key(&proc) || self.is_on_lost_node(proc);
+                let missing = (0..size).find(|rank| !is_there(proc(*rank)));
                 missing.map(|rank| {
                     format!("is told that child {child} runs, and its rank {rank} does not")
                 })
@@ -412,10 +417,12 @@ impl Ledger {
         }
     }
 
-    /// Returns true if at least one daemon has forgotten the job of a proc.
+    /// Returns true if at least one daemon has forgotten the job of a proc, or all nodes of the job were lost.
     fn is_forgotten(&self, proc: &Proc) -> bool {
         let name = proc.nspace.to_string();
-        self.forgotten.iter().any(|job| nspace(*job) == name)
+        let over = self.over.iter().map(|(job, _)| job);
+        let mut gone = self.forgotten.iter().chain(over);
+        gone.any(|job| nspace(*job) == name)
     }
 
     /// Returns the PMIx name of a proc.

@@ -114,26 +114,45 @@ impl Maker<'_> {
     }
 
     pub(super) fn faults(&mut self) {
+        if let Some(tree) = &self.tree {
+            return self.troubles(tree.timing);
+        }
         let chance = match self.family {
             Family::Loss => 100,
-            Family::Mix | Family::Pmix | Family::Spawn | Family::Nodes => 15,
+            Family::Mix | Family::Nodes => 60,
+            Family::Pmix | Family::Spawn => 15,
             _ => 0,
         };
         if !self.rng.chance(chance) {
             return;
         }
-        let early = self.rng.chance(40);
-        let when = if early {
-            self.rng.millis(0, 30)
-        } else {
-            self.rng.millis(0, 2_500)
+        let many = match self.family {
+            Family::Pmix | Family::Spawn => 1,
+            _ => self.rng.between(3, 5),
         };
-        let fault = match self.rng.below(10) {
-            0..4 => Fault::LoseController,
-            4 | 5 => Fault::KillRank(self.any_rank()),
-            _ => Fault::LoseNode(NodeId(self.rng.number(0, self.nodes - 1))),
+        // Nothing fails after the loss of the controller, so it comes last.
+        let headless = self.rng.chance(if many > 1 { 25 } else { 40 });
+        let first = match self.rng.below(10) {
+            0..4 => self.rng.millis(0, 30),
+            4..8 => self.rng.millis(0, 300),
+            _ => self.rng.millis(0, 2_500),
         };
-        self.faults.push((when, fault));
+        let mut last = Duration::ZERO;
+        for number in 0..many {
+            // Most jobs are short, or end with the first fault, so the others follow soon.
+            let when = first + self.rng.micros(0, if number > 0 { 20_000 } else { 0 });
+            if headless && number + 1 == many {
+                self.faults.push((when.max(last), Fault::LoseController));
+                break;
+            }
+            last = last.max(when);
+            let fault = match self.rng.below(6) {
+                0 | 1 => Fault::KillRank(self.any_rank()),
+                _ if self.nodes < 2 && many > 1 => Fault::KillRank(self.any_rank()),
+                _ => Fault::LoseNode(NodeId(self.rng.number(0, self.nodes - 1))),
+            };
+            self.faults.push((when, fault));
+        }
     }
 
     /// Makes sure that a job ends: by itself, by a request of its front, or by a time limit.

@@ -15,6 +15,7 @@ use dvm::{
 
 use super::{Act, Child, Eof, Family, Fault, FrontPlan, InputPlan, Latency, Scenario};
 use crate::{
+    carrier::TreePlan,
     files::Owner,
     rng::Rng,
     script::{Op, words},
@@ -73,6 +74,7 @@ pub(super) struct Maker<'a> {
     is_of_fences: bool,
     /// Which jobs have files, if any has.
     pub(super) files_of: Owner,
+    pub(super) tree: Option<TreePlan>,
 }
 
 /// Generates a scenario of a family.
@@ -123,6 +125,7 @@ fn fronts(rng: &mut Rng) -> Scenario {
 fn nodes(family: Family, rng: &mut Rng) -> u32 {
     let many = family == Family::Loss || rng.chance(45);
     match family {
+        Family::Dvm | Family::Thousand => super::size::nodes(family, rng),
         Family::Pmix | Family::Spawn => 1,
         Family::Nodes => rng.number(2, 4),
         Family::Files if rng.chance(30) => 1,
@@ -133,14 +136,11 @@ fn nodes(family: Family, rng: &mut Rng) -> u32 {
 }
 
 fn make_on(nodes: u32, family: Family, rng: &mut Rng) -> Scenario {
-    let size = rng.number(
-        1,
-        if family == Family::Flood {
-            3
-        } else {
-            RANKS_MAX
-        },
-    );
+    let size = match family {
+        Family::Dvm | Family::Thousand => super::size::ranks(family, nodes, rng),
+        Family::Flood => rng.number(1, 3),
+        _ => rng.number(1, RANKS_MAX),
+    };
     let second_app = (size > 1 && rng.chance(25)).then(|| rng.number(1, size - 1));
     let mut maker = Maker {
         rng,
@@ -157,7 +157,9 @@ fn make_on(nodes: u32, family: Family, rng: &mut Rng) -> Scenario {
         faults: Vec::new(),
         is_of_fences: false,
         files_of: Owner::FirstJob,
+        tree: None,
     };
+    maker.tree = maker.tree_plan();
     maker.make()
 }
 
@@ -240,13 +242,14 @@ impl Maker<'_> {
             children: std::mem::take(&mut self.children),
             faults: std::mem::take(&mut self.faults),
             files,
+            tree: self.tree.clone(),
             latency,
         }
     }
 
     /// Returns true if programs of this family use PMIx.
     pub(super) fn is_pmix(&self) -> bool {
-        matches!(self.family, Family::Pmix | Family::Spawn | Family::Nodes)
+        matches!(self.family, Family::Pmix | Family::Spawn | Family::Nodes) || self.is_of_tree()
     }
 
     pub(super) fn any_rank(&mut self) -> Rank {
@@ -257,6 +260,7 @@ impl Maker<'_> {
         match self.family {
             Family::Pmix | Family::Nodes => return self.talk(self.size),
             Family::Spawn => return self.spawners(self.size),
+            Family::Dvm | Family::Thousand => return self.jobs_of_tree(end),
             Family::Files if self.nodes == 1 && self.rng.chance(80) => {
                 self.files_of = Owner::SpawnedJobs;
                 return self.spawners(self.size);
@@ -296,7 +300,9 @@ impl Maker<'_> {
                 | Family::Files
                 | Family::Beside
                 | Family::Tree
-                | Family::Crowd => match self.rng.below(5) {
+                | Family::Crowd
+                | Family::Dvm
+                | Family::Thousand => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),
@@ -305,9 +311,27 @@ impl Maker<'_> {
             };
             scripts.insert(rank, ops);
         }
-        if !all_fence {
-            return scripts;
+        if all_fence {
+            self.break_fence(&mut scripts, end);
         }
+        scripts
+    }
+
+    /// Returns programs that do nothing but fences by PMI.
+    pub(super) fn fencers(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
+        let fences = self.rng.between(1, 4);
+        self.is_of_fences = true;
+        let mut scripts = BTreeMap::new();
+        for rank in (0..self.size).map(Rank) {
+            let ops = self.fencer(rank, self.size, fences);
+            scripts.insert(rank, ops);
+        }
+        self.break_fence(&mut scripts, end);
+        scripts
+    }
+
+    /// Lets the program of a rank break off, most often.
+    fn break_fence(&mut self, scripts: &mut BTreeMap<Rank, Vec<Op>>, end: &mut EndPolicy) {
         // Over several nodes, a fence is broken only in ways that end the job.
         let how = if self.nodes == 1 {
             Spoiling::Any
@@ -324,7 +348,6 @@ impl Maker<'_> {
             self.spoil(&mut ops, how);
             scripts.insert(victim, ops);
         }
-        scripts
     }
 
     fn stdin(&mut self) -> StdinTarget {

@@ -14,6 +14,9 @@ use crate::{
 /// Status codes of the events that programs send.
 const CODES: [Status; 3] = [Status(-3_001), Status(-3_002), Status(-3_003)];
 
+/// Maximum number of ranks of which a rank gets the keys after a fence.
+const ASKED_MAX: u32 = 12;
+
 /// The plan that all ranks of a job follow, so that their collectives match.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -119,8 +122,13 @@ impl Maker<'_> {
         }
         say(PmixOp::Fence(vec![Party::Job], round.data));
         let all = (0..plan.size).map(Rank);
+        // In large jobs each rank asks some others only.
+        let others =
+            all.filter(|of| plan.size <= ASKED_MAX || (of.0 + rank.0) % plan.size < ASKED_MAX);
         say(PmixOp::Get(
-            all.map(|rank| (Party::Rank(rank), key.clone())).collect(),
+            others
+                .map(|rank| (Party::Rank(rank), key.clone()))
+                .collect(),
         ));
         if plan.publishes {
             say(PmixOp::Lookup(Lookup {

@@ -6,11 +6,14 @@ use base::NodeId;
 use overlay::{
     Address,
     lanes::Lane,
-    node::{Class, Timing},
+    node::{Class, Patience, Timing},
 };
 
 use super::shape;
-use crate::rng::Rng;
+use crate::{
+    members::{Trouble, harmless},
+    rng::Rng,
+};
 
 /// Longest message, in bytes.
 pub(super) const LONGEST: usize = 60_000;
@@ -67,25 +70,22 @@ pub(super) enum Step {
         lane: Lane,
         length: usize,
     },
+    /// The root asks members that this number chooses.
+    Ask {
+        choice: u64,
+        lane: Lane,
+        patience: Patience,
+    },
     Fault(Fault),
     /// Ends a fault of the network.
     Mend(BTreeSet<Address>),
-    /// Ends [`Fault::Mute`].
+    /// Ends [`Trouble::Mute`].
     Unmute(Address),
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// A connection of the process breaks.
-    Reset(Address),
-    /// These nodes reach only each other for a while.
-    Part(BTreeSet<Address>, Duration),
-    /// Packets of the node do not arrive for a while; packets to it do.
-    Mute(Address, Duration),
-    /// The process is stopped for a while.
-    Stop(Address, Duration),
-    Kill(Address),
-    PowerOff(Address),
+    Trouble(Trouble),
     /// The process is started a second time.
     Duplicate(Address),
     /// Somebody sends again what the process has sent to the root.
@@ -108,14 +108,6 @@ pub(super) enum Stranger {
     Build,
     /// Nobody has started it.
     Unknown,
-}
-
-/// Returns how long a node may be cut off without a loss, whatever else happens to it.
-///
-/// Silence is noticed after two thirds of a lease at the earliest. Then the link can be resumed for the reconnect window, of
-/// which an attempt to dial and the network take a part.
-pub(super) fn harmless(timing: Timing) -> Duration {
-    (timing.lease * 2 / 3 + timing.window).saturating_sub(Duration::from_millis(1_300))
 }
 
 pub(super) fn make(rng: &mut Rng, size: Size) -> Plan {
@@ -177,6 +169,7 @@ pub(super) fn make(rng: &mut Rng, size: Size) -> Plan {
         plan.faults += 1;
     }
     plan.add_says(rng, length);
+    plan.add_gathers(rng.clone(), length);
     plan.steps.sort_by_key(|(when, _)| *when);
     plan
 }
@@ -206,7 +199,10 @@ impl Plan {
         let time = (lease + window) * 2;
         let nodes = BTreeSet::from([cut]);
         self.step(when + time, Step::Mend(nodes.clone()));
-        self.step(when, Step::Fault(Fault::Part(nodes, time)));
+        self.step(
+            when,
+            Step::Fault(Fault::Trouble(Trouble::Part(nodes, time))),
+        );
         for _ in 0..rng.between(1, 4) {
             let step = Step::Cast {
                 choice: u64::MAX,
@@ -216,7 +212,7 @@ impl Plan {
             self.step(when + rng.millis(1, 50), step);
         }
         let after = when + rng.millis(100, 1_000);
-        self.step(after, Step::Fault(Fault::Kill(dead)));
+        self.step(after, Step::Fault(Fault::Trouble(Trouble::Kill(dead))));
         self.faults += 2;
     }
 
@@ -224,8 +220,8 @@ impl Plan {
     fn add_flood(&mut self, rng: &mut Rng, when: Duration) {
         let from = Address(rng.number(1, self.members));
         let stopped = self.parent(from).and_then(|parent| self.parent(parent));
-        let fault = Fault::Stop(stopped.unwrap_or(Address::ROOT), rng.millis(200, 1_500));
-        self.step(when, Step::Fault(fault));
+        let fault = Trouble::Stop(stopped.unwrap_or(Address::ROOT), rng.millis(200, 1_500));
+        self.step(when, Step::Fault(Fault::Trouble(fault)));
         for _ in 0..rng.between(1, 6) {
             let step = Step::Send {
                 from,
@@ -238,6 +234,34 @@ impl Plan {
         self.faults += 1;
     }
 
+    /// Adds questions of the root to half of the runs: at any time, and shortly before faults.
+    fn add_gathers(&mut self, mut rng: Rng, length: u64) {
+        if rng.chance(50) {
+            return;
+        }
+        let faults = self.steps.iter().filter_map(|(when, step)| match step {
+            Step::Fault(Fault::Trouble(_)) => Some(*when),
+            _ => None,
+        });
+        let faults: Vec<Duration> = faults.collect();
+        for _ in 0..rng.between(1, 5) {
+            let when = if faults.is_empty() || rng.chance(40) {
+                rng.millis(0, length)
+            } else {
+                let fault = faults[rng.length(0, faults.len() - 1)];
+                fault.saturating_sub(rng.micros(0, 100_000))
+            };
+            let whole = Duration::from_secs(rng.pick([3, 20, 60, 150]));
+            let merging = rng.millis(100, 4_000).min(whole);
+            let step = Step::Ask {
+                choice: if rng.chance(50) { u64::MAX } else { rng.next() },
+                lane: rng.pick(Lane::ALL),
+                patience: Patience { merging, whole },
+            };
+            self.step(when, step);
+        }
+    }
+
     /// Adds messages that may be merged: at any time, and shortly before and after deaths.
     fn add_says(&mut self, rng: &mut Rng, length: u64) {
         for _ in 0..rng.between(2, 16) {
@@ -245,7 +269,7 @@ impl Plan {
             self.step(when, say(rng));
         }
         let deaths = self.steps.iter().filter_map(|(when, step)| match step {
-            Step::Fault(Fault::Kill(_)) => Some(*when),
+            Step::Fault(Fault::Trouble(Trouble::Kill(_))) => Some(*when),
             _ => None,
         });
         for died in deaths.collect::<Vec<_>>() {
@@ -265,8 +289,10 @@ impl Plan {
         }
         let fault = fault(rng, self.members, self.timing);
         match &fault {
-            Fault::Part(nodes, time) => self.step(when + *time, Step::Mend(nodes.clone())),
-            Fault::Mute(who, time) => self.step(when + *time, Step::Unmute(*who)),
+            Fault::Trouble(Trouble::Part(nodes, time)) => {
+                self.step(when + *time, Step::Mend(nodes.clone()))
+            }
+            Fault::Trouble(Trouble::Mute(who, time)) => self.step(when + *time, Step::Unmute(*who)),
             _ => {}
         }
         // What follows a fault shows what it has lost.
@@ -275,7 +301,7 @@ impl Plan {
             self.step(after, talk(rng, self.members));
         }
         // What is on its way through the process that dies, and what follows it on another way.
-        if matches!(fault, Fault::Kill(_)) && rng.chance(40) {
+        if matches!(fault, Fault::Trouble(Trouble::Kill(_))) && rng.chance(40) {
             let from = Address(rng.number(1, self.members));
             for _ in 0..rng.between(5, 20) {
                 let step = Step::Send {
@@ -334,21 +360,21 @@ fn fault(rng: &mut Rng, members: u32, timing: Timing) -> Fault {
         _ => rng.millis(whole + 1_500, 2 * whole),
     };
     match rng.below(22) {
-        0..4 => Fault::Reset(who),
-        4..7 => Fault::Part([who].into(), time),
+        0..4 => Fault::Trouble(Trouble::Reset(who)),
+        4..7 => Fault::Trouble(Trouble::Part([who].into(), time)),
         7 | 8 => {
             let mut nodes = BTreeSet::from([who]);
             for _ in 0..rng.below(u64::from(members)) {
                 nodes.insert(Address(rng.number(1, members)));
             }
-            Fault::Part(nodes, time)
+            Fault::Trouble(Trouble::Part(nodes, time))
         }
-        9 | 10 => Fault::Stop(who, time),
-        11 | 12 => Fault::Stop(Address::ROOT, rng.millis(200, 1_500)),
-        13..15 => Fault::Kill(who),
-        15 | 16 => Fault::PowerOff(who),
+        9 | 10 => Fault::Trouble(Trouble::Stop(who, time)),
+        11 | 12 => Fault::Trouble(Trouble::Stop(Address::ROOT, rng.millis(200, 1_500))),
+        13..15 => Fault::Trouble(Trouble::Kill(who)),
+        15 | 16 => Fault::Trouble(Trouble::PowerOff(who)),
         17 | 18 => Fault::Duplicate(who),
-        19 | 20 => Fault::Mute(who, time),
+        19 | 20 => Fault::Trouble(Trouble::Mute(who, time)),
         _ => Fault::Replay(who),
     }
 }

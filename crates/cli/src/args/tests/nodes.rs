@@ -665,7 +665,7 @@ fn on_a_terminal_ssh_may_ask() {
     for (line, words, prompting) in [
         (
             "rally run --host n1 a",
-            "ssh -x -a -T -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh",
+            "ssh -x -oForwardAgent=no -T -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh",
             Prompting::OnTerminal,
         ),
         (
@@ -675,7 +675,7 @@ fn on_a_terminal_ssh_may_ask() {
         ),
         (
             "rally run --ssh /opt/ssh --host n1 a",
-            "/opt/ssh -x -a -T -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh",
+            "/opt/ssh -x -oForwardAgent=no -T -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh",
             Prompting::OnTerminal,
         ),
     ] {

@@ -59,7 +59,7 @@ impl Ledger {
         }
     }
 
-    fn is_on_lost_node(&self, proc: ProcId) -> bool {
+    pub(super) fn is_on_lost_node(&self, proc: ProcId) -> bool {
         let node = self.facts.node_of(proc);
         node.is_some_and(|node| self.lost_nodes.contains_key(&node))
     }

@@ -108,9 +108,8 @@ impl Ledger {
                 return None;
             }
             let died = self.died.get(member).copied();
-            // A node may be lost before it receives the launch. Its ranks are then not in `died`.
-            let node = self.facts.node_of(*member);
-            let lost = node.and_then(|node| self.lost_nodes.get(&node)).copied();
+            // A node may be lost before it receives the launch, or live when it is lost. Its ranks are then not in `died`.
+            let lost = self.lost(*member);
             let left = self.left(*member).map(|at| at + LOST_DELAY);
             died.into_iter().chain(lost).chain(left).min()
         };
@@ -119,8 +118,8 @@ impl Ledger {
     }
 
     /// Returns true if a member that called and then died or disconnected may count as one that never called. It may if it was
-    /// gone within `slack` of its call, or if no other member was waiting then: servers forget collectives without waiting
-    /// callers.
+    /// gone within `slack` of its call, or if no other member on its node was waiting then: servers forget collectives without
+    /// waiting callers.
     pub(super) fn was_deserted(
         &self,
         now: Time,
@@ -136,7 +135,8 @@ impl Ledger {
         let came = |member: &ProcId| entered.get(member)?.get(own.checked_sub(1)?).copied();
         let went = |member: &ProcId| {
             let died = self.died.get(member).copied();
-            died.into_iter().chain(self.left(*member)).min()
+            let lost = self.lost(*member);
+            died.into_iter().chain(lost).chain(self.left(*member)).min()
         };
         let members = self.facts.members(members);
         let is_deserted = |member: &ProcId| {
@@ -145,14 +145,24 @@ impl Ledger {
             };
             let waited = |other: &ProcId| {
                 let before = came(other).is_some_and(|came| came + self.slack < end);
-                other != member && before && went(other).is_none_or(|went| went > end)
+                // A server forgets a collective in which none of its own processes waits any more.
+                let is_near = self.facts.node_of(*other) == self.facts.node_of(*member);
+                is_near && other != member && before && went(other).is_none_or(|went| went > end)
             };
-            let is_known = self.died.contains_key(member) || end + LOST_DELAY <= now;
+            let is_known = self.died.contains_key(member)
+                || self.lost(*member).is_some()
+                || end + LOST_DELAY <= now;
             // The server may learn of the member's end before it reads the call.
             let unheard = start + self.slack >= end;
             is_known && (unheard || !members.iter().any(waited))
         };
         members.iter().any(is_deserted)
+    }
+
+    /// Returns the time at which the node of a process was lost.
+    fn lost(&self, proc: ProcId) -> Option<Time> {
+        let node = self.facts.node_of(proc)?;
+        self.lost_nodes.get(&node).copied()
     }
 
     /// Returns the time at which a process disconnected without finalize or sent garbage; `None` if it did neither.
