@@ -190,6 +190,11 @@ impl HostList {
                 }
                 at += literal.len();
             }
+            if heads.iter().any(|name| name.starts_with('-')) {
+                // Commands that get the name would take it for an option.
+                let (found, position) = ('-', begin);
+                return Err(ParseHostListError::BadCharacter { found, position });
+            }
             if heads.iter().any(|name| name.len() > MAX_NAME) {
                 return Err(ParseHostListError::NameTooLong { position: begin });
             }
@@ -396,6 +401,7 @@ mod tests {
     fn bad_text_says_where() {
         let error = |text: &str| text.parse::<HostList>().unwrap_err().to_string();
         insta::assert_snapshot!(error("a,,b"), @"there is no host name at position 2");
+        insta::assert_snapshot!(error("n1,-x"), @"`-` at position 3 cannot be part of a host name");
         insta::assert_snapshot!(error("a b"), @"` ` at position 1 cannot be part of a host name");
         insta::assert_snapshot!(error("n[1-4"), @"the `[` at position 1 is never closed");
         insta::assert_snapshot!(error("n[1-x]"), @"expected a number at position 4");

@@ -248,7 +248,8 @@ impl Process {
     fn over(&mut self, now: Time) -> Option<Exit> {
         match &mut self.head {
             Head::Controller(controller) => {
-                if !controller.is_over() {
+                // The end is final: what a front submits after it is not started any more.
+                if self.ending.is_none() && !controller.is_over() {
                     return None;
                 }
                 let Some(tree) = &mut self.tree else {

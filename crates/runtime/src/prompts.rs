@@ -149,7 +149,12 @@ impl PromptHost {
                 }
                 Action::Show(prompt)
             }
-            Output::Withdraw(prompt) => Action::Withdraw(prompt),
+            Output::Withdraw(prompt) => {
+                if let Some(terminal) = &mut self.terminal {
+                    terminal.end();
+                }
+                Action::Withdraw(prompt)
+            }
             Output::Answer(front, answer) => Action::Answer(front, answer),
             Output::Asks(command) => Action::Command(command, Wait::Asks),
             Output::GoesOn(command) => Action::Command(command, Wait::GoesOn),

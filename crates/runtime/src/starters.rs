@@ -23,7 +23,7 @@ use dvm::{
 };
 use tracing::{debug, warn};
 
-use self::commands::{Commands, FrameDirectory, Order, Stdin, Taken, variable};
+use self::commands::{READS_PER_TURN, Commands, FrameDirectory, Order, Stdin, Taken, variable};
 pub(crate) use self::helper::{Helper, HelperSetup};
 use crate::{
     boot::{Boot, BootNode},
@@ -95,6 +95,12 @@ impl Starters {
         self
     }
 
+    /// Gives the commands these limits of descriptors: soft and hard.
+    pub(crate) fn with_descriptors(mut self, limits: (u64, u64)) -> Self {
+        self.commands = self.commands.with_descriptors(limits);
+        self
+    }
+
     /// Lets whoever removes the record of this process remove its boot frames too.
     pub(crate) fn with_session(mut self, session: Option<PathBuf>) -> Self {
         self.session = session;
@@ -157,9 +163,12 @@ impl Starters {
         self.bootstrap.is_over()
     }
 
-    /// Reads what a command has printed, until nothing is left for now.
+    /// Reads what a command has printed, at most a full pipe: an event for the rest follows.
     pub(crate) fn on_readable(&mut self, now: Time, command: CommandId, reactor: &mut Reactor) {
-        while let Some(bytes) = self.commands.read(command, reactor) {
+        for _ in 0..READS_PER_TURN {
+            let Some(bytes) = self.commands.read(command, reactor) else {
+                return;
+            };
             self.bootstrap
                 .handle(now, Input::Printed { command, bytes });
         }

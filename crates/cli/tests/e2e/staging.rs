@@ -13,6 +13,7 @@ host=$1; shift
 home=$HOME/$host
 mkdir -p "$home/tmp"
 case $host in
+endless) exec yes menu ;;
 dead*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255 ;;
 chatty) echo "Welcome to $host"; printf '@rally? no'; echo "motd" >&2 ;;
 homeless) home=/nonexistent ;;
@@ -274,4 +275,13 @@ fn a_command_without_input_reads_a_file_that_is_gone_afterwards() {
         .run(command.args(["--", "echo", "here"]))
         .expect_code(0);
     assert_eq!(files(&sandbox, ".cache"), Vec::<PathBuf>::new());
+}
+
+/// A login shell that prints its menu again and again, faster than it is read.
+#[test]
+fn a_node_that_prints_without_end_stops_nobody() {
+    let sandbox = nodes();
+    let mut command = over(&sandbox, "endless");
+    let run = sandbox.run(command.args(["--timeout", "1s", "--", "echo", "here"]));
+    run.expect_code(124);
 }

@@ -1,5 +1,7 @@
 //! Patterns for names, and comparison of host names.
 
+use base::HostList;
+
 /// Returns true if a name matches a pattern: `*` matches any text, `?` any one character, and every other character itself.
 #[must_use]
 pub fn matches(pattern: &str, name: &str) -> bool {
@@ -41,6 +43,13 @@ fn short(host: &str) -> &str {
     host.split('.').next().unwrap_or(host)
 }
 
+/// Returns true if a text can be the name of a host. It comes from the memory of a program, and becomes a word of commands such as ssh,
+/// for which a word with a hyphen at its start is an option.
+pub(super) fn is_name(host: &str) -> bool {
+    let parsed = host.parse::<HostList>();
+    parsed.is_ok_and(|list| list.iter().eq([host]))
+}
+
 /// Returns true if a host name in a launcher's table refers to this node.
 pub(super) fn is_here(host: &str, own: &str) -> bool {
     // Do not cut an IP address at its dots.
@@ -73,6 +82,24 @@ mod tests {
             ("[a]", "a", false),
         ] {
             assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_no_options_or_lists() {
+        for (host, expected) in [
+            ("n1", true),
+            ("n1.cluster", true),
+            ("10.0.0.1", true),
+            ("-oProxyCommand=x", false),
+            ("-x", false),
+            ("n[1-2]", false),
+            ("n1,n2", false),
+            ("n1 true", false),
+            ("n1;x", false),
+            ("", false),
+        ] {
+            assert_eq!(is_name(host), expected, "{host}");
         }
     }
 

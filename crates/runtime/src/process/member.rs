@@ -113,6 +113,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
         boot: boot.clone(),
         environment: birth.commands_environment.clone(),
         pass_on_log: birth.pass_on_log,
+        descriptors: birth.descriptors,
     });
     let (listener, port) = listen(boot.ports)?;
     let config = Config {

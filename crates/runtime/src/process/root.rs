@@ -119,6 +119,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             match open_tree(now, plan, hosts, &name, build, log, &mut reactor) {
                 Ok((tree, starters)) => {
                     let starters = starters.with_recording(recording).with_prompts(to_ask);
+                    let starters = starters.with_descriptors(birth.descriptors);
                     Some((tree, starters.with_session(record.session())))
                 }
                 Err(BootError::Os(error)) => return Err(error),

@@ -19,6 +19,8 @@ use crate::{
 
 /// Bytes of a command's output that are read at a time.
 const READ_MAX: usize = 4096;
+/// Number of such reads before other events are handled: a full pipe. A command may print without end.
+pub(super) const READS_PER_TURN: usize = 16;
 /// Bytes written to a command before other events are handled.
 const WRITE_MAX: usize = 1024 * 1024;
 
@@ -82,6 +84,8 @@ pub(super) struct Commands {
     running: BTreeMap<CommandId, Running>,
     /// Writes a line of a daemon's log. `None` if daemons log nothing.
     pass_on_log: Option<fn(&[u8])>,
+    /// The soft and hard limit of descriptors that commands get; `None`: ours. We have raised ours, and some commands pass theirs on.
+    descriptors: Option<(u64, u64)>,
 }
 
 impl Commands {
@@ -94,7 +98,14 @@ impl Commands {
             program,
             running: BTreeMap::new(),
             pass_on_log,
+            descriptors: None,
         })
+    }
+
+    /// Gives commands these limits of descriptors: soft and hard.
+    pub(super) const fn with_descriptors(mut self, limits: (u64, u64)) -> Self {
+        self.descriptors = Some(limits);
+        self
     }
 
     /// Returns the number of commands that run.
@@ -112,20 +123,17 @@ impl Commands {
         format!("{hash}\n").into_bytes()
     }
 
-    /// Returns what a command has printed, without the log of its daemons; `None` if nothing is left for now.
+    /// Returns what a command has printed, without the log of its daemons, so it may be empty; `None` if nothing is left for now.
     pub(super) fn read(&mut self, command: CommandId, reactor: &mut Reactor) -> Option<Vec<u8>> {
         while let Some(running) = self.running.get_mut(&command)
             && let Some(token) = running.output
         {
             match reactor.read(token, READ_MAX) {
                 Some(Ok(Read::Bytes(bytes))) => {
-                    let bytes = match self.pass_on_log {
+                    return Some(match self.pass_on_log {
                         Some(pass_on) => running.sifter.take(bytes, pass_on),
                         None => bytes.to_vec(),
-                    };
-                    if !bytes.is_empty() {
-                        return Some(bytes);
-                    }
+                    });
                 }
                 Some(Ok(Read::WouldBlock)) => return None,
                 Some(Ok(Read::Closed) | Err(_)) | None => {
@@ -261,6 +269,8 @@ impl Commands {
         let (output, output_theirs) = os::pipe().map_err(text)?;
         os::set_nonblocking(stdin.as_fd()).map_err(text)?;
         os::set_nonblocking(output.as_fd()).map_err(text)?;
+        let limits = self.descriptors;
+        let limits = limits.map(|(soft, hard)| (os::Resource::Descriptors, soft, hard));
         let spec = SpawnSpec {
             program,
             argv: &argv_c,
@@ -275,7 +285,7 @@ impl Commands {
             affinity: None,
             umask: None,
             tracers: Tracers::Ancestors,
-            limits: &[],
+            limits: limits.as_slice(),
             session: Session::Own,
             trace: Trace::No,
         };
@@ -283,18 +293,29 @@ impl Commands {
             .spawner
             .spawn(&spec)
             .map_err(|error| error.to_string())?;
-        reactor.children.insert(pid, Child::Command(command));
+        // A process that nobody watches is ended, and reaped as any other child.
+        let ended = |error: os::Error| {
+            let _ = os::kill_group(pid, Signal::KILL);
+            error.to_string()
+        };
         let output = reactor
             .add(output, Interest::Read, Source::Command(command))
-            .map_err(text)?;
+            .map_err(ended)?;
         let (input, directory) = match order.stdin {
             Stdin::Parts => {
                 let source = Source::CommandInput(command);
-                let token = reactor.add(stdin, Interest::None, source).map_err(text)?;
+                let token = match reactor.add(stdin, Interest::None, source) {
+                    Ok(token) => token,
+                    Err(error) => {
+                        reactor.close(output);
+                        return Err(ended(error));
+                    }
+                };
                 (Some(token), None)
             }
             Stdin::Nothing(directory) => (None, Some(directory)),
         };
+        reactor.children.insert(pid, Child::Command(command));
         let running = Running {
             pid,
             output: Some(output),

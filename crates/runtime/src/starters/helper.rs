@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use super::{
     BootNode,
-    commands::{Commands, Order, Stdin, Taken},
+    commands::{READS_PER_TURN, Commands, Order, Stdin, Taken},
 };
 use crate::{boot::Boot, log, program::OwnFile, reactor::Reactor};
 
@@ -36,6 +36,8 @@ pub(crate) struct HelperSetup {
     pub(crate) environment: Vec<OsString>,
     /// Writes a line of a daemon's log.
     pub(crate) pass_on_log: fn(&[u8]),
+    /// The soft and hard limit of descriptors that commands get.
+    pub(crate) descriptors: (u64, u64),
 }
 
 /// What is known of a command.
@@ -61,6 +63,7 @@ pub(crate) struct Helper {
     news: VecDeque<FromStarter>,
     /// When commands that have not exited by themselves are killed.
     kill_at: Option<Time>,
+    has_killed: bool,
 }
 
 impl Helper {
@@ -71,6 +74,7 @@ impl Helper {
             helped: BTreeMap::new(),
             news: VecDeque::new(),
             kill_at: None,
+            has_killed: false,
         }
     }
 
@@ -182,12 +186,15 @@ impl Helper {
         }
     }
 
-    /// Reads what a command has printed, until nothing is left for now.
+    /// Reads what a command has printed, at most a full pipe: an event for the rest follows.
     pub(crate) fn on_readable(&mut self, command: CommandId, reactor: &mut Reactor) {
         let Some(commands) = &mut self.commands else {
             return;
         };
-        while let Some(bytes) = commands.read(command, reactor) {
+        for _ in 0..READS_PER_TURN {
+            let Some(bytes) = commands.read(command, reactor) else {
+                return;
+            };
             let Some(helped) = self.helped.get_mut(&command) else {
                 continue;
             };
@@ -230,7 +237,8 @@ impl Helper {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.kill_at.filter(|_| !self.is_over())
+        let is_due = !self.has_killed && !self.is_over();
+        self.kill_at.filter(|_| is_due)
     }
 
     pub(crate) fn on_tick(&mut self, now: Time) {
@@ -238,6 +246,7 @@ impl Helper {
             && let Some(commands) = &self.commands
         {
             commands.kill_all();
+            self.has_killed = true;
         }
     }
 
@@ -270,5 +279,6 @@ fn open(setup: &HelperSetup) -> Result<Commands, String> {
         );
     }
     let pass_on_log = setup.boot.log.is_some().then_some(setup.pass_on_log);
-    Commands::new(Some(program), pass_on_log).map_err(text)
+    let commands = Commands::new(Some(program), pass_on_log).map_err(text)?;
+    Ok(commands.with_descriptors(setup.descriptors))
 }

@@ -26,7 +26,7 @@ use super::{Found, RankRow, Search};
 use crate::target::{
     Doubt, Note, Numbering,
     environment::{self, Evidence, Family, Job},
-    names::is_here,
+    names::{is_here, is_name},
     wrappers::starts_through_daemons,
 };
 
@@ -101,7 +101,7 @@ impl Search<'_> {
                     Some(ours) if self.proves(witness, rank, &host, ours) => {
                         Found::Here { pid: ours }
                     }
-                    _ if !is_here(&host, &own) => Found::On { host, pid },
+                    _ if !is_here(&host, &own) && is_name(&host) => Found::On { host, pid },
                     None if matches!(numbering, Some(Numbering::Ours)) => Found::Gone { pid },
                     _ => Found::Unproved { pid },
                 };

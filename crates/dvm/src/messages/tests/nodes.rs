@@ -303,10 +303,10 @@ fn a_node_that_a_daemon_had_tried_to_start_is_named_with_it() {
     insta::assert_snapshot!(text(vec![unreachable(), refused], 6), @"
     bootstrap/not-joined Error: cannot start the daemons on 3 of 9 nodes
       nodes: `n[7-8]`: `ssh` exited with code 255
-        from `n[3-4]` first, then the node of `rally`
-        ssh: connect to host HOST port 22: No route to host
-      `n9`: `ssh` exited with code 255
-        ssh: connect to host HOST port 22: Connection refused
+      from `n[3-4]` first, then the node of `rally`
+      ssh: connect to host HOST port 22: No route to host
+    `n9`: `ssh` exited with code 255
+      ssh: connect to host HOST port 22: Connection refused
       fine: 6 other nodes can be used
       effect: the job was not started
       help: check that the node is up and on this network: `ssh n7 true`
