@@ -547,9 +547,7 @@ impl Daemon {
                 self.jobs.insert(id, Box::new(job));
             }
             ToDaemon::Preload { job, what } => self.on_preload(job, what),
-            ToDaemon::Starter(_) => {
-                out.push_back(Output::Log("a start command came to the daemon".to_owned()));
-            }
+            ToDaemon::Starter(_) => out.push_back(Output::Log("a start command came".to_owned())),
             ToDaemon::SendTopology => {
                 let topology = Box::new(self.config.topology.clone());
                 let answer = ToController::Topology(topology);

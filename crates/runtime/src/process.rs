@@ -28,7 +28,7 @@ use crate::{
     daemon::{self, DaemonHost},
     daemons::{self, DaemonTree},
     reactor::{Channel, Child, Reactor, Source, TreeChannel},
-    starters::{Helper, Starters},
+    starters::{Delegate, Starters},
     tape::Tape,
 };
 
@@ -113,7 +113,7 @@ pub(crate) struct Process {
     tree: Option<DaemonTree>,
     /// The commands that start the other daemons; in a process without the controller, those that it runs for it.
     starters: Option<Starters>,
-    helper: Option<Helper>,
+    delegate: Option<Delegate>,
     /// Set when the session is over and the other daemons are about to end: the time at which that takes too long.
     ending: Option<Time>,
     /// A message to a daemon for which its link had no room. The controller is not polled again before it was sent.
@@ -148,7 +148,7 @@ impl Process {
             daemons: daemons.map(|(node, host)| (node, local(host))).collect(),
             tree: None,
             starters: None,
-            helper: None,
+            delegate: None,
             ending: None,
             unsent: None,
             taken: Vec::new(),
@@ -238,8 +238,8 @@ impl Process {
             .daemons
             .values()
             .filter_map(|local| local.host.deadline());
-        let helper = self.helper.as_ref().and_then(Helper::deadline);
-        let others = [head, tree, starters, helper, self.ending];
+        let delegate = self.delegate.as_ref().and_then(Delegate::deadline);
+        let others = [head, tree, starters, delegate, self.ending];
         let others = others.into_iter().flatten();
         daemons.chain(others).min()
     }
@@ -276,7 +276,7 @@ impl Process {
                 MemberState::Ending(exit, until) => {
                     let is_idle = self.daemons.values().all(|local| local.host.is_idle());
                     let is_sent = self.tree.as_ref().is_none_or(DaemonTree::is_written);
-                    let is_over = self.helper.as_ref().is_none_or(Helper::is_over);
+                    let is_over = self.delegate.as_ref().is_none_or(Delegate::is_over);
                     ((is_idle && is_sent && is_over) || until <= now).then_some(exit)
                 }
             },
@@ -349,8 +349,8 @@ impl Process {
         if let Some(starters) = &mut self.starters {
             starters.on_tick(now);
         }
-        if let Some(helper) = &mut self.helper {
-            helper.on_tick(now);
+        if let Some(delegate) = &mut self.delegate {
+            delegate.on_tick(now);
         }
         if let Head::Controller(controller) = &mut self.head {
             controller.on_tick(now, &mut self.reactor);
@@ -410,7 +410,7 @@ impl Process {
         while started < SPAWNS_PER_TURN {
             let now = Clock::now();
             // Deliver messages in flight before polling for more, so that no queue fills.
-            if self.deliver(now) || self.step_starters(now) || self.step_helper(now) {
+            if self.deliver(now) || self.step_starters(now) || self.step_delegate(now) {
                 continue;
             }
             match self.step_daemons(now) {
@@ -484,8 +484,8 @@ impl Process {
                 }
             }
             (daemons::News::ToDaemon(ToDaemon::Starter(order)), Head::Member(_)) => {
-                if let Some(helper) = &mut self.helper {
-                    helper.on_order(now, order, &mut self.reactor);
+                if let Some(delegate) = &mut self.delegate {
+                    delegate.on_order(now, order, &mut self.reactor);
                 }
             }
             (daemons::News::FromDaemon(node, message), Head::Controller(controller)) => {
@@ -538,8 +538,8 @@ impl Process {
             (daemons::News::Abandoned(loss), Head::Member(_)) => self.abandon(now, &loss),
             (daemons::News::Ended, Head::Member(member)) => {
                 member.end(Exit::Clean, now);
-                if let Some(helper) = &mut self.helper {
-                    helper.end(now);
+                if let Some(delegate) = &mut self.delegate {
+                    delegate.end(now);
                 }
             }
             (daemons::News::Report(what), Head::Member(member)) => (member.report)(&what),
@@ -560,8 +560,8 @@ impl Process {
         }
         (member.report)(&format!("the launcher is gone: {loss}"));
         member.end(Exit::Failed, now);
-        if let Some(helper) = &mut self.helper {
-            helper.abandon(now);
+        if let Some(delegate) = &mut self.delegate {
+            delegate.abandon(now);
         }
         for local in self.daemons.values_mut() {
             local.host.controller_lost(now);

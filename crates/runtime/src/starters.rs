@@ -1,10 +1,10 @@
 //! The commands that start the daemons of other nodes: their processes, what they are told, and what they print.
 //!
-//! [`Starters`] belongs to the head, and has the state machine that decides. [`helper`] runs commands at a daemon, which the
+//! [`Starters`] belongs to the head, and has the state machine that decides. [`delegate`] runs commands at a daemon, which the
 //! state machine has ordered by messages. Both run them with [`commands`].
 
 mod commands;
-mod helper;
+mod delegate;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,8 +23,8 @@ use dvm::{
 };
 use tracing::{debug, warn};
 
-use self::commands::{READS_PER_TURN, Commands, FrameDirectory, Order, Stdin, Taken, variable};
-pub(crate) use self::helper::{Helper, HelperSetup};
+use self::commands::{Commands, FrameDirectory, Order, READS_PER_TURN, Stdin, Taken, variable};
+pub(crate) use self::delegate::{Delegate, DelegateSetup};
 use crate::{
     boot::{Boot, BootNode},
     log,

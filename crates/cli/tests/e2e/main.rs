@@ -41,6 +41,7 @@ mod stacks;
 mod staging;
 mod terminal;
 mod topology;
+mod tree_start;
 mod trouble;
 mod unwinding;
 mod variables;

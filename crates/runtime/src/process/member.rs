@@ -21,7 +21,7 @@ use crate::{
     log,
     reactor::{READ_MAX, Reactor},
     record::{self, Record, topology},
-    starters::{Helper, HelperSetup},
+    starters::{Delegate, DelegateSetup},
     tape::Tape,
     tree::TreeHost,
 };
@@ -109,7 +109,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     if boot.hosting == Hosting::Shared {
         topology = topology.with_neighbours();
     }
-    let helper = Helper::new(HelperSetup {
+    let delegate = Delegate::new(DelegateSetup {
         boot: boot.clone(),
         environment: birth.commands_environment.clone(),
         pass_on_log: birth.pass_on_log,
@@ -159,7 +159,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     };
     let mut process = Process::new(reactor, Head::Member(member), [(own.node, daemon)]);
     process.tree = Some(tree);
-    process.helper = Some(helper);
+    process.delegate = Some(delegate);
     process.tape = tape;
     Ok((process, record))
 }

@@ -16,8 +16,8 @@ impl Process {
         let reactor = &mut self.reactor;
         if let Some(starters) = &mut self.starters {
             starters.on_readable(now, command, reactor);
-        } else if let Some(helper) = &mut self.helper {
-            helper.on_readable(command, reactor);
+        } else if let Some(delegate) = &mut self.delegate {
+            delegate.on_readable(command, reactor);
         }
     }
 
@@ -25,8 +25,8 @@ impl Process {
         let reactor = &mut self.reactor;
         if let Some(starters) = &mut self.starters {
             starters.on_writable(now, command, reactor);
-        } else if let Some(helper) = &mut self.helper {
-            helper.on_writable(now, command, reactor);
+        } else if let Some(delegate) = &mut self.delegate {
+            delegate.on_writable(now, command, reactor);
         }
     }
 
@@ -34,8 +34,8 @@ impl Process {
         let reactor = &mut self.reactor;
         if let Some(starters) = &mut self.starters {
             starters.on_exited(now, command, status, reactor);
-        } else if let Some(helper) = &mut self.helper {
-            helper.on_exited(command, status, reactor);
+        } else if let Some(delegate) = &mut self.delegate {
+            delegate.on_exited(command, status, reactor);
         }
     }
 
@@ -69,9 +69,9 @@ impl Process {
     }
 
     /// Sends news of a command that this process runs for the head. Returns false if there is none.
-    pub(super) fn step_helper(&mut self, now: Time) -> bool {
-        let (Some(helper), Some(tree), Head::Member(member)) =
-            (&mut self.helper, &mut self.tree, &mut self.head)
+    pub(super) fn step_delegate(&mut self, now: Time) -> bool {
+        let (Some(delegate), Some(tree), Head::Member(member)) =
+            (&mut self.delegate, &mut self.tree, &mut self.head)
         else {
             return false;
         };
@@ -80,7 +80,7 @@ impl Process {
         if is_heard && !tree.has_room() {
             return false;
         }
-        let Some(news) = helper.news() else {
+        let Some(news) = delegate.news() else {
             return false;
         };
         if is_heard && let Err(error) = tree.send(now, &ToController::Starter(news)) {

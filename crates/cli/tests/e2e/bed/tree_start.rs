@@ -10,7 +10,7 @@ use nix::{
 
 use super::{
     expect_no_daemon,
-    host::{Host, daemon_on, over},
+    host::{HOME, Host, daemon_on, over},
 };
 use crate::harness::{CLEAN_WITHIN, Finished, Running, Sandbox, Stream, eventually};
 
@@ -169,7 +169,7 @@ fn the_head_starts_nodes_that_a_daemon_may_not_reach() {
     let mut host = Host::new(1);
     // No way out of this node.
     host.write(
-        "/root/.ssh/config",
+        &format!("{HOME}/.ssh/config"),
         "Host *\n  ProxyCommand echo no ssh from here >&2; false\n",
     );
     let ended = trial.run("n[1-4]", 1, &["-n", "4", "--", "uname", "-n"]);

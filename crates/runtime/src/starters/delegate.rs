@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use super::{
     BootNode,
-    commands::{READS_PER_TURN, Commands, Order, Stdin, Taken},
+    commands::{Commands, Order, READS_PER_TURN, Stdin, Taken},
 };
 use crate::{boot::Boot, log, program::OwnFile, reactor::Reactor};
 
@@ -29,7 +29,7 @@ const TAKEN_EVERY: Duration = Duration::from_secs(5);
 
 /// What the process of a daemon needs to start others.
 #[derive(Debug)]
-pub(crate) struct HelperSetup {
+pub(crate) struct DelegateSetup {
     /// What this daemon was told.
     pub(crate) boot: Boot,
     /// Environment of the commands: `NAME=value`.
@@ -54,8 +54,8 @@ struct Helped {
 
 /// The start commands of a daemon.
 #[derive(Debug)]
-pub(crate) struct Helper {
-    setup: HelperSetup,
+pub(crate) struct Delegate {
+    setup: DelegateSetup,
     /// `None` before the first order: most daemons start no other.
     commands: Option<Commands>,
     helped: BTreeMap<CommandId, Helped>,
@@ -66,8 +66,8 @@ pub(crate) struct Helper {
     has_killed: bool,
 }
 
-impl Helper {
-    pub(crate) const fn new(setup: HelperSetup) -> Self {
+impl Delegate {
+    pub(crate) const fn new(setup: DelegateSetup) -> Self {
         Self {
             setup,
             commands: None,
@@ -270,7 +270,7 @@ impl Helper {
 }
 
 /// Maps our program, and checks that it is the one that nodes look for.
-fn open(setup: &HelperSetup) -> Result<Commands, String> {
+fn open(setup: &DelegateSetup) -> Result<Commands, String> {
     let text = |error: os::Error| error.to_string();
     let program = OwnFile::open().map_err(text)?;
     if program.size() != setup.boot.program.size {
