@@ -57,18 +57,9 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     let name = service_name(&birth.host, os::random_number()?);
     let topology = topology(&birth.surroundings)?;
     // Everything above runs while the front still parses its command line.
-    let opening = match &birth.link {
-        Some(link) => link::receive_opening(link.as_fd()),
-        None => Ok(None),
-    };
-    let (opening, link) = match opening {
-        Ok(Some(opening)) => opening,
-        // The front closed the link: there is no job.
-        Ok(None) => return Ok(Exit::Clean),
-        Err(error) => {
-            (birth.report_bug)(&broken_link(&error));
-            return Ok(Exit::Failed);
-        }
+    let (opening, link) = match receive_opening(birth) {
+        Ok(opening) => opening,
+        Err(exit) => return Ok(exit),
     };
     let Opening {
         allocation,
@@ -158,6 +149,23 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     drop(process);
     drop(record);
     Ok(ended)
+}
+
+/// Waits for the first message of the front. Without one, returns how the process ends.
+fn receive_opening(birth: &Birth) -> Result<(Opening, link::Link), Exit> {
+    let opening = match &birth.link {
+        Some(link) => link::receive_opening(link.as_fd()),
+        None => Ok(None),
+    };
+    match opening {
+        Ok(Some(opening)) => Ok(opening),
+        // The front closed the link: there is no job.
+        Ok(None) => Err(Exit::Clean),
+        Err(error) => {
+            (birth.report_bug)(&broken_link(&error));
+            Err(Exit::Failed)
+        }
+    }
 }
 
 /// Opens the port for other nodes, and begins to start their daemons. `hosts` are the names of all nodes.

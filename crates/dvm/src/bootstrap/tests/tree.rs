@@ -113,7 +113,9 @@ fn the_head_starts_a_node_again_that_a_daemon_could_not_start() {
     };
     let need = format!("@rally need {}\n", own_system());
     let tick = |after: Duration| (Some(at(1) + after), Input::Tick);
-    let cases: &[(&str, Vec<(Option<Time>, Input)>)] = &[
+    /// An event, with its time if that is another one than of the event before.
+    type Event = (Option<Time>, Input);
+    let cases: &[(&str, Vec<Event>)] = &[
         (
             "not started",
             vec![(
