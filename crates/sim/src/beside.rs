@@ -1,9 +1,10 @@
-//! State machines outside of the cluster: the escalation of a front, the watchdog, traced ranks, the exec trap and the
-//! backlog of a slow peer. Each is tested in a small world of its own, in virtual time.
+//! State machines outside of the cluster: the escalation of a front, the watchdog, traced ranks, the exec trap, the backlog of a slow
+//! peer, and the start of daemons. Each is tested in a small world of its own, in virtual time.
 
 mod backlog;
 mod debuggers;
 mod front;
+mod start;
 mod trap;
 mod watchdog;
 
@@ -63,6 +64,7 @@ fn play(rng: &mut Rng, record: &mut Record) -> Result<Report, Wrong> {
         debuggers::play(rng, record)?,
         trap::play(rng, record)?,
         backlog::play(rng, record)?,
+        start::play(rng, record)?,
     ];
     Ok(Report {
         events: record.events,
