@@ -24,7 +24,8 @@ use super::{
     Asker, Conn, Output, QuestionTicket, ReplyTo, Server,
     collective::Caller,
     question::{GetQuestion, Patience, Question},
-    stored::View,
+    share::FORMAT,
+    stored::{Received, View},
 };
 use crate::{
     message::Answer,
@@ -183,7 +184,11 @@ impl Server {
             return;
         };
         let target = sent.target;
-        let stored = result.and_then(|data| self.store_from(sent.node, &target, data));
+        let stored = result.and_then(|data| {
+            let read = Received::read(FORMAT, Bytes::copy_from_slice(data));
+            let read = read.map_err(|_| Status::UNPACK_FAILURE)?;
+            self.store_from(sent.node, &target, read)
+        });
         let status = match stored {
             Ok(()) => Status::SUCCESS,
             Err(status) => status,

@@ -31,7 +31,7 @@ use super::{
     collective::{Id, RemotePart, Stage, Tracker},
     member::Member,
     share::{Contribution, FORMAT, Joined, Kind, MAX_CARRIED, Need, Share},
-    stored::View,
+    stored::{Received, View},
 };
 use crate::{
     codec::Writer,
@@ -349,7 +349,8 @@ impl Server {
         }
         let mut told_of = Vec::new();
         for (node, Contribution { proc, data }) in from_other_nodes {
-            if self.store_from(node, &proc, &data).is_ok() {
+            let received = Received::unread(FORMAT, data);
+            if self.store_from(node, &proc, received).is_ok() {
                 told_of.push(proc);
             }
         }
@@ -363,16 +364,15 @@ impl Server {
         self.retry_gets_about(now, &told_of);
     }
 
-    /// Stores the committed data of a process on another node. Returns UNPACK_FAILURE if the process is not on that
-    /// node or the data is malformed.
-    pub(super) fn store_from(&mut self, node: u32, proc: &Proc, data: &[u8]) -> Result<(), Status> {
+    /// Stores the committed data of a process on another node. Returns UNPACK_FAILURE if the process is not on that node.
+    pub(super) fn store_from(&mut self, node: u32, proc: &Proc, received: Received) -> Result<(), Status> {
         let job = self.jobs.get_mut(&proc.nspace);
         let job = job.ok_or(Status::NOT_FOUND)?;
         if job.is_local(proc.rank) || job.node_of(proc.rank) != Some(node) {
             return Err(Status::UNPACK_FAILURE);
         }
-        let stored = job.stored.replace(proc.rank, FORMAT, data);
-        stored.map_err(|_| Status::UNPACK_FAILURE)
+        job.stored.replace(proc.rank, received);
+        Ok(())
     }
 
     /// Answers the question whether members on this node will still call. Sends nothing if they may.

@@ -1,6 +1,9 @@
 //! Data that processes have committed for other processes, by rank.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, VecDeque},
+};
 
 use bytes::Bytes;
 
@@ -39,6 +42,8 @@ pub(super) struct Stored {
 pub(super) struct Committed {
     local: Data,
     remote: Data,
+    /// All that a rank on another node has committed for other nodes. Its `local` and `remote` stay empty.
+    received: Option<Received>,
     /// Infos handed in for groups, each with its size in bytes, the oldest first.
     handed_in: VecDeque<(Qualified, usize)>,
     handed_bytes: usize,
@@ -55,6 +60,16 @@ struct Data {
     /// Values that share a key, distinguished by qualifiers. Each with its size in bytes.
     qualified: Vec<(Qualified, usize)>,
     bytes: usize,
+}
+
+/// Data as the server of another node has sent it. It is read when somebody asks for it: of the data that a fence brings,
+/// most is never asked for on most nodes.
+#[derive(Debug)]
+pub(super) struct Received {
+    format: Format,
+    /// The KVALs, packed one after the other.
+    bytes: Bytes,
+    read: OnceCell<Data>,
 }
 
 /// A value and its size in bytes as received.
@@ -155,25 +170,12 @@ impl Stored {
         Ok(())
     }
 
-    /// Replaces the data of a rank on another node by all that it has committed for other nodes, as its server sent it.
-    pub(super) fn replace(
-        &mut self,
-        rank: PmixRank,
-        format: Format,
-        bytes: &[u8],
-    ) -> Result<(), Error> {
-        let mut remote = Data::default();
-        let mut reader = Reader::new(format, bytes);
-        while !reader.is_empty() {
-            let before = reader.rest().len();
-            let kval: Kval = reader.item()?;
-            remote.put(kval, before - reader.rest().len());
-        }
+    /// Replaces the data of a rank on another node by all that it has committed for other nodes.
+    pub(super) fn replace(&mut self, rank: PmixRank, received: Received) {
         let committed = self.ranks.entry(rank).or_default();
-        committed.remote = remote;
+        committed.received = Some(received);
         committed.has_committed = true;
         committed.packed.clear();
-        Ok(())
     }
 
     /// Stores infos that a process hands in for the members of a group. Gets find them by the group's context id.
@@ -217,10 +219,11 @@ impl Stored {
 }
 
 impl Committed {
-    const fn view(&self, view: View) -> &Data {
-        match view {
-            View::Local => &self.local,
-            View::Remote => &self.remote,
+    fn view(&self, view: View) -> &Data {
+        match (view, &self.received) {
+            (View::Local, _) => &self.local,
+            (View::Remote, Some(received)) => received.data(),
+            (View::Remote, None) => &self.remote,
         }
     }
 
@@ -285,7 +288,46 @@ impl Committed {
     }
 }
 
+impl Received {
+    /// Keeps the data until somebody asks for it. If it turns out to be malformed then, the process has committed nothing.
+    pub(super) const fn unread(format: Format, bytes: Bytes) -> Self {
+        let read = OnceCell::new();
+        Self {
+            format,
+            bytes,
+            read,
+        }
+    }
+
+    /// Reads the data immediately.
+    pub(super) fn read(format: Format, bytes: Bytes) -> Result<Self, Error> {
+        let read = OnceCell::from(Data::read(format, &bytes)?);
+        Ok(Self {
+            format,
+            bytes,
+            read,
+        })
+    }
+
+    fn data(&self) -> &Data {
+        let read = || Data::read(self.format, &self.bytes).unwrap_or_default();
+        self.read.get_or_init(read)
+    }
+}
+
 impl Data {
+    /// Reads KVALs, packed one after the other.
+    fn read(format: Format, bytes: &[u8]) -> Result<Self, Error> {
+        let mut data = Self::default();
+        let mut reader = Reader::new(format, bytes);
+        while !reader.is_empty() {
+            let before = reader.rest().len();
+            let kval: Kval = reader.item()?;
+            data.put(kval, before - reader.rest().len());
+        }
+        Ok(data)
+    }
+
     fn put(&mut self, kval: Kval, size: usize) {
         self.bytes += size;
         if kval.key == *keys::QUALIFIED_VALUE {
