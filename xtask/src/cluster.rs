@@ -31,6 +31,7 @@ mod plan;
 mod relay;
 
 use std::{
+    collections::BTreeSet,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -280,6 +281,11 @@ impl Cluster {
     pub(crate) fn up(nodes: u32) -> Result<Self> {
         let owned = up(own_name(), nodes, true)?;
         Ok(Self { owned })
+    }
+
+    /// Returns the pids of all processes of the cluster, as the machine sees them.
+    pub(crate) fn pids(&self) -> BTreeSet<i32> {
+        self.owned.bed().pids()
     }
 
     /// Returns a command that runs `words` on the head.

@@ -11,18 +11,24 @@ mod idle;
 mod stacks;
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     fs,
     process::{Command, Stdio},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
 
 use super::{
     Bench,
     report::{contestant_cell, ratio_cell},
-    sample::{Contestant, Samples, rounds, timed, timed_within},
+    sample::{Contestant, HANG, Samples, rounds, timed, timed_within},
 };
 use crate::{
     cluster::Cluster,
@@ -37,6 +43,8 @@ const FEW: u32 = 4;
 /// Output of each rank, in bytes.
 const BYTES_EACH: u64 = 64 << 20;
 const ROUNDS: usize = 15;
+/// Time in which the processes of a run end by themselves.
+const LEAVING_MAX: Duration = Duration::from_secs(2);
 /// Length of the file that is copied to all nodes, in MiB. The nodes keep it in memory.
 const COPIED: usize = 512;
 /// Time limit of a copy: all nodes hash and decrypt on the processors of this machine.
@@ -57,6 +65,8 @@ impl Files {
 struct Trial<'a> {
     bench: &'a Bench,
     cluster: Cluster,
+    /// The processes of the cluster when nothing runs on it.
+    permanent: BTreeSet<i32>,
     files: Files,
     rally: String,
     hydra: String,
@@ -69,9 +79,11 @@ type Run<'a> = Box<dyn FnMut() -> Result<Duration> + 'a>;
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {
     let show = |path: &std::path::Path| path.display().to_string();
+    let cluster = Cluster::up(NODES)?;
     let trial = Trial {
         bench,
-        cluster: Cluster::up(NODES)?,
+        permanent: cluster.pids(),
+        cluster,
         files: Files {
             directory: tempfile::Builder::new()
                 .prefix("bench-")
@@ -122,11 +134,42 @@ impl Trial<'_> {
     }
 
     fn run(&self, line: String) -> Run<'_> {
-        Box::new(move || timed(&mut self.on_head(&line)?))
+        Box::new(move || {
+            self.clear()?;
+            timed(&mut self.on_head(&line)?)
+        })
     }
 
     fn copy(&self, line: String) -> Run<'_> {
-        Box::new(move || timed_within(COPYING_MAX, &mut self.on_head(&line)?))
+        Box::new(move || {
+            self.clear()?;
+            timed_within(COPYING_MAX, &mut self.on_head(&line)?)
+        })
+    }
+
+    /// Waits until no process of an earlier run is left, and kills those that stay: the daemons of a launcher that hung would
+    /// take part in the next measurement.
+    fn clear(&self) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let mut left = self.cluster.pids();
+            left.retain(|pid| !self.permanent.contains(pid));
+            if left.is_empty() {
+                return Ok(());
+            }
+            let waited = begin.elapsed();
+            ensure!(
+                waited < HANG,
+                "{} processes are left on the cluster",
+                left.len()
+            );
+            if waited > LEAVING_MAX {
+                for pid in left {
+                    let _ = signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+                }
+            }
+            thread::sleep(LEAVING_MAX / 100);
+        }
     }
 
     fn rounds(&self, contestants: Vec<Contestant<'_>>) -> Vec<Samples> {
@@ -315,6 +358,7 @@ impl Trial<'_> {
     fn counted(&self, line: String, bytes: u64) -> Run<'_> {
         Box::new(move || {
             // The count goes to a file: a read of a pipe would have no time limit.
+            self.clear()?;
             let count = self.files.path("count");
             let took = timed(&mut self.on_head(&format!("{line} | wc -c >{count}"))?)?;
             let said = fs::read_to_string(&count)?;
@@ -329,7 +373,7 @@ impl Trial<'_> {
 }
 
 fn compile(command: &mut Command) -> Result<()> {
-    steps::execute(command, super::sample::HANG)
+    steps::execute(command, HANG)
 }
 
 /// Subtracts the median of one contestant from all samples; nothing if none of its runs was good.

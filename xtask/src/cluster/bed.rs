@@ -1,6 +1,7 @@
 //! A cluster seen from outside: where its files are, whether it is up, how to enter it, and how to end it.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{ErrorKind, Read as _, Write as _},
     os::{fd::AsFd as _, unix::process::CommandExt as _},
@@ -419,6 +420,21 @@ impl Bed {
         command.args(["sh", "-c", "cd \"$0\" 2>/dev/null || cd /; exec \"$@\""]);
         command.arg(std::env::current_dir()?).args(words);
         Ok(command)
+    }
+
+    /// Returns the pids of all processes of the cluster, as the machine sees them; none inside the cluster.
+    pub(super) fn pids(&self) -> BTreeSet<i32> {
+        let Entry::Outside { init } = self.entry else {
+            return BTreeSet::new();
+        };
+        let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let Some(own) = namespace(init) else {
+            return BTreeSet::new();
+        };
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(|pid| namespace(*pid).as_ref() == Some(&own))
+            .collect()
     }
 
     /// Returns true if a command can replace this process: it then has its pid, signals and exit status.

@@ -38,6 +38,7 @@ impl Trial<'_> {
     /// Runs a shell line that prints microseconds. These are the sample.
     fn mean(&self, line: String) -> Run<'_> {
         Box::new(move || {
+            self.clear()?;
             let printed = self.files.path("mean");
             timed(&mut self.on_head(&format!("{line} >{printed}"))?)?;
             let said = fs::read_to_string(&printed)?;
