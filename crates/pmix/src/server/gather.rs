@@ -365,7 +365,12 @@ impl Server {
     }
 
     /// Stores the committed data of a process on another node. Returns UNPACK_FAILURE if the process is not on that node.
-    pub(super) fn store_from(&mut self, node: u32, proc: &Proc, received: Received) -> Result<(), Status> {
+    pub(super) fn store_from(
+        &mut self,
+        node: u32,
+        proc: &Proc,
+        received: Received,
+    ) -> Result<(), Status> {
         let job = self.jobs.get_mut(&proc.nspace);
         let job = job.ok_or(Status::NOT_FOUND)?;
         if job.is_local(proc.rank) || job.node_of(proc.rank) != Some(node) {
