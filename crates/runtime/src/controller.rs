@@ -106,12 +106,17 @@ impl ControllerHost {
 
     /// Returns the time at which [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.controller.deadline(), self.fronts.deadline()];
+        let deadlines = [
+            self.controller.deadline(),
+            self.fronts.deadline(),
+            self.control.deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
         self.controller.handle(now, ControllerInput::Tick);
+        self.control.on_tick(now, reactor);
         for front in self.fronts.overdue(now) {
             self.lose_front(now, front, reactor);
         }
@@ -237,7 +242,7 @@ impl ControllerHost {
     pub(crate) fn on_control_readable(&mut self, now: Time, reactor: &mut Reactor) {
         while self.has_room() {
             let missing_reports = &mut self.setup.missing_reports;
-            let Some(peer) = self.control.accept(reactor, missing_reports) else {
+            let Some(peer) = self.control.accept(now, reactor, missing_reports) else {
                 return;
             };
             // The directory of the socket already excludes other users; this is a second check.
@@ -260,7 +265,7 @@ impl ControllerHost {
                 Err(error) => self.setup.missing_reports.add(Missing::Control, &error),
             }
         }
-        self.control.pause(reactor);
+        self.control.pause(now, reactor);
     }
 
     fn has_room(&self) -> bool {
@@ -268,7 +273,7 @@ impl ControllerHost {
     }
 
     /// Accepts fronts again: a descriptor or a place among the connections may be free.
-    pub(crate) fn resume(&self, reactor: &mut Reactor) {
+    pub(crate) fn resume(&mut self, reactor: &mut Reactor) {
         if self.has_room() {
             self.control.resume(reactor);
         }

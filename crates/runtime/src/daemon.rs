@@ -130,11 +130,16 @@ impl DaemonHost {
 
     /// Returns the time at which [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.daemon.deadline(), self.traced.deadline()];
+        let deadlines = [
+            self.daemon.deadline(),
+            self.traced.deadline(),
+            self.clients.deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
-    pub(crate) fn on_tick(&mut self, now: Time) {
+    pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
+        self.clients.on_tick(now, reactor);
         self.daemon.handle(now, Input::Tick);
         self.traced.handle(now, traced::Input::Tick);
         while let Some(output) = self.traced.poll() {

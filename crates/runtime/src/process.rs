@@ -341,10 +341,10 @@ impl Process {
 
     fn on_tick(&mut self, now: Time) {
         for local in self.daemons.values_mut() {
-            local.host.on_tick(now);
+            local.host.on_tick(now, &mut self.reactor);
         }
         if let Some(tree) = &mut self.tree {
-            tree.on_tick(now);
+            tree.on_tick(now, &mut self.reactor);
         }
         if let Some(starters) = &mut self.starters {
             starters.on_tick(now);

@@ -317,7 +317,7 @@ impl Process {
             Event::Signal(info) if info.signal == Signal::CHLD => self.reap(now),
             Event::Signal(_) => {}
             Event::Deadline => {
-                self.tree.on_tick(now);
+                self.tree.on_tick(now, &mut self.reactor);
                 if let Some(starters) = &mut self.starters {
                     starters.on_tick(now);
                 }
