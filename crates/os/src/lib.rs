@@ -44,7 +44,7 @@ pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
     Found, Mapped, entries, find_program, is_executable, make_private_dirs, open_for_reading,
-    read_owned, remove_files,
+    read_owned, remove_files, remove_tree,
 };
 pub use foreign::{
     NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,

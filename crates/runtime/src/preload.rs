@@ -108,6 +108,8 @@ pub(crate) struct Directories {
     /// Where directories are made, if the user names no place.
     places: Vec<PathBuf>,
     jobs: BTreeMap<JobId, JobFiles>,
+    /// The directory that could not be removed last, and why, until it is taken.
+    unremoved: Option<os::Error>,
 }
 
 #[derive(Debug)]
@@ -130,6 +132,7 @@ impl Directories {
             session,
             places,
             jobs: BTreeMap::new(),
+            unremoved: None,
         }
     }
 
@@ -163,11 +166,16 @@ impl Directories {
             }),
             FileAct::Remove => {
                 if let Some(files) = self.jobs.remove(&job) {
-                    files.remove();
+                    self.unremoved = files.remove().err();
                 }
                 return None;
             }
         })
+    }
+
+    /// Returns why the last [`FileAct::Remove`] has left files, once.
+    pub(crate) fn take_unremoved(&mut self) -> Option<os::Error> {
+        self.unremoved.take()
     }
 
     fn with(
@@ -269,15 +277,18 @@ impl Directories {
 impl Drop for Directories {
     fn drop(&mut self) {
         for files in std::mem::take(&mut self.jobs).into_values() {
-            files.remove();
+            // The process ends, so nobody would get a report.
+            let _ = files.remove();
         }
     }
 }
 
 impl JobFiles {
-    fn remove(self) {
-        os::remove_files(&[&self.directory]);
+    /// Removes the directory. If that fails, the link to it stays, so that the end of this process tries again.
+    fn remove(self) -> Result<(), os::Error> {
+        os::remove_tree(&self.directory)?;
         self.unlink();
+        Ok(())
     }
 
     fn unlink(self) {
@@ -374,6 +385,22 @@ mod tests {
         let (directories, made) = filled(root.path());
         drop(directories);
         assert!(!made.exists());
+    }
+
+    /// The kernel removes no file of `/proc`, whoever asks.
+    #[test]
+    fn what_cannot_be_removed_is_reported_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut directories, made) = filled(root.path());
+        let files = directories.jobs.get_mut(&JOB).unwrap();
+        files.directory = "/proc/self/fdinfo".into();
+        let link = files.link.clone().unwrap();
+        assert_eq!(directories.act(JOB, FileAct::Remove), None);
+        let error = directories.take_unremoved().unwrap().to_string();
+        assert!(error.contains("`/proc/self/fdinfo`"), "{error}");
+        assert!(link.is_symlink(), "the end of the process finds the directory");
+        assert!(directories.take_unremoved().is_none());
+        assert!(made.exists());
     }
 
     #[test]

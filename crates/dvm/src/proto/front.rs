@@ -332,4 +332,6 @@ pub enum Missing {
     Output(Rank),
     /// The recording of a node, or the rest of it.
     Recording,
+    /// The removal of preloaded files.
+    Removal,
 }
