@@ -65,7 +65,7 @@ pub use pipe::{
     standard_streams, unreadable_input, wait_readable, write, write_if_room, write_vectored,
 };
 pub use private::{
-    Appender, make_private_dir, random_number, remove_private_dir, write_private_file,
+    Appender, Links, make_private_dir, random_number, remove_private_dir, write_private_file,
 };
 pub use process::{
     Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,

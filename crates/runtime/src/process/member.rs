@@ -116,7 +116,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
     let at = reachable_at(port, &boot.interfaces, boot.hosting)?;
     let config = boot.config(own.node, at);
     let tape = boot.recording.as_deref();
-    let tape = tape.map(|path| Rc::new(Tape::create(&Tape::path_on_node(path, own.node))));
+    let tape = tape.map(|path| Rc::new(Tape::create_on_node(path, own.node)));
     let setup = DaemonSetup {
         node: own.node,
         host: own.name,
