@@ -30,6 +30,8 @@ const DIRECTORY: &str = "rally-preload.";
 pub(crate) const FRAME_DIRECTORY: &str = "boot-";
 /// Start of the name of a link to such a directory.
 const LINK: &str = "preload.";
+/// Age at which the directory of a boot frame is removed, in seconds. A frame is read within minutes of its making.
+const FRAME_AGE: i64 = 24 * 60 * 60;
 /// ENOENT of Linux.
 const ENOENT: i32 = 2;
 
@@ -306,6 +308,24 @@ pub(crate) fn link_frame(session: &Path, number: u32, directory: &Path) -> Resul
         .map_err(|error| os::describe_errno(error.raw_os_error().unwrap_or_default()).to_owned())
 }
 
+/// Removes old boot frames from their usual place. A frame can remain if its process is killed, has no record, and no daemon has
+/// read the frame.
+pub(crate) fn remove_old_frames(parent: &Path) {
+    let (now, _) = os::wall_clock();
+    let is_old = |path: &Path| {
+        is_ours(path)
+            && fs::symlink_metadata(path).is_ok_and(|found| found.mtime() + FRAME_AGE < now)
+    };
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries {
+        let path = entry.path();
+        if is_old(&path) {
+            // An error leaves it to the next start.
+            let _ = os::remove_private_dir(&path);
+        }
+    }
+}
+
 /// Removes the directories to which the links beside a record lead.
 pub(crate) fn remove_linked(session: &Path) {
     let entries = fs::read_dir(session).into_iter().flatten().flatten();
@@ -336,6 +356,8 @@ fn is_ours(directory: &Path) -> bool {
     reason = "tests make the files that are looked at"
 )]
 mod tests {
+    use std::time::SystemTime;
+
     use dvm::proto::StoredFile;
 
     use super::*;
@@ -424,6 +446,23 @@ mod tests {
         link_frame(&session, 0, &frame).unwrap();
         remove_linked(&session);
         assert!(!made.exists() && other.exists() && !frame.exists());
+    }
+
+    #[test]
+    fn old_frames_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let made = ["boot-old", "boot-new", "other"].map(|name| {
+            let path = root.path().join(name);
+            fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+            path
+        });
+        let [old, new, other] = &made;
+        for path in [old, other] {
+            let directory = fs::File::open(path).unwrap();
+            directory.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        remove_old_frames(root.path());
+        assert!(!old.exists() && new.exists() && other.exists());
     }
 
     #[test]

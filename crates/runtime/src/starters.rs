@@ -28,7 +28,7 @@ pub(crate) use self::delegate::{Delegate, DelegateSetup};
 use crate::{
     boot::{Boot, BootNode},
     log,
-    preload::{FRAME_DIRECTORY, link_frame},
+    preload::{FRAME_DIRECTORY, link_frame, remove_old_frames},
     program::OwnFile,
     prompts::{ASKPASS, Wait},
     reactor::Reactor,
@@ -344,6 +344,7 @@ impl Starters {
         };
         let parent = cache.join("rally");
         os::make_private_dirs(&parent).map_err(text)?;
+        remove_old_frames(&parent);
         let directory = os::make_private_dir(&parent, FRAME_DIRECTORY).map_err(text)?;
         let directory = FrameDirectory(directory);
         if let Some(session) = &self.session {
