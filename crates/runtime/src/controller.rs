@@ -12,7 +12,6 @@ use dvm::{
     spec::HoldAt,
 };
 use os::Pid;
-use overlay::Loss;
 
 use tracing::debug;
 
@@ -134,8 +133,8 @@ impl ControllerHost {
     }
 
     /// Handles the loss of a daemon.
-    pub(crate) fn on_daemon_lost(&mut self, now: Time, node: NodeId, loss: &Loss) {
-        let lost = ControllerInput::DaemonLost(node, loss.to_string());
+    pub(crate) fn on_daemon_lost(&mut self, now: Time, node: NodeId, why: String) {
+        let lost = ControllerInput::DaemonLost(node, why);
         self.controller.handle(now, lost);
     }
 

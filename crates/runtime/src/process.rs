@@ -501,10 +501,14 @@ impl Process {
             }
             (daemons::News::Lost { nodes, loss }, Head::Controller(controller)) => {
                 for node in nodes {
+                    let mut why = loss.to_string();
                     if let Some(starters) = &mut self.starters {
+                        if let Some(words) = starters.last_words(now, node, &mut self.reactor) {
+                            why = format!("{why}; its last words: {words}");
+                        }
                         starters.on_lost(now, node);
                     }
-                    controller.on_daemon_lost(now, node, &loss);
+                    controller.on_daemon_lost(now, node, why);
                 }
             }
             (daemons::News::Refused { from, why }, Head::Controller(controller)) => {

@@ -140,6 +140,18 @@ impl Starters {
         self.bootstrap.handle(now, Input::Joined(node));
     }
 
+    /// Returns what a lost daemon, or its start command, has printed since it joined.
+    pub(crate) fn last_words(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        reactor: &mut Reactor,
+    ) -> Option<String> {
+        let command = self.bootstrap.started(node)?;
+        self.on_readable(now, command, reactor);
+        self.bootstrap.last_words(node)
+    }
+
     /// Notes that a daemon is lost.
     pub(crate) fn on_lost(&mut self, now: Time, node: NodeId) {
         self.bootstrap.handle(now, Input::Lost(node));
