@@ -420,7 +420,10 @@ mod tests {
         assert_eq!(directories.act(JOB, FileAct::Remove), None);
         let error = directories.take_unremoved().unwrap().to_string();
         assert!(error.contains("`/proc/self/fdinfo`"), "{error}");
-        assert!(link.is_symlink(), "the end of the process finds the directory");
+        assert!(
+            link.is_symlink(),
+            "the end of the process finds the directory"
+        );
         assert!(directories.take_unremoved().is_none());
         assert!(made.exists());
     }
