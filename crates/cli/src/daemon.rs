@@ -1,10 +1,6 @@
 //! `rally __daemon`: the daemon of another node. The launcher starts it and says on its standard input what to do.
 
-use std::{
-    ffi::OsString,
-    io::{self, Write},
-    path::PathBuf,
-};
+use std::{ffi::OsString, io, os::fd::AsFd, path::PathBuf};
 
 use runtime::MemberBirth;
 
@@ -44,7 +40,30 @@ fn variables() -> Vec<OsString> {
     variables.collect()
 }
 
-/// Writes a line for the launcher: it shows the last lines if this daemon does not connect.
+/// Writes a line for the launcher: it shows the last lines if this daemon does not connect, or is lost.
 fn report(what: &str) {
-    let _ = writeln!(io::stderr(), "rally: {what}");
+    report_to(io::stderr(), what);
+}
+
+/// Writes a line if there is room for it. A launcher that is stopped reads nothing, and the daemon must end its ranks meanwhile.
+fn report_to(launcher: impl AsFd, what: &str) {
+    let line = format!("rally: {what}\n");
+    let _ = os::write_if_room(launcher, line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_does_not_wait_for_its_reader() {
+        let (theirs, ours) = os::pipe().unwrap();
+        report_to(&ours, "first");
+        // Far more than a pipe holds.
+        (0..10_000).for_each(|_| report_to(&ours, "the pipe is full"));
+        let mut buffer = [0; 13];
+        let read = os::read(theirs.as_fd(), &mut buffer).unwrap();
+        assert_eq!(read, os::ReadOutcome::Bytes(13));
+        assert_eq!(&buffer, b"rally: first\n");
+    }
 }

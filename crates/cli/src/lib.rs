@@ -296,7 +296,7 @@ fn recording(front: &FrontOptions, world: &World) -> Result<Option<PathBuf>, arg
         return Ok(None);
     };
     let path = world.absolute(path)?;
-    match os::Appender::create(&path) {
+    match os::Appender::create(&path, os::Links::Followed) {
         Ok(_) => Ok(Some(path)),
         Err(error) => {
             let problem = error.to_string();

@@ -385,6 +385,7 @@ impl Bootstrap {
             }
             if command.state.is_starting() {
                 let place = command.place;
+                command.printed.forget();
                 self.set(id, State::Joined);
                 if let Place::Daemon(_) = place {
                     self.places.worked();

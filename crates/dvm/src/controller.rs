@@ -12,7 +12,7 @@
 //! | lost | detected by | response |
 //! |---|---|---|
 //! | a front | [`ControllerInput::FrontLost`] | end its job and the job's descendants, with [`LOSS_GRACE`] |
-//! | a daemon | [`ControllerInput::DaemonLost`] | count the ranks there as killed, and end their jobs unless the user wants them to continue; refuse jobs not launched yet |
+//! | a daemon | [`ControllerInput::DaemonLost`] | count the ranks there as killed, and end their jobs unless the user wants them to continue; refuse jobs not launched yet, but place spawned jobs of continuing jobs on the other nodes |
 //!
 //! The descendants of a job are the jobs that its procs have spawned, and the descendants of those jobs.
 //!
@@ -151,9 +151,10 @@ pub struct Controller {
     /// The reason to refuse every job that is not launched: a daemon of another version has sent its `Hello`. `None` if
     /// there was no such daemon.
     other_version: Option<Refusal>,
-    /// The reason to refuse every job that is not launched: a node is lost or has not joined, and a job is placed only while
-    /// all nodes are connected. `None` if there is no such node.
-    lost: Option<Refusal>,
+    /// The reason to refuse every job that is not launched: some nodes have not joined. `None` if there are no such nodes.
+    not_joined: Option<Refusal>,
+    /// Nodes whose daemon was lost.
+    lost: BTreeSet<NodeId>,
     fronts: BTreeMap<FrontId, Front>,
     /// Jobs from their submission or spawn until they are finished or refused.
     jobs: BTreeMap<JobId, Job>,
@@ -184,7 +185,8 @@ impl Controller {
             nodes: BTreeMap::new(),
             topologies: Classes::default(),
             other_version: None,
-            lost: None,
+            not_joined: None,
+            lost: BTreeSet::new(),
             fronts: BTreeMap::new(),
             jobs: BTreeMap::new(),
             next_job: 1,
@@ -210,7 +212,7 @@ impl Controller {
             ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
             ControllerInput::NotJoined(failed) => {
-                self.lost.get_or_insert(Refusal::NotJoined(failed));
+                self.not_joined.get_or_insert(Refusal::NotJoined(failed));
                 for id in self.living() {
                     self.launch_if_ready(id);
                 }
@@ -465,13 +467,11 @@ impl Controller {
     }
 
     fn on_daemon_lost(&mut self, now: Time, node: NodeId, why: &str) {
-        if self.lost.is_some() && planted::is(Bug::FirstLossOnly) {
+        if !self.lost.is_empty() && planted::is(Bug::FirstLossOnly) {
             return;
         }
         self.nodes.remove(&node);
-        let host = self.allocation.nodes.get(node.0 as usize);
-        let host = host.map_or_else(String::new, |node| node.name.clone());
-        self.lost.get_or_insert(Refusal::NodeLost { host });
+        self.lost.insert(node);
         if !planted::is(Bug::LossNotTold) {
             self.server_lost(node);
             self.fences_without(node);
@@ -495,6 +495,7 @@ impl Controller {
             }
             self.launch_if_ready(id);
         }
+        self.refuse_copies_to(node);
     }
 
     /// Tells the front once for each host that a connection was refused, by whatever node.

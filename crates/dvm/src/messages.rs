@@ -232,6 +232,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
             )
         }
         Note::SpawnRefused { by, why } => preload::spawn_refused(*by, why),
+        Note::SpawnNotPlaced { by, why, lost } => nodes::spawn_not_placed(*by, why, lost),
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(
             &k::LEFT_BEHIND,

@@ -289,6 +289,19 @@ pub fn remove_files<P: AsRef<Path>>(paths: &[P]) {
     }
 }
 
+/// Removes a directory with all its contents. A missing one is no error. A symbolic link is removed itself, and not its target.
+///
+/// # Errors
+/// Those of rmdir(2) and unlink(2), after which a part may remain.
+pub fn remove_tree(path: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(path) {
+        Err(failure) if failure.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file("remove", path)(failure))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

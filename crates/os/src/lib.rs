@@ -44,7 +44,7 @@ pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
     Found, Mapped, entries, find_program, is_executable, make_private_dirs, open_for_reading,
-    read_owned, remove_files,
+    read_owned, remove_files, remove_tree,
 };
 pub use foreign::{
     NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
@@ -65,7 +65,7 @@ pub use pipe::{
     standard_streams, unreadable_input, wait_readable, write, write_if_room, write_vectored,
 };
 pub use private::{
-    Appender, make_private_dir, random_number, remove_private_dir, write_private_file,
+    Appender, Links, make_private_dir, random_number, remove_private_dir, write_private_file,
 };
 pub use process::{
     Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
@@ -78,7 +78,7 @@ pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use resource::{Resource, umask};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use shared_files::is_on_shared_files;
-pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
+pub use signal::{Suspended, default_signal, is_ignored, pending_signal, suspend, unblock_signal};
 pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, InterfaceAddress, Peer, PeerIdentity, RemoteOutcome,
     SocketOwners, UnknownPeer, accept, accept_at, accept_remote, connect_at, connect_loopback,

@@ -84,6 +84,15 @@ pub fn write_private_file(directory: &Path, name: &OsStr, bytes: &[u8]) -> Resul
     written.map_err(|errno| error("write the private file", directory.join(name), errno))
 }
 
+/// What happens with a symbolic link in place of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// The file is its target.
+    Followed,
+    /// It is an error.
+    Refused,
+}
+
 /// A file that grows as its owner writes, and that is for us alone (mode 0600).
 #[derive(Debug)]
 pub struct Appender {
@@ -96,10 +105,15 @@ impl Appender {
     ///
     /// # Errors
     /// Those of open(2), chmod(2) and truncate(2).
-    pub fn create(path: &Path) -> Result<Self, Error> {
+    pub fn create(path: &Path, links: Links) -> Result<Self, Error> {
+        let flags = match links {
+            Links::Followed => 0,
+            Links::Refused => OFlag::O_NOFOLLOW.bits(),
+        };
         let create = || {
             let mut options = File::options();
-            let file = options.append(true).create(true).mode(0o600).open(path)?;
+            options.append(true).create(true).mode(0o600);
+            let file = options.custom_flags(flags).open(path)?;
             // A device, such as /dev/null, stays as it is.
             if file.metadata()?.is_file() {
                 file.set_permissions(fs::Permissions::from_mode(0o600))?;
@@ -228,7 +242,7 @@ mod tests {
         let path = root.path().join("f");
         fs::write(&path, "before").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        let mut file = Appender::create(&path).unwrap();
+        let mut file = Appender::create(&path, Links::Followed).unwrap();
         file.append(b"one").unwrap();
         file.append(b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"onetwo");
@@ -237,12 +251,12 @@ mod tests {
             let text = error.to_string();
             text.replace(&root.path().display().to_string(), "")
         };
-        let missing = Appender::create(&root.path().join("no/f")).unwrap_err();
+        let missing = Appender::create(&root.path().join("no/f"), Links::Followed).unwrap_err();
         assert_eq!(
             said(missing),
             "cannot create `/no/f`: No such file or directory"
         );
-        let mut full = Appender::create(Path::new("/dev/full")).unwrap();
+        let mut full = Appender::create(Path::new("/dev/full"), Links::Followed).unwrap();
         let full = full.append(b"one").unwrap_err();
         assert_eq!(
             said(full),

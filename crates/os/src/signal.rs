@@ -136,6 +136,18 @@ pub fn suspend() -> Suspended {
     }
 }
 
+/// Returns the first of these signals that is blocked and pending. It stays pending.
+#[must_use]
+pub fn pending_signal(of: &[Signal]) -> Option<Signal> {
+    let mut pending = SignalSet::empty();
+    // SAFETY: only a query; the answer is written to an owned, initialised set.
+    unsafe { libc::sigpending(&raw mut pending.0) };
+    // SAFETY: only a query of an owned set; a number that is no signal gives -1.
+    let is_pending =
+        |signal: &Signal| unsafe { libc::sigismember(pending.as_ptr(), signal.0) == 1 };
+    of.iter().copied().find(is_pending)
+}
+
 /// Returns true if `signal` is ignored now, whether by us or by inheritance (`nohup`, a shell's background job).
 #[must_use]
 pub fn is_ignored(signal: Signal) -> bool {

@@ -20,7 +20,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// The version of the frames and their contents. Both ends of a link must have the same one. Increment it with every change
 /// to a message or its encoding.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Maximum length of a frame in bytes. A job description with a thousand environments fits; a longer frame means that the
 /// peer is broken.
 pub const FRAME_MAX: usize = 64 * 1024 * 1024;
@@ -52,7 +52,16 @@ pub enum WireError {
 ///
 /// [`WireError::Unencodable`] for a type that the encoding does not support.
 pub fn encode<T: Serialize>(value: &T) -> Result<Bytes, WireError> {
-    match postcard::to_stdvec(value) {
+    encode_within(value, 0)
+}
+
+/// Encodes a value as the body of a frame, in one piece of memory if it has at most `room` bytes.
+///
+/// # Errors
+///
+/// As those of [`encode`].
+pub fn encode_within<T: Serialize>(value: &T, room: usize) -> Result<Bytes, WireError> {
+    match postcard::to_extend(value, Vec::with_capacity(room)) {
         Ok(body) => Ok(Bytes::from(body)),
         Err(_) => Err(WireError::Unencodable),
     }
@@ -79,10 +88,21 @@ pub fn decode_first<T: DeserializeOwned>(body: &Bytes) -> Result<(T, Bytes), Wir
     }
 }
 
+/// What happens with bytes that were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterWrite {
+    Dropped,
+    /// They are overwritten first, if nobody else has them.
+    Erased,
+}
+
 /// The queue of outgoing bytes.
 #[derive(Debug)]
 pub struct Outgoing {
     queue: VecDeque<Bytes>,
+    /// Number of bytes of the first piece that were written. A piece stays whole until its end, so that it can be erased.
+    offset: usize,
+    after_write: AfterWrite,
 }
 
 impl Default for Outgoing {
@@ -92,11 +112,28 @@ impl Default for Outgoing {
         preamble.extend_from_slice(&VERSION.to_le_bytes());
         Self {
             queue: VecDeque::from([Bytes::from(preamble)]),
+            offset: 0,
+            after_write: AfterWrite::Dropped,
         }
     }
 }
 
+/// Overwrites bytes that are not needed any more. Returns them; `None` if somebody else has them too.
+fn erased(piece: Bytes) -> Option<BytesMut> {
+    let mut bytes = piece.try_into_mut().ok()?;
+    bytes.fill(0);
+    // So that the compiler does not leave the line above out.
+    Some(std::hint::black_box(bytes))
+}
+
 impl Outgoing {
+    /// Overwrites what was written: frames may hold answers to prompts for passwords.
+    #[must_use]
+    pub const fn erasing(mut self) -> Self {
+        self.after_write = AfterWrite::Erased;
+        self
+    }
+
     /// Appends a frame: its kind, a part of the body that is copied, and one that is not.
     ///
     /// # Errors
@@ -127,19 +164,34 @@ impl Outgoing {
 
     /// Returns the bytes to write, in pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.queue.iter().map(AsRef::as_ref)
+        let mut skipped = self.offset;
+        self.queue
+            .iter()
+            .map(move |piece| &piece[std::mem::take(&mut skipped)..])
     }
 
     /// Removes `count` bytes that were written.
-    pub fn written(&mut self, mut count: usize) {
-        while let Some(first) = self.queue.front_mut() {
-            if count < first.len() {
-                let _ = first.split_to(count);
-                return;
+    pub fn written(&mut self, count: usize) {
+        for piece in self.take_written(count) {
+            if self.after_write == AfterWrite::Erased {
+                drop(erased(piece));
             }
-            count -= first.len();
-            self.queue.pop_front();
         }
+    }
+
+    /// Removes `count` bytes that were written, and returns the pieces that were written to their end.
+    fn take_written(&mut self, count: usize) -> Vec<Bytes> {
+        let mut done = Vec::new();
+        self.offset += count;
+        while let Some(first) = self.queue.pop_front() {
+            if self.offset < first.len() {
+                self.queue.push_front(first);
+                return done;
+            }
+            self.offset -= first.len();
+            done.push(first);
+        }
+        done
     }
 }
 
@@ -170,6 +222,16 @@ impl Incoming {
     ///
     /// The peer's violation of the format, in this call and all later ones.
     pub fn frame(&mut self) -> Result<Option<(u8, Bytes)>, WireError> {
+        let frame = self.own_frame()?;
+        Ok(frame.map(|(kind, body)| (kind, body.freeze())))
+    }
+
+    /// Returns the next complete frame, whose body nobody else has: it can be erased.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::frame`].
+    pub fn own_frame(&mut self) -> Result<Option<(u8, BytesMut)>, WireError> {
         if self.state == State::Preamble {
             let Some(preamble) = self.bytes.first_chunk::<PREAMBLE>() else {
                 return Ok(None);
@@ -198,7 +260,7 @@ impl Incoming {
         if self.bytes.len() < 4 + length {
             return Ok(None);
         }
-        let mut frame = self.bytes.split_to(4 + length).freeze();
+        let mut frame = self.bytes.split_to(4 + length);
         let kind = frame[4];
         drop(frame.split_to(HEAD));
         Ok(Some((kind, frame)))
@@ -263,6 +325,21 @@ mod tests {
         );
         assert_eq!(all(&outgoing), before);
         assert_eq!(outgoing.push(0, &[], body.slice(1..)), Ok(()));
+    }
+
+    /// A piece that was written in parts is erased whole.
+    #[test]
+    fn what_was_written_can_be_erased() {
+        let mut outgoing = Outgoing::default();
+        outgoing.push(7, &[], Bytes::from(vec![b'x'; 9])).unwrap();
+        let before_body = PREAMBLE + HEAD;
+        assert_eq!(outgoing.take_written(before_body + 4).len(), 2);
+        assert_eq!(outgoing.pieces().collect::<Vec<_>>(), [b"xxxxx"]);
+        let [body] = <[Bytes; 1]>::try_from(outgoing.take_written(5)).unwrap();
+        assert!(outgoing.is_empty());
+        let shared = body.clone();
+        assert_eq!(erased(shared), None);
+        assert_eq!(erased(body).as_deref(), Some(&[0; 9][..]));
     }
 
     #[test]

@@ -14,10 +14,15 @@ use base::NodeId;
 use bytes::Bytes;
 use dvm::bootstrap::{Hosting, NO_PORT, stage::Program};
 use os::{Interest, Loop, ReadOutcome};
-use overlay::wire::{self, Incoming, Outgoing, WireError};
+use overlay::{
+    node::{Config, Timing},
+    secure::{Build, Secret},
+    wire::{self, Incoming, Outgoing, WireError},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    daemons::address_of,
     networks::{self, NoNetwork},
     program::OwnFile,
 };
@@ -189,6 +194,20 @@ impl Boot {
             }
         }
         Ok(self)
+    }
+
+    /// Returns the configuration of a process of the tree, which others reach at these addresses.
+    pub(crate) fn config(&self, node: NodeId, at: Vec<SocketAddr>) -> Config {
+        Config {
+            me: address_of(node),
+            build: Build::new(&self.build),
+            secret: Secret::new(self.secret),
+            timing: Timing {
+                lease: self.lease,
+                window: self.window,
+            },
+            at,
+        }
     }
 
     /// Returns the node of the daemon on this host.

@@ -18,6 +18,7 @@ use pmix::server::{Conn, PeerOwner};
 use super::{
     machines::DaemonMachine,
     missing::MissingReports,
+    port::Port,
     reactor::{Channel, Reactor, Read, Source},
 };
 
@@ -44,14 +45,11 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Clients {
     node: NodeId,
-    listener: Token,
+    listener: Port,
     port: u16,
     owners: SocketOwners,
     by_number: BTreeMap<Conn, Client>,
     next: u64,
-    /// Set when a connection could not be accepted for lack of descriptors. The port is not watched until a descriptor is
-    /// closed.
-    paused: bool,
 }
 
 impl Clients {
@@ -63,12 +61,11 @@ impl Clients {
         let listener = reactor.add(listener, Interest::Read, port_of)?;
         Ok(Self {
             node,
-            listener,
+            listener: Port::new(listener),
             port,
             owners,
             by_number: BTreeMap::new(),
             next: 0,
-            paused: false,
         })
     }
 
@@ -85,7 +82,7 @@ impl Clients {
         daemon: &mut DaemonMachine,
     ) {
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some(listener) = reactor.fd(self.listener) else {
+            let Some(listener) = self.listener.fd(reactor) else {
                 return;
             };
             let accepted = match os::accept(listener.as_fd(), &mut self.owners) {
@@ -93,9 +90,7 @@ impl Clients {
                 Ok(AcceptOutcome::WouldBlock) => return,
                 Ok(AcceptOutcome::Exhausted(error)) => {
                     missing_reports.add(Missing::Room, &error);
-                    self.paused = true;
-                    let _ = reactor.set_interest(self.listener, Interest::None);
-                    return;
+                    return self.listener.pause(now, reactor);
                 }
                 Err(error) => return missing_reports.add(Missing::Client, &error),
             };
@@ -126,9 +121,15 @@ impl Clients {
 
     /// Accepts connections again: a descriptor may be free.
     pub(super) fn resume(&mut self, reactor: &mut Reactor) {
-        if std::mem::take(&mut self.paused) {
-            let _ = reactor.set_interest(self.listener, Interest::Read);
-        }
+        self.listener.resume(reactor);
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Time> {
+        self.listener.deadline()
+    }
+
+    pub(super) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
+        self.listener.on_tick(now, reactor);
     }
 
     /// Reads from a connection once and passes the bytes to the daemon.

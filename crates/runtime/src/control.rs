@@ -7,11 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use base::Time;
 use dvm::proto::Missing;
-use os::{Interest, Peer, Token};
+use os::{Interest, Peer};
 
 use crate::{
     missing::MissingReports,
+    port::Port,
     reactor::{Reactor, Source},
 };
 
@@ -26,7 +28,7 @@ pub(crate) fn path(session: &Path, front: os::Pid) -> PathBuf {
 /// The socket, once it is open.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    listener: Option<Token>,
+    listener: Option<Port>,
 }
 
 impl Control {
@@ -46,38 +48,49 @@ impl Control {
             .and_then(|()| os::listen_at(&path))
             .and_then(|listener| reactor.add(listener, Interest::Read, Source::Control));
         match opened {
-            Ok(token) => self.listener = Some(token),
+            Ok(token) => self.listener = Some(Port::new(token)),
             Err(error) => missing_reports.add(Missing::Control, &error),
         }
     }
 
     /// Accepts the next pending connection, if there is one.
     pub(crate) fn accept(
-        &self,
+        &mut self,
+        now: Time,
         reactor: &mut Reactor,
         missing_reports: &mut MissingReports,
     ) -> Option<Peer> {
-        let fd = reactor.fd(self.listener?)?;
+        let fd = self.listener.as_ref()?.fd(reactor)?;
         match os::accept_at(fd.as_fd()) {
             Ok(accepted) => accepted,
             Err(error) => {
                 missing_reports.add(Missing::Control, &error);
-                self.pause(reactor);
+                self.pause(now, reactor);
                 None
             }
         }
     }
 
-    /// Stops accepting until a connection or a descriptor is free.
-    pub(crate) fn pause(&self, reactor: &mut Reactor) {
-        if let Some(listener) = self.listener {
-            let _ = reactor.set_interest(listener, Interest::None);
+    /// Stops accepting until a connection or a descriptor is free, or for a while.
+    pub(crate) fn pause(&mut self, now: Time, reactor: &mut Reactor) {
+        if let Some(listener) = &mut self.listener {
+            listener.pause(now, reactor);
         }
     }
 
-    pub(crate) fn resume(&self, reactor: &mut Reactor) {
-        if let Some(listener) = self.listener {
-            let _ = reactor.set_interest(listener, Interest::Read);
+    pub(crate) fn resume(&mut self, reactor: &mut Reactor) {
+        if let Some(listener) = &mut self.listener {
+            listener.resume(reactor);
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.listener.as_ref().and_then(Port::deadline)
+    }
+
+    pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
+        if let Some(listener) = &mut self.listener {
+            listener.on_tick(now, reactor);
         }
     }
 }

@@ -12,7 +12,6 @@ use dvm::{
     spec::HoldAt,
 };
 use os::Pid;
-use overlay::Loss;
 
 use tracing::debug;
 
@@ -106,12 +105,17 @@ impl ControllerHost {
 
     /// Returns the time at which [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.controller.deadline(), self.fronts.deadline()];
+        let deadlines = [
+            self.controller.deadline(),
+            self.fronts.deadline(),
+            self.control.deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
     pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
         self.controller.handle(now, ControllerInput::Tick);
+        self.control.on_tick(now, reactor);
         for front in self.fronts.overdue(now) {
             self.lose_front(now, front, reactor);
         }
@@ -129,8 +133,8 @@ impl ControllerHost {
     }
 
     /// Handles the loss of a daemon.
-    pub(crate) fn on_daemon_lost(&mut self, now: Time, node: NodeId, loss: &Loss) {
-        let lost = ControllerInput::DaemonLost(node, loss.to_string());
+    pub(crate) fn on_daemon_lost(&mut self, now: Time, node: NodeId, why: String) {
+        let lost = ControllerInput::DaemonLost(node, why);
         self.controller.handle(now, lost);
     }
 
@@ -237,7 +241,7 @@ impl ControllerHost {
     pub(crate) fn on_control_readable(&mut self, now: Time, reactor: &mut Reactor) {
         while self.has_room() {
             let missing_reports = &mut self.setup.missing_reports;
-            let Some(peer) = self.control.accept(reactor, missing_reports) else {
+            let Some(peer) = self.control.accept(now, reactor, missing_reports) else {
                 return;
             };
             // The directory of the socket already excludes other users; this is a second check.
@@ -260,7 +264,7 @@ impl ControllerHost {
                 Err(error) => self.setup.missing_reports.add(Missing::Control, &error),
             }
         }
-        self.control.pause(reactor);
+        self.control.pause(now, reactor);
     }
 
     fn has_room(&self) -> bool {
@@ -268,7 +272,7 @@ impl ControllerHost {
     }
 
     /// Accepts fronts again: a descriptor or a place among the connections may be free.
-    pub(crate) fn resume(&self, reactor: &mut Reactor) {
+    pub(crate) fn resume(&mut self, reactor: &mut Reactor) {
         if self.has_room() {
             self.control.resume(reactor);
         }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use dvm::{
     DaemonConfig, Input, Output, ServiceConfig, SpawnOrder,
     bootstrap::Hosting,
-    proto::{Missing, Stream, ToController, ToDaemon},
+    proto::{Missing, Note, Stream, ToController, ToDaemon},
     traced::{self, Traced},
 };
 use os::{Interest, Pid, ReadOutcome, Token};
@@ -74,6 +74,7 @@ pub(crate) struct DaemonSetup {
 
 /// A daemon's state machine and its kernel objects.
 pub(crate) struct DaemonHost {
+    node: NodeId,
     daemon: DaemonMachine,
     traced: Traced,
     ranks: Ranks,
@@ -118,6 +119,7 @@ impl DaemonHost {
         let daemon = DaemonMachine::new(config, setup.tape);
         reactor.daemons += 1;
         Ok(Self {
+            node: setup.node,
             daemon,
             traced: Traced::default(),
             ranks,
@@ -130,11 +132,16 @@ impl DaemonHost {
 
     /// Returns the time at which [`Self::on_tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let deadlines = [self.daemon.deadline(), self.traced.deadline()];
+        let deadlines = [
+            self.daemon.deadline(),
+            self.traced.deadline(),
+            self.clients.deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
-    pub(crate) fn on_tick(&mut self, now: Time) {
+    pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
+        self.clients.on_tick(now, reactor);
         self.daemon.handle(now, Input::Tick);
         self.traced.handle(now, traced::Input::Tick);
         while let Some(output) = self.traced.poll() {
@@ -312,6 +319,15 @@ impl DaemonHost {
                 if let Some(result) = self.files.act(job, act) {
                     let acted = Input::FilesActed { job, result };
                     self.daemon.handle(now, acted);
+                }
+                if let Some(error) = self.files.take_unremoved() {
+                    // The controller gets it before it hears that the job is over here.
+                    let note = Note::Missing {
+                        node: Some(self.node),
+                        what: Missing::Removal,
+                        why: error.to_string(),
+                    };
+                    return Step::Send(ToController::Note { job, note });
                 }
             }
             Output::RemoveFiles { paths } => os::remove_files(&paths),

@@ -179,8 +179,8 @@ impl DaemonTree {
         self.host.deadline()
     }
 
-    pub(crate) fn on_tick(&mut self, now: Time) {
-        self.host.on_tick(now);
+    pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
+        self.host.on_tick(now, reactor);
     }
 
     /// Accepts connections again: a descriptor may be free.

@@ -24,6 +24,7 @@ mod machines;
 mod missing;
 pub mod networks;
 mod place;
+mod port;
 mod preload;
 mod process;
 mod program;

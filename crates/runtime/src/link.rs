@@ -12,10 +12,11 @@ mod tests;
 use std::{io::IoSlice, os::fd::BorrowedFd, path::PathBuf};
 
 use base::{JobId, NodeId, Rank};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use dvm::{
     alloc::Allocation,
     bootstrap::DaemonPlan,
+    prompts::{ANSWER_MAX, erase},
     proto::{Chunk, ChunkEnd, FromFront, Stream, ToFront},
 };
 use os::{ReadOutcome, WriteOutcome};
@@ -25,6 +26,9 @@ use self::shared::{Malformed, Memory, fixed};
 
 /// Bytes requested per read. Messages are small, and large data travels in shared memory.
 const READ_SIZE: usize = 16 * 1024;
+
+/// Bytes reserved for a message before it is encoded. An answer to a prompt fits, so that encoding leaves no copies of it.
+const MESSAGE_ROOM: usize = 2 * ANSWER_MAX;
 
 const KIND_MESSAGE: u8 = 0;
 const KIND_OUTPUT: u8 = 1;
@@ -96,6 +100,14 @@ impl Default for Link {
 }
 
 impl Link {
+    /// Makes the end of a front: it erases what it has written, such as answers to prompts.
+    fn erasing() -> Self {
+        Self {
+            outgoing: Outgoing::default().erasing(),
+            ..Self::default()
+        }
+    }
+
     /// Returns true if frames are waiting to be written.
     pub fn has_outgoing(&self) -> bool {
         !self.outgoing.is_empty()
@@ -108,7 +120,7 @@ impl Link {
     }
 
     fn push_value<T: serde::Serialize>(&mut self, kind: u8, value: &T) {
-        match wire::encode(value) {
+        match wire::encode_within(value, MESSAGE_ROOM) {
             Ok(body) => self.push(kind, &[], body),
             Err(error) => self.broken = self.broken.or(Some(error)),
         }
@@ -141,7 +153,10 @@ impl Link {
     pub fn receive(&mut self, fd: BorrowedFd<'_>) -> Result<Received, LinkError> {
         Ok(match os::read(fd, &mut self.buffer)? {
             ReadOutcome::Bytes(read) => {
-                self.incoming.take(&self.buffer[..read]);
+                let bytes = &mut self.buffer[..read];
+                self.incoming.take(bytes);
+                // It may be the answer to a prompt for a password.
+                erase(bytes);
                 Received::Open
             }
             ReadOutcome::WouldBlock => Received::Nothing,
@@ -165,8 +180,14 @@ impl Link {
 
     /// Returns the kind and the body of the next complete frame.
     fn frame(&mut self) -> Result<Option<(u8, Bytes)>, LinkError> {
+        let frame = self.own_frame()?;
+        Ok(frame.map(|(kind, body)| (kind, body.freeze())))
+    }
+
+    /// Returns the kind and the body of the next complete frame, which nobody else has.
+    fn own_frame(&mut self) -> Result<Option<(u8, BytesMut)>, LinkError> {
         self.check()?;
-        Ok(self.incoming.frame()?)
+        Ok(self.incoming.own_frame()?)
     }
 }
 
@@ -227,7 +248,7 @@ impl FrontLink {
     /// Makes the end of the front that forks the controller. The controller fills `output`, the front `input`.
     pub fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
         Self {
-            link: Link::default(),
+            link: Link::erasing(),
             memory: Memory::shared(input, output),
         }
     }
@@ -235,7 +256,7 @@ impl FrontLink {
     /// Makes the end of a front that has connected to the controller.
     pub fn inline() -> Self {
         Self {
-            link: Link::default(),
+            link: Link::erasing(),
             memory: Memory::Apart,
         }
     }
@@ -349,13 +370,17 @@ impl ControllerLink {
 
     pub fn next_message(&mut self) -> Result<Option<FromFront>, LinkError> {
         loop {
-            let Some((kind, mut body)) = self.link.frame()? else {
+            let Some((kind, mut body)) = self.link.own_frame()? else {
                 return Ok(None);
             };
+            if kind == KIND_MESSAGE {
+                let message = wire::decode(&body);
+                // The answer to a prompt is kept only in the message.
+                erase(&mut body);
+                return Ok(Some(message?));
+            }
+            let mut body = body.freeze();
             match kind {
-                KIND_MESSAGE => {
-                    return Ok(Some(wire::decode(&body)?));
-                }
                 KIND_STDIN => return Ok(Some(FromFront::Stdin(body))),
                 KIND_STDIN_SHARED => {
                     let bytes = self.memory.borrow(&mut body)?;

@@ -30,6 +30,8 @@ const DIRECTORY: &str = "rally-preload.";
 pub(crate) const FRAME_DIRECTORY: &str = "boot-";
 /// Start of the name of a link to such a directory.
 const LINK: &str = "preload.";
+/// Age at which the directory of a boot frame is removed, in seconds. A frame is read within minutes of its making.
+const FRAME_AGE: i64 = 24 * 60 * 60;
 /// ENOENT of Linux.
 const ENOENT: i32 = 2;
 
@@ -108,6 +110,8 @@ pub(crate) struct Directories {
     /// Where directories are made, if the user names no place.
     places: Vec<PathBuf>,
     jobs: BTreeMap<JobId, JobFiles>,
+    /// The directory that could not be removed last, and why, until it is taken.
+    unremoved: Option<os::Error>,
 }
 
 #[derive(Debug)]
@@ -130,6 +134,7 @@ impl Directories {
             session,
             places,
             jobs: BTreeMap::new(),
+            unremoved: None,
         }
     }
 
@@ -163,11 +168,16 @@ impl Directories {
             }),
             FileAct::Remove => {
                 if let Some(files) = self.jobs.remove(&job) {
-                    files.remove();
+                    self.unremoved = files.remove().err();
                 }
                 return None;
             }
         })
+    }
+
+    /// Returns why the last [`FileAct::Remove`] has left files, once.
+    pub(crate) fn take_unremoved(&mut self) -> Option<os::Error> {
+        self.unremoved.take()
     }
 
     fn with(
@@ -269,15 +279,18 @@ impl Directories {
 impl Drop for Directories {
     fn drop(&mut self) {
         for files in std::mem::take(&mut self.jobs).into_values() {
-            files.remove();
+            // The process ends, so nobody would get a report.
+            let _ = files.remove();
         }
     }
 }
 
 impl JobFiles {
-    fn remove(self) {
-        os::remove_files(&[&self.directory]);
+    /// Removes the directory. If that fails, the link to it stays, so that the end of this process tries again.
+    fn remove(self) -> Result<(), os::Error> {
+        os::remove_tree(&self.directory)?;
         self.unlink();
+        Ok(())
     }
 
     fn unlink(self) {
@@ -293,6 +306,24 @@ pub(crate) fn link_frame(session: &Path, number: u32, directory: &Path) -> Resul
     let link = session.join(format!("{LINK}{FRAME_DIRECTORY}{number}"));
     symlink(directory, link)
         .map_err(|error| os::describe_errno(error.raw_os_error().unwrap_or_default()).to_owned())
+}
+
+/// Removes old boot frames from their usual place. A frame can remain if its process is killed, has no record, and no daemon has
+/// read the frame.
+pub(crate) fn remove_old_frames(parent: &Path) {
+    let (now, _) = os::wall_clock();
+    let is_old = |path: &Path| {
+        is_ours(path)
+            && fs::symlink_metadata(path).is_ok_and(|found| found.mtime() + FRAME_AGE < now)
+    };
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for entry in entries {
+        let path = entry.path();
+        if is_old(&path) {
+            // An error leaves it to the next start.
+            let _ = os::remove_private_dir(&path);
+        }
+    }
 }
 
 /// Removes the directories to which the links beside a record lead.
@@ -325,6 +356,8 @@ fn is_ours(directory: &Path) -> bool {
     reason = "tests make the files that are looked at"
 )]
 mod tests {
+    use std::time::SystemTime;
+
     use dvm::proto::StoredFile;
 
     use super::*;
@@ -376,6 +409,25 @@ mod tests {
         assert!(!made.exists());
     }
 
+    /// The kernel removes no file of `/proc`, whoever asks.
+    #[test]
+    fn what_cannot_be_removed_is_reported_once() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut directories, made) = filled(root.path());
+        let files = directories.jobs.get_mut(&JOB).unwrap();
+        files.directory = "/proc/self/fdinfo".into();
+        let link = files.link.clone().unwrap();
+        assert_eq!(directories.act(JOB, FileAct::Remove), None);
+        let error = directories.take_unremoved().unwrap().to_string();
+        assert!(error.contains("`/proc/self/fdinfo`"), "{error}");
+        assert!(
+            link.is_symlink(),
+            "the end of the process finds the directory"
+        );
+        assert!(directories.take_unremoved().is_none());
+        assert!(made.exists());
+    }
+
     #[test]
     fn what_a_killed_process_leaves_is_found_by_its_link() {
         let root = tempfile::tempdir().unwrap();
@@ -397,6 +449,23 @@ mod tests {
         link_frame(&session, 0, &frame).unwrap();
         remove_linked(&session);
         assert!(!made.exists() && other.exists() && !frame.exists());
+    }
+
+    #[test]
+    fn old_frames_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let made = ["boot-old", "boot-new", "other"].map(|name| {
+            let path = root.path().join(name);
+            fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+            path
+        });
+        let [old, new, other] = &made;
+        for path in [old, other] {
+            let directory = fs::File::open(path).unwrap();
+            directory.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        remove_old_frames(root.path());
+        assert!(!old.exists() && new.exists() && other.exists());
     }
 
     #[test]

@@ -341,10 +341,10 @@ impl Process {
 
     fn on_tick(&mut self, now: Time) {
         for local in self.daemons.values_mut() {
-            local.host.on_tick(now);
+            local.host.on_tick(now, &mut self.reactor);
         }
         if let Some(tree) = &mut self.tree {
-            tree.on_tick(now);
+            tree.on_tick(now, &mut self.reactor);
         }
         if let Some(starters) = &mut self.starters {
             starters.on_tick(now);
@@ -501,10 +501,14 @@ impl Process {
             }
             (daemons::News::Lost { nodes, loss }, Head::Controller(controller)) => {
                 for node in nodes {
+                    let mut why = loss.to_string();
                     if let Some(starters) = &mut self.starters {
+                        if let Some(words) = starters.last_words(now, node, &mut self.reactor) {
+                            why = format!("{why}; its last words: {words}");
+                        }
                         starters.on_lost(now, node);
                     }
-                    controller.on_daemon_lost(now, node, &loss);
+                    controller.on_daemon_lost(now, node, why);
                 }
             }
             (daemons::News::Refused { from, why }, Head::Controller(controller)) => {

@@ -28,7 +28,7 @@ pub(crate) use self::delegate::{Delegate, DelegateSetup};
 use crate::{
     boot::{Boot, BootNode},
     log,
-    preload::{FRAME_DIRECTORY, link_frame},
+    preload::{FRAME_DIRECTORY, link_frame, remove_old_frames},
     program::OwnFile,
     prompts::{ASKPASS, Wait},
     reactor::Reactor,
@@ -138,6 +138,18 @@ impl Starters {
 
     pub(crate) fn on_joined(&mut self, now: Time, node: NodeId) {
         self.bootstrap.handle(now, Input::Joined(node));
+    }
+
+    /// Returns what a lost daemon, or its start command, has printed since it joined.
+    pub(crate) fn last_words(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        reactor: &mut Reactor,
+    ) -> Option<String> {
+        let command = self.bootstrap.started(node)?;
+        self.on_readable(now, command, reactor);
+        self.bootstrap.last_words(node)
     }
 
     /// Notes that a daemon is lost.
@@ -344,6 +356,7 @@ impl Starters {
         };
         let parent = cache.join("rally");
         os::make_private_dirs(&parent).map_err(text)?;
+        remove_old_frames(&parent);
         let directory = os::make_private_dir(&parent, FRAME_DIRECTORY).map_err(text)?;
         let directory = FrameDirectory(directory);
         if let Some(session) = &self.session {

@@ -15,7 +15,10 @@ use overlay::{
     node::{Class, Conn, DialError, GatherId, Input, Node, Output, Patience, TooMany},
 };
 
-use crate::reactor::{Reactor, Read, Source, TreeChannel};
+use crate::{
+    port::Port,
+    reactor::{Reactor, Read, Source, TreeChannel},
+};
 
 /// Connections accepted before other events are handled.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -88,10 +91,8 @@ enum SocketState {
 #[derive(Debug)]
 pub(crate) struct TreeHost {
     node: Node,
-    listener: Token,
+    listener: Port,
     sockets: BTreeMap<Conn, Socket>,
-    /// Set when a connection could not be accepted for lack of descriptors.
-    is_paused: bool,
 }
 
 impl TreeHost {
@@ -104,25 +105,24 @@ impl TreeHost {
         let source = Source::Tree(TreeChannel::Port);
         Ok(Self {
             node,
-            listener: reactor.add(listener, Interest::Read, source)?,
+            listener: Port::new(reactor.add(listener, Interest::Read, source)?),
             sockets: BTreeMap::new(),
-            is_paused: false,
         })
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.node.deadline()
+        let deadlines = [self.node.deadline(), self.listener.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
-    pub(crate) fn on_tick(&mut self, now: Time) {
+    pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
+        self.listener.on_tick(now, reactor);
         self.node.handle(now, Input::Tick);
     }
 
     /// Accepts connections again: a descriptor may be free.
     pub(crate) fn resume(&mut self, reactor: &mut Reactor) {
-        if std::mem::take(&mut self.is_paused) {
-            let _ = reactor.set_interest(self.listener, Interest::Read);
-        }
+        self.listener.resume(reactor);
     }
 
     pub(crate) fn give_up(&mut self, now: Time, member: Address) {
@@ -193,7 +193,7 @@ impl TreeHost {
     /// Handles events of the port.
     pub(crate) fn on_port_readable(&mut self, now: Time, reactor: &mut Reactor) -> Option<News> {
         for _ in 0..ACCEPTS_PER_TURN {
-            let listener = reactor.fd(self.listener)?;
+            let listener = self.listener.fd(reactor)?;
             match os::accept_remote(listener.as_fd()) {
                 Ok(RemoteOutcome::Connection(fd, from)) => {
                     let Some(conn) = self.node.accept(now, from) else {
@@ -210,8 +210,7 @@ impl TreeHost {
                 }
                 Ok(RemoteOutcome::WouldBlock) => return None,
                 Ok(RemoteOutcome::Exhausted(error)) => {
-                    self.is_paused = true;
-                    let _ = reactor.set_interest(self.listener, Interest::None);
+                    self.listener.pause(now, reactor);
                     return Some(News::Report(error.to_string()));
                 }
                 Err(error) => return Some(News::Report(error.to_string())),

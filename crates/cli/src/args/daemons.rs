@@ -87,7 +87,7 @@ pub(super) fn plan(
         },
         lease: job.args.lease.unwrap_or(dvm::bootstrap::LEASE),
         window: dvm::bootstrap::WINDOW,
-        tree_start: settings.tree_start.value,
+        tree_start: settings.tree_start(),
     };
     let why = (manager == Some(Manager::Pbs)).then(|| match way {
         Way::Pbs => "by `pbsdsh`: the nodes belong to a job of PBS".to_owned(),

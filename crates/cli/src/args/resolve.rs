@@ -24,8 +24,7 @@ use super::{
     tune,
 };
 use crate::choices::{
-    DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, MessageFormatChoice, NodeLoss, OnHang,
-    Switch,
+    DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, MessageFormatChoice, OnHang, Switch,
 };
 use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
 use crate::{config::ConfigFile, values::HeldRanks};
@@ -498,10 +497,7 @@ fn end_policy(job: &JobLine, settings: &Settings) -> EndPolicy {
             Switch::Yes => OnFailure::EndJob,
             Switch::No => OnFailure::Continue,
         },
-        on_node_loss: match (settings.on_node_loss.value, settings.kill_on_bad_exit.value) {
-            (Some(NodeLoss::Abort), _) | (None, Switch::Yes) => OnFailure::EndJob,
-            (Some(NodeLoss::Continue), _) | (None, Switch::No) => OnFailure::Continue,
-        },
+        on_node_loss: settings.node_loss(),
         grace: settings.grace.value,
         // Zero means no limit, as in the launchers that scripts are written for.
         time_limit: settings.timeout.value.filter(|limit| !limit.is_zero()),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
-use dvm::bootstrap::TreeStart;
+use dvm::{bootstrap::TreeStart, spec::OnFailure};
 
 use crate::{
     choices::{
@@ -199,6 +199,25 @@ pub(crate) struct Settings {
     pub(crate) timeout: Setting<Option<Duration>>,
     pub(crate) timestamps: Setting<Switch>,
     pub(crate) tree_start: Setting<TreeStart>,
+}
+
+impl Settings {
+    /// Returns what happens when a node is lost.
+    pub(crate) const fn node_loss(&self) -> OnFailure {
+        match (self.on_node_loss.value, self.kill_on_bad_exit.value) {
+            (Some(NodeLoss::Abort), _) | (None, Switch::Yes) => OnFailure::EndJob,
+            (Some(NodeLoss::Continue), _) | (None, Switch::No) => OnFailure::Continue,
+        }
+    }
+
+    /// Returns when daemons start others. A daemon that others have started can end with them: when their ssh ends, some systems
+    /// kill all processes of the login. So a job that goes on without lost nodes has tree starts only if the user asks.
+    pub(crate) fn tree_start(&self) -> TreeStart {
+        match (&self.tree_start.source, self.node_loss()) {
+            (Source::BuiltIn, OnFailure::Continue) => TreeStart::Never,
+            _ => self.tree_start.value,
+        }
+    }
 }
 
 /// The value of each setting as text, from the source with the highest precedence so far.

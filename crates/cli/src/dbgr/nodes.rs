@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use base::{NodeId, RankSet, Time};
+use base::{NodeId, RankSet, Signal, Time};
 use bytes::Bytes;
 use debug::{
     proto::{Action, Answers, CommandId, FromAgent, FromNode, Search, ToAgent, ToNode},
@@ -31,6 +31,10 @@ const START_MAX: Duration = Duration::from_secs(10);
 const COPY_MAX: Duration = Duration::from_secs(60);
 /// Time for a later search.
 const FIND_MAX: Duration = Duration::from_secs(5);
+/// The signals that end a watch. It blocks them, so a search over nodes has to look for them.
+pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+/// Time between two looks for signals.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// Maximum number of characters of the reason why an agent did not start.
 const REASON_MAX: usize = 200;
 
@@ -166,7 +170,10 @@ impl Nodes {
             let Some(until) = open.filter(|until| *until > now).max() else {
                 break;
             };
-            self.receive(Some(until));
+            if os::pending_signal(&ENDING).is_some() {
+                break;
+            }
+            self.receive(Some(until.min(now + SIGNAL_CHECK)));
         }
         for node in nodes {
             let host = || self.hosts.get(&node).cloned().unwrap_or_default();

@@ -24,7 +24,7 @@ use super::{
     local::Local,
     machine::{self, Ask, Machine},
     messages,
-    nodes::NotReached,
+    nodes::{ENDING, NotReached},
     output,
 };
 use crate::{args::MessageFormat, exit};
@@ -88,7 +88,7 @@ impl<'a> Watcher<'a> {
         };
         Ok(Self {
             args,
-            events: Loop::new(&[Signal::INT, Signal::TERM, Signal::HUP])?,
+            events: Loop::new(&ENDING)?,
             watch: Watch::new(options, Clock::now()),
             exit: None,
             local: Local::new(output::detail(&args.shown)),
@@ -105,7 +105,8 @@ impl<'a> Watcher<'a> {
             while let Some(output) = self.watch.poll() {
                 match output {
                     Output::Find(search) => {
-                        let input = self.find(search)?;
+                        let found = self.find(search)?;
+                        let input = ended_by().unwrap_or(found);
                         self.watch.handle(Clock::now(), input);
                     }
                     Output::WatchExit(pid) => self.watch_exit(pid)?,
@@ -312,6 +313,12 @@ impl<'a> Watcher<'a> {
     fn say(&self, message: &Message) {
         super::say_as(message, format(self.args));
     }
+}
+
+/// Returns the signal that has come while other nodes were searched.
+fn ended_by() -> Option<Input> {
+    let signal = os::pending_signal(&ENDING)?;
+    Some(Input::Signal(u8::try_from(signal.0).unwrap_or_default()))
 }
 
 /// Returns true if the process of a rank is alive, and its pid was not reused.

@@ -18,12 +18,12 @@
 //! | CONT while ranks are held | release the ranks |
 //! | CONT otherwise | pass to the ranks |
 
-use std::os::fd::AsFd;
+use std::{collections::BTreeSet, os::fd::AsFd};
 
 use base::{Signal, Time};
 use dvm::{
     escalation::{Input, Output, UNREAD_MAX},
-    proto::FromFront,
+    proto::{FromFront, TableRow},
     spec::WindowSize,
 };
 use os::{Clock, SignalInfo, SignalOrigin, Suspended};
@@ -61,6 +61,15 @@ const HANDLED: [Signal; 15] = [
     Signal::PIPE,
     Signal(29),
 ];
+
+/// Returns the pids of the ranks that are descendants of these processes. A pid of another node may belong to any process of
+/// this one.
+fn alive_below(children: &[os::Pid], table: &[TableRow]) -> Vec<i32> {
+    let below = children.iter().flat_map(|child| os::descendants(*child));
+    let below: BTreeSet<i32> = below.map(os::Pid::as_raw).collect();
+    let pids = table.iter().map(|row| row.pid);
+    pids.filter(|pid| below.contains(pid)).collect()
+}
 
 impl Front {
     pub(super) fn on_signal(&mut self, info: SignalInfo) {
@@ -135,12 +144,7 @@ impl Front {
 
     /// Stops waiting for the job, and reports which ranks may still be alive.
     fn give_up(&mut self, signal: Signal) {
-        let alive: Vec<i32> = self
-            .table
-            .iter()
-            .map(|row| row.pid)
-            .filter(|pid| os::start_time(os::Pid::from_raw(*pid)).is_some())
-            .collect();
+        let alive = alive_below(&self.children(), &self.table);
         self.printers
             .print_if_idle(&messages::gave_up(&alive), self.options.message_format);
         self.give_up = Some(exit::signal(signal));
@@ -175,5 +179,33 @@ impl Front {
             };
             self.link.send(FromFront::Resize(size));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use base::Rank;
+
+    use super::*;
+
+    /// The pids of ranks on other nodes are those of living processes here: of the test and of the first process.
+    #[test]
+    fn pids_of_other_nodes_are_not_looked_up_here() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let here = i32::try_from(child.id()).unwrap();
+        let ours = os::current_pid();
+        let row = |(rank, pid)| TableRow {
+            rank: Rank(rank),
+            host: "n1".to_owned(),
+            executable: "/bin/sleep".into(),
+            pid,
+        };
+        let table: Vec<TableRow> = (0..).zip([here, ours.as_raw(), 1]).map(row).collect();
+        let alive = alive_below(&[ours], &table);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(alive, [here]);
     }
 }

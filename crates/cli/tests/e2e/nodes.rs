@@ -244,6 +244,51 @@ fn ranks_of_other_nodes_run_on_without_a_lost_node() {
     run.expect_err(&["effect: the other 2 ranks ran on to their end"]);
 }
 
+/// A shell function for rank 0: spawns a rank on a node by PMI-1, and prints the answer.
+pub(crate) const SPAWN_ON: &str = r#"
+    ask() { printf "$1\n" >&$PMI_FD; read -r answer <&$PMI_FD; }
+    spawn_on() {
+        ask "mcmd=spawn\nnprocs=1\nexecname=/bin/echo\ntotspawns=1\nspawnssofar=1\nargcnt=1\narg1=spawned\npreput_num=0\ninfo_num=1\ninfo_key_0=host\ninfo_val_0=$1\nendcmd"
+        echo $answer
+    }
+    ask 'cmd=init pmi_version=1 pmi_subversion=1'
+"#;
+
+#[test]
+fn a_job_that_goes_on_without_a_node_spawns_on_the_others() {
+    let sandbox = Sandbox::new();
+    let [first, second, third] = [0, 1, 2].map(|number| node_name(&sandbox, number));
+    let script = format!(
+        "echo up; [ $RALLY_RANK = 0 ] || exec sleep 77; while [ ! -e go ]; do sleep 0.05; done
+        {SPAWN_ON}
+        spawn_on {third}; spawn_on {second}; spawn_on {first}; ask cmd=finalize"
+    );
+    let mut command = sandbox.rally(&["run", "--on-node-loss=continue"]);
+    command
+        .args(OVER_NODES)
+        .args(["-n", "2", "bash", "-c", &script]);
+    let job = sandbox.start(&mut command);
+    job.expect_times(Stream::Stdout, "up", 2);
+    let is_second = |rank: &Proc| rank.variable("RALLY_RANK").as_deref() == Some("1");
+    let mut ranks = sandbox.find("sleep 77").into_iter();
+    let rank = ranks.find(is_second).expect("rank 1 runs");
+    signal::kill(Pid::from_raw(rank.ppid), Signal::SIGKILL).unwrap();
+    job.expect(Stream::Stderr, "lost the node `");
+    std::fs::write(sandbox.path("go"), "").unwrap();
+    let run = job.end().expect_code(125).expect_err(&[
+        &format!("rank 0 of job 1 cannot spawn a job: the daemon on `{second}` is gone"),
+        &format!("lost: `{second}`"),
+    ]);
+    let out = run.out();
+    assert_eq!(out.matches("spawned\n").count(), 2, "{run:?}");
+    let answers: Vec<&str> = out.lines().filter(|line| line.contains("rc=")).collect();
+    let [one, refused, other] = &answers[..] else {
+        panic!("{run:?}");
+    };
+    assert!(one.contains("rc=0") && other.contains("rc=0"), "{run:?}");
+    assert!(refused.contains("cannot_be_placed"), "{run:?}");
+}
+
 #[test]
 fn a_killed_controller_leaves_nothing_on_any_node() {
     let sandbox = Sandbox::new();

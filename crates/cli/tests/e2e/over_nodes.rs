@@ -275,3 +275,22 @@ fn a_watch_reports_ranks_on_other_nodes_and_ends_with_them() {
     watch.end().expect_code(0);
     trial.sandbox.expect_clean();
 }
+
+/// The command that starts the agent never connects, so that `dbgr` waits for it.
+#[test]
+fn a_watch_that_waits_for_nodes_can_be_interrupted() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let trial = Trial::new();
+        let silent = "#!/bin/sh\n: >asked\nexec sleep 1000\n";
+        let ssh = trial.sandbox.file("bin/silent", silent);
+        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+        let args = ["watch", "--ssh", &ssh, "--hosts", "alpha", "--name", "none"];
+        let watch = trial.sandbox.start(&mut trial.dbgr(&args));
+        let asked = trial.sandbox.path("asked");
+        eventually(DEADLINE, || asked.exists().then_some(())).expect("the command runs");
+        watch.signal(signal);
+        let watch = watch.end().expect_code(128 + signal as i32);
+        assert_eq!(watch.err(), "");
+        trial.sandbox.expect_clean();
+    }
+}

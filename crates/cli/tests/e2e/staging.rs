@@ -18,8 +18,12 @@ dead*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255
 chatty) echo "Welcome to $host"; printf '@rally? no'; echo "motd" >&2 ;;
 homeless) home=/nonexistent ;;
 esac
-exec env -i PATH="$HOME/$host/bin:$HOME/bin:/usr/bin:/bin" HOME="$home" TMPDIR="$HOME/$host/tmp" \
-    RALLY_STRESS="$RALLY_STRESS" /bin/bash -c "$*"
+login=(env -i PATH="$HOME/$host/bin:$HOME/bin:/usr/bin:/bin" HOME="$home" TMPDIR="$HOME/$host/tmp" \
+    RALLY_STRESS="$RALLY_STRESS" /bin/bash -c "$*")
+[[ $host == parting ]] || exec "${login[@]}"
+"${login[@]}"
+echo "Connection to $host closed by remote host." >&2
+exit 255
 "#;
 
 /// The program at the launcher's own path counts as another one, so that nodes need a copy.
@@ -284,4 +288,16 @@ fn a_node_that_prints_without_end_stops_nobody() {
     let mut command = over(&sandbox, "endless");
     let run = sandbox.run(command.args(["--timeout", "1s", "--", "echo", "here"]));
     run.expect_code(124);
+}
+
+/// What was printed before the daemon joined is no reason.
+#[test]
+fn a_lost_node_has_the_last_words_of_ssh() {
+    let sandbox = nodes();
+    let script = "kill -9 $(ps -o ppid= -p $$); sleep 60";
+    let run = sandbox.run(over(&sandbox, "parting").args(["--", "sh", "-c", script]));
+    let run = run.expect_code(125);
+    let reason = "reason: its connection was closed; its last words: Connection to parting closed by remote host.";
+    assert!(run.err().contains(reason), "{run:?}");
+    sandbox.expect_clean();
 }

@@ -2,8 +2,44 @@
 
 use std::collections::VecDeque;
 
+use base::NodeId;
+
+use super::{Bootstrap, CommandId, State};
+
 /// Maximum number of bytes of a command's output that are kept as evidence: the last ones.
 pub const EVIDENCE_MAX: usize = 4096;
+
+/// Maximum number of lines that are shown when a daemon is lost: the last ones.
+const LAST_WORDS_MAX: usize = 4;
+
+impl Bootstrap {
+    /// Returns the command that has started the daemon of a node.
+    #[must_use]
+    pub fn started(&self, node: NodeId) -> Option<CommandId> {
+        let commands = (0..).zip(self.plan.commands.iter().zip(&self.commands));
+        let mut started = commands.filter(|(_, (plan, command))| {
+            plan.nodes.contains(&node) && matches!(command.state, State::Joined | State::Over)
+        });
+        started.next().map(|(id, _)| id)
+    }
+
+    /// Returns what the start command of a node's daemon has printed since the daemon joined: the last words of the daemon, or
+    /// those of the command about it. If the command has several nodes, only lines with the name of the node count.
+    pub fn last_words(&mut self, node: NodeId) -> Option<String> {
+        let id = self.started(node)? as usize;
+        let is_of_one = self.plan.commands.get(id)?.nodes.len() == 1;
+        let host = self.hosts.get(node.0 as usize)?;
+        let printed = &mut self.commands.get_mut(id)?.printed;
+        printed.end();
+        let lines = printed.lines.iter();
+        let mut lines: Vec<&str> = lines
+            .filter(|line| is_of_one || line.contains(host.as_str()))
+            .map(String::as_str)
+            .collect();
+        let last = lines.split_off(lines.len().saturating_sub(LAST_WORDS_MAX));
+        (!last.is_empty()).then(|| last.join("; "))
+    }
+}
 
 /// The output of a command.
 #[derive(Debug, Default)]
@@ -51,6 +87,11 @@ impl Printed {
             _ => line.clone(),
         };
         self.lines.iter().map(same).collect()
+    }
+
+    /// Forgets all lines: evidence is what follows.
+    pub(super) fn forget(&mut self) {
+        self.lines.clear();
     }
 
     /// Returns the rest of the last line with these words.

@@ -518,3 +518,30 @@ fn a_failure_is_reported_although_the_user_is_asked() {
     assert_eq!(start.tick(), "7: kill 0");
     assert!(start.0.is_over());
 }
+
+/// A daemon that dies says why, or ssh does. What was printed before it joined does not count.
+#[test]
+fn a_lost_daemon_has_last_words() {
+    let mut start = Start::new(2, Delivery::Direct);
+    let printed = |command, text: &str| Input::Printed {
+        command,
+        bytes: text.as_bytes().to_vec(),
+    };
+    start.handle(0, printed(0, "Welcome to n0\n"));
+    start.handle(1, Input::Joined(NodeId(0)));
+    start.handle(1, Input::Joined(NodeId(1)));
+    assert_eq!(start.0.last_words(NodeId(0)), None);
+    start.handle(2, printed(0, "1\n2\n3\n4\nout of memory"));
+    assert_eq!(start.0.started(NodeId(0)), Some(0));
+    let words = start.0.last_words(NodeId(0));
+    assert_eq!(words.as_deref(), Some("2; 3; 4; out of memory"));
+    assert_eq!(start.0.last_words(NodeId(1)), None);
+
+    let mut start = Start::of(2, plan_of_one(2));
+    start.handle(1, Input::Joined(NodeId(0)));
+    start.handle(1, Input::Joined(NodeId(1)));
+    start.handle(2, printed(0, "srun: error: n1: task 1: Killed\n"));
+    assert_eq!(start.0.last_words(NodeId(0)), None);
+    let words = start.0.last_words(NodeId(1));
+    assert_eq!(words.as_deref(), Some("srun: error: n1: task 1: Killed"));
+}

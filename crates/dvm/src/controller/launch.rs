@@ -3,9 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use base::{JobId, NodeId, RankSet};
+use base::{HostList, JobId, NodeId, ProcId, RankSet};
 
 use pmix::value::Status;
 
@@ -17,11 +21,14 @@ use crate::{
     alloc::Slots,
     place::{self, JobMap, Topologies, TopologyDigest},
     planted::{self, Bug},
+    preload::Source,
     proto::{
         Launch, LaunchNode, LaunchNodes, NodeLoad, Note, RankChoice, Refusal, ToDaemon, ToFront,
         Universe, VERSION,
     },
-    spec::{Destination, JobSpec, MapFor, Pattern, PatternFacts, StdinTarget, UniverseSize},
+    spec::{
+        Destination, JobSpec, MapFor, OnFailure, Pattern, PatternFacts, StdinTarget, UniverseSize,
+    },
 };
 
 impl Controller {
@@ -80,20 +87,58 @@ impl Controller {
     /// Returns the map of a job, and the topologies that it was made for, once all daemons have connected and the topologies
     /// of their nodes are known.
     fn place(&self, job: &Job) -> Result<Option<(JobMap, Topologies)>, Refusal> {
-        if let Some(refusal) = self.other_version.as_ref().or(self.lost.as_ref()) {
+        if let Some(refusal) = self.other_version.as_ref().or(self.not_joined.as_ref()) {
             return Err(refusal.clone());
         }
-        if self.nodes.len() < self.allocation.nodes.len() {
+        let request = self.without_lost(job)?;
+        if self.nodes.len() + self.lost.len() < self.allocation.nodes.len() {
             return Ok(None);
         }
         let Some(topologies) = self.topologies.of(&self.nodes) else {
             return Ok(None);
         };
-        let map = place::place(&job.spec.placement, &self.allocation, &topologies)
-            .map_err(Refusal::Placement)?;
+        let map =
+            place::place(&request, &self.allocation, &topologies).map_err(Refusal::Placement)?;
         check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
         let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
         refusal.map_or(Ok(Some((map, topologies))), Err)
+    }
+
+    /// Returns the placement request of a job, limited to the nodes that are not lost. Only a job whose spawner continues
+    /// without lost nodes can be placed without them, unless it asks for one of them.
+    fn without_lost<'a>(&self, job: &'a Job) -> Result<Cow<'a, place::Request>, Refusal> {
+        let request = &job.spec.placement;
+        let Some(first) = self.lost.first() else {
+            return Ok(Cow::Borrowed(request));
+        };
+        let lost = self.names_of_lost();
+        let gone = |host: &str| Refusal::NodeLost {
+            host: host.to_owned(),
+        };
+        if job.origin == Origin::Front || job.spec.end.on_node_loss != OnFailure::Continue {
+            return Err(gone(self.name_of(*first)));
+        }
+        let mut request = request.clone();
+        for app in &mut request.apps {
+            match &app.hosts {
+                Some(hosts) => {
+                    if let Some(host) = hosts.iter().find(|host| lost.contains(host)) {
+                        return Err(gone(host));
+                    }
+                }
+                None => app.hosts = Some(self.nodes.keys().map(|id| self.name_of(*id)).collect()),
+            }
+        }
+        Ok(Cow::Owned(request))
+    }
+
+    fn name_of(&self, node: NodeId) -> &str {
+        let node = self.allocation.nodes.get(node.0 as usize);
+        node.map_or("", |node| node.name.as_str())
+    }
+
+    fn names_of_lost(&self) -> BTreeSet<&str> {
+        self.lost.iter().map(|id| self.name_of(*id)).collect()
     }
 
     /// Ends a job that was to be placed only.
@@ -230,13 +275,36 @@ impl Controller {
                 // The procs get every refusal, however many there are.
                 let spawner = self.jobs.get_mut(&by.job);
                 let is_told = spawner.is_some_and(Job::tells_of_refused_spawn);
-                if let Refusal::NotPreloaded(why) = refusal
+                if let Some(note) = self.spawn_note(by, refusal)
                     && is_told
                 {
-                    self.tell(job.front, ToFront::Note(Note::SpawnRefused { by, why }));
+                    self.tell(job.front, ToFront::Note(note));
                 }
                 self.spawn_refused(asker, status);
             }
+        }
+    }
+
+    /// Returns the note about a refused spawn; `None` if the status that the spawner gets says enough.
+    fn spawn_note(&self, by: ProcId, refusal: Refusal) -> Option<Note> {
+        match refusal {
+            Refusal::NotPreloaded(why) => Some(Note::SpawnRefused { by, why }),
+            Refusal::NodeLost { .. } | Refusal::Placement(_) if !self.lost.is_empty() => {
+                let lost: HostList = self.names_of_lost().into_iter().collect();
+                let why = Box::new(refusal);
+                Some(Note::SpawnNotPlaced { by, why, lost })
+            }
+            _ => None,
+        }
+    }
+
+    /// Refuses jobs whose files are being copied to a lost node.
+    pub(super) fn refuse_copies_to(&mut self, node: NodeId) {
+        let waits = |source: &Source| source.nodes().any(|one| one == node);
+        let waiting = self.preloads.iter().filter(|(_, source)| waits(source));
+        let host = self.name_of(node).to_owned();
+        for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.refuse(id, Refusal::NodeLost { host: host.clone() });
         }
     }
 }

@@ -2,16 +2,16 @@
 
 use std::net::SocketAddr;
 
-use base::{NodeId, RankSet};
+use base::{HostList, NodeId, ProcId, RankSet};
 use message::Message;
 
 use super::{
-    CLASSES_MAX, NOT_STARTED, Scene, effect, kind as k,
-    words::{count, quoted, ranks_text},
+    CLASSES_MAX, NOT_STARTED, Scene, effect, kind as k, refused,
+    words::{count, plain, quoted, ranks_text},
 };
 use crate::{
     bootstrap::{CANNOT_CONNECT, CANNOT_RUN, NO_PORT, NotJoined, NotJoinedClass, Reason},
-    proto::Outcome,
+    proto::{Outcome, Refusal},
     spec::OnFailure,
 };
 
@@ -19,6 +19,20 @@ use crate::{
 const LINES_MAX: usize = 4;
 /// Maximum number of directories or addresses that a message names for one kind of failure.
 const TRIED_MAX: usize = 6;
+
+/// Says why a job cannot be spawned without the lost nodes.
+pub(super) fn spawn_not_placed(by: ProcId, why: &Refusal, lost: &HostList) -> Message {
+    let why = refused(why);
+    let ProcId { job, rank } = by;
+    let headline = format!(
+        "rank {rank} of job {job} cannot spawn a job: {}",
+        why.headline
+    );
+    let mut message = Message::new(&k::SPAWN_REFUSED, headline);
+    message.facts = why.facts;
+    message.facts.retain(|(name, _)| *name != "effect");
+    message.fact("lost", format!("`{lost}`"))
+}
 
 /// Says which nodes cannot be used, and what their start commands have printed.
 pub(super) fn not_joined(failed: &NotJoined) -> Message {
@@ -212,7 +226,7 @@ const LOOK: &str =
 pub(super) fn lost(node: NodeId, why: &str, scene: &Scene<'_>) -> Message {
     let host = scene.nodes.get(node.0 as usize).map_or("", String::as_str);
     Message::new(&k::LOST, format!("lost the node {}", quoted(host.as_ref())))
-        .fact("reason", why)
+        .fact("reason", plain(why))
         .fact("effect", "its ranks count as killed")
         .with_help(LOOK)
 }
@@ -228,7 +242,7 @@ pub(super) fn job_lost(node: NodeId, why: &str, outcome: &Outcome, scene: &Scene
         &k::JOB_LOST,
         format!("lost the node {}", quoted(host.as_ref())),
     )
-    .fact("reason", why)
+    .fact("reason", plain(why))
     .maybe("lost", ranks)
     .maybe("effect", effect(&lost, outcome, scene));
     match scene.end.on_node_loss {

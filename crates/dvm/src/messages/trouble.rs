@@ -132,6 +132,10 @@ pub(super) fn missing(
             format!("the rest of what rank {rank} on {node} writes is lost"),
             None,
         ),
+        Missing::Removal => (
+            format!("preloaded files remain on {node}"),
+            Some("`rally` tries again when it ends; after that, remove the directory there"),
+        ),
         Missing::Recording => (
             format!("{node} is not recorded any more"),
             Some(

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fmt, net::SocketAddr};
 
-use base::{JobId, NodeId, ProcId, Rank, RankSet, Signal};
+use base::{HostList, JobId, NodeId, ProcId, Rank, RankSet, Signal};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -290,6 +290,12 @@ pub enum Note {
     },
     /// Trouble at the controller's port for other nodes.
     Port(String),
+    /// A job that a proc wanted to spawn is not started: it cannot be placed without the lost nodes.
+    SpawnNotPlaced {
+        by: ProcId,
+        why: Box<Refusal>,
+        lost: HostList,
+    },
 }
 
 /// Outcome of the job's other ranks.
@@ -332,4 +338,6 @@ pub enum Missing {
     Output(Rank),
     /// The recording of a node, or the rest of it.
     Recording,
+    /// The removal of preloaded files.
+    Removal,
 }

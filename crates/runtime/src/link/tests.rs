@@ -275,7 +275,7 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 9
+    version 10
     0001000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
     02
     03020301808020

@@ -4,10 +4,7 @@ use std::{ffi::OsString, path::PathBuf, rc::Rc};
 
 use dvm::bootstrap::{CANNOT_RUN, Hosting};
 use os::{Clock, Loop};
-use overlay::{
-    node::{Config, Node, Timing},
-    secure::{Build, Entropy, Secret},
-};
+use overlay::{node::Node, secure::Entropy};
 
 use super::{Exit, Head, Member, MemberState, Process, root::random_bytes};
 use tracing::info;
@@ -16,7 +13,7 @@ use crate::{
     IGNORED, Surroundings,
     boot::{Boot, BootError, listen, reachable_at},
     daemon::{DaemonHost, DaemonSetup},
-    daemons::{DaemonTree, address_of, merge},
+    daemons::{DaemonTree, merge},
     guardian::{self, Failed},
     log,
     reactor::{READ_MAX, Reactor},
@@ -116,18 +113,10 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
         descriptors: birth.descriptors,
     });
     let (listener, port) = listen(boot.ports)?;
-    let config = Config {
-        me: address_of(own.node),
-        build: Build::new(&boot.build),
-        secret: Secret::new(boot.secret),
-        timing: Timing {
-            lease: boot.lease,
-            window: boot.window,
-        },
-        at: reachable_at(port, &boot.interfaces, boot.hosting)?,
-    };
+    let at = reachable_at(port, &boot.interfaces, boot.hosting)?;
+    let config = boot.config(own.node, at);
     let tape = boot.recording.as_deref();
-    let tape = tape.map(|path| Rc::new(Tape::create(&Tape::path_on_node(path, own.node))));
+    let tape = tape.map(|path| Rc::new(Tape::create_on_node(path, own.node)));
     let setup = DaemonSetup {
         node: own.node,
         host: own.name,

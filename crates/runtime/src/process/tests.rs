@@ -4,9 +4,11 @@ mod fronts;
 mod nodes;
 
 use std::{
+    cell::RefCell,
     ffi::OsString,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -153,8 +155,26 @@ impl TestFront {
     }
 }
 
+/// Processes of these tests reap all children of this process and end all its descendants. So there is only one at a time, also
+/// where tests are threads of one process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// The lock of the test that runs in this thread, until its end.
+    static LOCKED: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+fn be_alone() {
+    LOCKED.with_borrow_mut(|locked| {
+        if locked.is_none() {
+            *locked = Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    });
+}
+
 /// Makes a process with a controller and two daemons, whose nodes have `slots` slots each, and its first front.
 fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
+    be_alone();
     os::become_subreaper().unwrap();
     let mut reactor = Reactor::new(Loop::new(&IGNORED).unwrap());
     let (ours, theirs) = os::socket_pair().unwrap();

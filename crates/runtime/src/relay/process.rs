@@ -13,8 +13,8 @@ use dvm::bootstrap::DaemonPlan;
 use os::{ChildEvent, Clock, Event, Interest, Loop, Token, WriteOutcome};
 use overlay::{
     lanes::Lane,
-    node::{Config, GatherId, Merge, Node, Patience, Timing},
-    secure::{Build, Entropy, Secret},
+    node::{GatherId, Merge, Node, Patience},
+    secure::Entropy,
     wire::{self, Incoming, Outgoing},
 };
 
@@ -100,16 +100,7 @@ pub(super) fn member(
 ) -> Result<(), os::Error> {
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
     let Port { listener, at } = port;
-    let config = Config {
-        me: address_of(own.node),
-        build: Build::new(&boot.build),
-        secret: Secret::new(boot.secret),
-        timing: Timing {
-            lease: boot.lease,
-            window: boot.window,
-        },
-        at,
-    };
+    let config = boot.config(own.node, at);
     let entropy = Entropy::new(random_bytes()?);
     let mut node = Node::member(Clock::now(), config, entropy, boot.root.clone());
     node.merge_with(merge);
@@ -317,7 +308,7 @@ impl Process {
             Event::Signal(info) if info.signal == Signal::CHLD => self.reap(now),
             Event::Signal(_) => {}
             Event::Deadline => {
-                self.tree.on_tick(now);
+                self.tree.on_tick(now, &mut self.reactor);
                 if let Some(starters) = &mut self.starters {
                     starters.on_tick(now);
                 }

@@ -719,6 +719,11 @@ fn commands_of_daemons_ask_no_questions() {
         ("", "rally run --host n[1-127] a"),
         ("", "rally run --host n[1-128] a"),
         ("RALLY_TREE_START=off", "rally run --host n[1-128] a"),
+        ("", "rally run --on-node-loss=continue --host n[1-128] a"),
+        (
+            "RALLY_TREE_START=on",
+            "rally run --on-node-loss=continue --host n1,n2 a",
+        ),
         (template, "rally run --host n[1-128] a"),
         (file, "rally run --host n[1-128] a"),
         ("", "rally run --bootstrap fork --nodes 128 a"),
@@ -757,6 +762,14 @@ fn commands_of_daemons_ask_no_questions() {
     $ RALLY_TREE_START=off rally run --host n[1-128] a
     ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
     start 128 daemons by `ssh`, 64 at a time from this node
+
+    $  rally run --on-node-loss=continue --host n[1-128] a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 128 daemons by `ssh`, 64 at a time from this node
+
+    $ RALLY_TREE_START=on rally run --on-node-loss=continue --host n1,n2 a
+    ssh -oBatchMode=yes -x -oForwardAgent=no -T -oBatchMode=yes -oControlMaster=no -oConnectTimeout=15 n1 exec /bin/sh
+    start 2 daemons by `ssh`: 32 at a time from this node, and 8 at a time from each daemon that runs
 
     $ RALLY_BOOTSTRAP_COMMAND=k {host} {daemon} rally run --host n[1-128] a
     k n1 /bin/sh

@@ -8,11 +8,12 @@ use nix::{
 use super::{
     debugging::{Trial, expect_nothing},
     expect_no_daemon,
-    host::{is_on, over},
+    host::{daemon_on, is_on, over},
 };
 use crate::{
     debugger::loss::attached_over,
     harness::{DEADLINE, Running, Sandbox, Stream, dbgr, eventually},
+    nodes::SPAWN_ON,
     over_nodes::has_sampled,
 };
 
@@ -151,4 +152,30 @@ fn or_the_job_on_all_hosts_ends_if_that_was_said() {
     sandbox.file("on", "");
     debugger.end().expect_code(137);
     expect_no_daemon();
+}
+
+#[test]
+fn a_job_spawns_without_a_lost_host() {
+    let sandbox = Sandbox::new();
+    let script = format!(
+        "echo up; [ $RALLY_RANK = 0 ] || exec sleep 77; while [ ! -e {} ]; do sleep 0.05; done
+        {SPAWN_ON}
+        spawn_on n2; spawn_on n1; ask cmd=finalize",
+        sandbox.path("go").display()
+    );
+    let args = ["--on-node-loss=continue", "-n", "2", "--", "bash", "-c"];
+    let mut command = over(&sandbox, "localhost,n1,n2", &args);
+    let job = sandbox.start(command.arg(script));
+    job.expect_times(Stream::Stdout, "up", 2);
+    kill(daemon_on(1));
+    job.expect(Stream::Stderr, "lost the node `n1`");
+    sandbox.file("go", "");
+    let run = job
+        .end()
+        .expect_code(125)
+        .expect_err(&["rank 0 of job 1 cannot spawn a job: the daemon on `n1` is gone"]);
+    let out = run.out();
+    assert_eq!(out.matches("spawned\n").count(), 1, "{run:?}");
+    assert_eq!(out.matches("rc=0").count(), 1, "{run:?}");
+    expect_nothing_left(&sandbox);
 }

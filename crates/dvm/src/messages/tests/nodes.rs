@@ -371,3 +371,34 @@ fn a_lost_node_is_explained_once() {
       effect: the other 6 ranks ran on to their end
     ");
 }
+
+#[test]
+fn a_spawn_that_needs_a_lost_node_names_it() {
+    let by = base::ProcId {
+        job: JobId(1),
+        rank: Rank(3),
+    };
+    let lost = || "n2".split(',').collect::<base::HostList>();
+    let gone = Refusal::NodeLost {
+        host: "n2".to_owned(),
+    };
+    let few = Refusal::Placement(place::Error::NotEnoughSlots {
+        asked: 8,
+        slots: 4,
+        nodes: "n1".split(',').collect(),
+        limit: place::SlotLimit::MaxSlots,
+    });
+    let small = Job::small();
+    let shown = [gone, few].map(|why| {
+        let (why, lost) = (Box::new(why), lost());
+        let note = Note::SpawnNotPlaced { by, why, lost };
+        shown(&super::note(&note, &small.scene()))
+    });
+    insta::assert_snapshot!(shown.concat(), @"
+    job/spawn-refused Warning: rank 3 of job 1 cannot spawn a job: the daemon on `n2` is gone
+      lost: `n2`
+    job/spawn-refused Warning: rank 3 of job 1 cannot spawn a job: not enough slots: the job needs 8, there are 4
+      nodes: `n1`
+      lost: `n2`
+    ");
+}

@@ -60,6 +60,7 @@ fn what_a_job_does_without() {
         Missing::Directory,
         Missing::Output(Rank(3)),
         Missing::Recording,
+        Missing::Removal,
     ];
     let text = all.map(|what| {
         let note = Note::Missing {
@@ -101,6 +102,9 @@ fn what_a_job_does_without() {
     job/without Warning: `n1` is not recorded any more
       reason: cannot do so: Too many open files
       help: `--record FILE` writes FILE on this node, and FILE.N in the same directory on node N
+    job/without Warning: preloaded files remain on `n1`
+      reason: cannot do so: Too many open files
+      help: `rally` tries again when it ends; after that, remove the directory there
     ");
 }
 

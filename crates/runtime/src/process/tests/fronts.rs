@@ -58,18 +58,25 @@ fn its_output_and_input_travel_in_frames() {
 #[test]
 fn the_process_outlives_the_front_that_has_forked_it() {
     let (_directory, mut process, mut first, mut second) = held();
-    let spec = job("read -r line; echo $line");
+    let mut spec = job("cat; echo done");
+    spec.stdin = StdinTarget::All;
     second.link.send(FromFront::Submit(Box::new(spec)));
     until(&mut process, &mut [&mut first, &mut second], |fronts| {
         !fronts[1].heard.hosts.is_empty()
     });
     drop(first);
+    // The process has noticed the loss when it answers a later question; until then, the job waits for its input.
+    second.link.send(FromFront::Holds);
+    until(&mut process, &mut [&mut second], |fronts| {
+        fronts[0].heard.answers > 0
+    });
+    second.link.send(FromFront::StdinEof);
     until(&mut process, &mut [&mut second], |fronts| {
         fronts[0].is_closed
     });
     let second = second.end();
     assert_eq!(*second.cause(), Cause::Success);
-    assert_eq!(second.lines, [""; 4], "their input is empty");
+    assert_eq!(second.lines, ["done"; 4]);
     // The first job is being ended meanwhile.
     to_the_end(&mut process);
 }

@@ -175,15 +175,19 @@ fn spawn_with(world: &mut World, ticket: u64, infos: Vec<Info>) -> Vec<String> {
             ..SpawnedApp::default()
         }],
     };
+    words(&world.says(0, asks(&request, ticket)))
+}
+
+/// Returns a request of rank 0.
+fn asks(request: &Request, ticket: u64) -> ToController {
     let mut writer = Writer::new(Format::V4);
     request.encode(&mut writer);
     let (job, rank) = (JOB, Rank(0));
-    let ask = ToController::Ask {
+    ToController::Ask {
         proc: ProcId { job, rank },
         ticket: AskId::Pmix(ticket),
         request: writer.into_bytes().into(),
-    };
-    words(&world.says(0, ask))
+    }
 }
 
 fn words(outputs: &[ControllerOutput]) -> Vec<String> {
@@ -348,7 +352,53 @@ fn a_spawn_is_answered_if_its_job_ends_while_files_are_copied() {
     read(&mut world);
     read(&mut world);
     let heard = words(&world.lose(2));
-    assert_eq!(heard[1..], ["drop", "JOB_FAILED_TO_MAP"], "{heard:?}");
+    let [loss, drop, note, answer] = &heard[..] else {
+        panic!("{heard:?}")
+    };
+    assert!(loss.starts_with("NodeLost"), "{loss}");
+    assert!(note.contains(r#"NodeLost { host: "n2" }"#), "{note}");
+    assert_eq!([drop.as_str(), answer], ["drop", "JOB_FAILED_TO_MAP"]);
+}
+
+/// The spawner's job goes on, and so do its spawns, unless they need the lost node.
+#[test]
+fn a_job_that_goes_on_without_a_node_spawns_on_the_others() {
+    let mut world = World::new();
+    world.lose(1);
+    let request = Request::Spawn {
+        infos: Vec::new(),
+        apps: vec![SpawnedApp {
+            command: CString::new("tool").ok(),
+            maxprocs: 4,
+            ..SpawnedApp::default()
+        }],
+    };
+    let nodes = spawned_on(&world.says(0, asks(&request, 7)));
+    assert_eq!(nodes, [NodeId(0), NodeId(2)]);
+    let text = |key, text: &str| directive(key, Value::String(CString::new(text).ok()));
+    let refused = |world: &mut World, info| {
+        let heard = spawn_with(world, 8, vec![info]);
+        let [note, answer] = &heard[..] else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(answer, "JOB_FAILED_TO_MAP");
+        note.clone()
+    };
+    let note = refused(&mut world, text(keys::HOST, "n1"));
+    assert!(note.contains(r#"NodeLost { host: "n1" }"#), "{note}");
+    // Three procs, one for each of two nodes.
+    let note = refused(&mut world, text(keys::MAP_BY, "ppr:1:node"));
+    assert!(note.contains("NotEnoughPlaces"), "{note}");
+    assert!(note.contains(r#""n1""#), "{note}");
+}
+
+/// Returns the nodes on which a job is launched.
+fn spawned_on(outputs: &[ControllerOutput]) -> Vec<NodeId> {
+    let launch = outputs.iter().find_map(|output| match output {
+        ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) => Some(launch),
+        _ => None,
+    });
+    launch.map_or_else(Vec::new, |launch| launch.map.nodes().collect())
 }
 
 #[test]
