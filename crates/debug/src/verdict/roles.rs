@@ -203,6 +203,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
             Missing::TracedBy(_)
             | Missing::NotPermitted
             | Missing::Unproved
+            | Missing::NotFound(_)
             | Missing::Elsewhere(_)
             | Missing::NotStarted { .. }
             | Missing::AgentLost(_)

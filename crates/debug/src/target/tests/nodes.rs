@@ -25,6 +25,7 @@ fn on_node(variables: Option<&str>, procs: &[(u32, i32)]) -> OnNode {
             .collect(),
         variables: variables.map(str::to_owned),
         job: None,
+        size: None,
     }
 }
 
@@ -146,4 +147,48 @@ fn several_nodes_make_one_target() {
     "
     );
     insta::assert_snapshot!(found(&[("n2", OnNode::default())]), @r#"Nodes { wish: "a", nodes: HostList { names: ["n2"] }, doubts: [] }"#);
+}
+
+/// A conclusion from the ranks that were found would be one from a part of the job.
+#[test]
+fn ranks_of_nodes_that_were_not_searched_are_not_found() {
+    let part = |ranks: &[u32], size: u32| {
+        let mut world = World::default();
+        for rank in ranks {
+            let pid = 100 + i32::try_from(*rank).unwrap();
+            let environment = format!("PMI_RANK={rank} PMI_SIZE={size}");
+            world.add(pid, 1, "/bin/a", &environment);
+        }
+        super::super::on_node(&world, &Wish::Name("a".to_owned()))
+    };
+    let over = |parts: &[(&str, OnNode)]| {
+        let parts = parts.iter();
+        let parts: Vec<(String, OnNode)> = parts
+            .map(|(host, part)| ((*host).to_owned(), part.clone()))
+            .collect();
+        over_nodes(&Wish::Name("a".to_owned()), &parts, Some("n1")).unwrap()
+    };
+    let (first, second) = (part(&[0, 1], 5), part(&[3], 5));
+    assert_eq!((first.size, second.size), (Some(5), Some(5)));
+    assert_eq!(part(&[0, 1], 2).size, None, "all are here");
+    insta::assert_snapshot!(over(&[("n1", first.clone()), ("n2", second.clone())]), @"
+    5 ranks of `a`
+    found by:
+      + a search for `a` on 2 nodes, numbered by `PMI_RANK`
+    ranks:
+      0: process 100, `/bin/a`
+      1: process 101, `/bin/a`
+      2: no process was found
+      3: process 103 on `n2`, `/bin/a`
+      4: no process was found
+    ");
+    let third = part(&[2, 4], 5);
+    let whole = over(&[("n1", first), ("n2", second), ("n3", third)]);
+    let is_found = |proc: &Proc| proc.place != Whereabouts::NotFound;
+    assert!(whole.procs.len() == 5 && whole.procs.values().all(is_found));
+    // A size that cannot be that of this job.
+    let inherited = over(&[("n1", part(&[7], 3))]);
+    assert_eq!(inherited.procs.len(), 1);
+    let most = over(&[("n1", part(&[0], u32::MAX))]);
+    assert_eq!(most.procs.len(), MAX_RANKS);
 }
