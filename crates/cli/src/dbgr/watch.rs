@@ -323,7 +323,7 @@ fn is_alive(proc: &target::Proc) -> bool {
         && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
-/// Returns the progress of each rank, including its descendants. Each process is read once, however many ranks there are.
+/// Returns what the samples do not show of each rank on this node, including its descendants. Each process is read once, however many ranks there are.
 fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let processes: BTreeMap<Pid, os::ProcessInfo> = os::all_processes()
         .into_iter()
@@ -344,9 +344,8 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let mut progress: BTreeMap<Rank, Progress> = ranks
         .iter()
         .map(|(&pid, &rank)| {
-            let below = Duration::ZERO;
             let written = written(pid);
-            (rank, Progress { written, below })
+            (rank, Progress { written })
         })
         .collect();
     let parent = |pid: &Pid| processes.get(pid).map(|info| info.ppid);
@@ -356,7 +355,6 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
         let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(&pid));
         if let Some(progress) = rank.and_then(|rank| progress.get_mut(rank)) {
             progress.written += written(pid);
-            progress.below += os::processor_time(pid).unwrap_or_default();
         }
     }
     progress
