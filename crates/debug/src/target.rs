@@ -19,6 +19,7 @@
 //! prints them.
 
 mod environment;
+mod later;
 mod mpir;
 mod names;
 mod nodes;
@@ -36,6 +37,7 @@ use base::Rank;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    later::later,
     names::matches,
     nodes::{Claims, FoundProc, OnNode, identify, on_node, over_nodes},
     outcome::{Doubt, How, NoAnswer, NotFound, Note, Tried},

@@ -156,7 +156,7 @@ impl<'a> Watcher<'a> {
     /// Searches for the job, or for living processes of the one that was found last.
     ///
     /// Ranks on other nodes do not count as living: a launcher on this node outlives them, and with `--hosts` every search
-    /// asks the nodes.
+    /// asks the nodes. The job is gone when all of them have answered that they have none of it.
     fn find(&mut self, search: Search) -> Result<Input, NotReached> {
         // A launcher is asked only once: some launchers crash or hang when asked twice.
         let ask = match &self.target {
@@ -172,6 +172,10 @@ impl<'a> Watcher<'a> {
             }
             (Search::Job, None) => Some(here()),
             (Search::Ranks, _) => None,
+        };
+        let found = match (found, &self.target) {
+            (Some(found), Some(earlier)) => Some(target::later(found, earlier)),
+            (found, _) => found,
         };
         let job = match found {
             Some(Ok(mut target)) => {

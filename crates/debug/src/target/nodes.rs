@@ -19,7 +19,7 @@ use super::{
     environment::{self, Evidence},
     search::{
         Search,
-        found::{add_not_found, how_job, title},
+        found::{add_not_found, how_job, numbering, title},
     },
 };
 
@@ -137,12 +137,7 @@ impl OnNode {
         let procs = target.procs.iter();
         let has_all = { target.procs.values() }.all(|proc| proc.place != Whereabouts::NotFound);
         let last = target.procs.last_key_value().filter(|_| !has_all);
-        let variables = match &target.how {
-            How::Environment { variables, .. } => Some(*variables),
-            How::Name { variables, .. } => *variables,
-            How::OwnTable { .. } | How::Table { .. } | How::Pmix { .. } => Some("the launcher"),
-            How::Nodes { .. } | How::Children { .. } | How::Alone => None,
-        };
+        let variables = numbering(&target.how).map(|(source, _)| source);
         Self {
             procs: procs
                 .filter_map(|(&rank, proc)| Some((rank, found(proc)?)))

@@ -183,6 +183,18 @@ pub(in crate::target) fn title(how: &How, procs: &BTreeMap<Rank, Proc>) -> Strin
     format!("{name}{ranks}{program}")
 }
 
+/// Returns the source of the rank numbers and the name of the job; `None` if we have numbered the processes.
+pub(in crate::target) fn numbering(how: &How) -> Option<(&str, Option<&str>)> {
+    let source = match how {
+        How::OwnTable { .. } | How::Table { .. } | How::Pmix { .. } => "the launcher",
+        How::Environment { variables, .. } => variables,
+        How::Name { variables, .. } => (*variables)?,
+        How::Nodes { variables, .. } => variables.as_deref()?,
+        How::Children { .. } | How::Alone => return None,
+    };
+    Some((source, how_job(how)))
+}
+
 pub(in crate::target) fn how_job(how: &How) -> Option<&str> {
     match how {
         How::OwnTable { job, .. } | How::Table { job, .. } | How::Environment { job, .. } => {

@@ -192,3 +192,61 @@ fn ranks_of_nodes_that_were_not_searched_are_not_found() {
     let most = over(&[("n1", part(&[0], u32::MAX))]);
     assert_eq!(most.procs.len(), MAX_RANKS);
 }
+
+/// Returns the target of a search on three nodes, of which `silent` did not answer.
+fn over(parts: &[(&str, OnNode)], silent: &[&str]) -> Result<Target, NotFound> {
+    let all: Vec<(String, OnNode)> = parts
+        .iter()
+        .map(|(host, part)| ((*host).to_owned(), part.clone()))
+        .collect();
+    let mut found = over_nodes(&Wish::Name("a".to_owned()), &all, None);
+    let doubts = (!silent.is_empty()).then(|| Doubt::NotSearched {
+        nodes: silent.iter().copied().collect(),
+        why: "late".to_owned(),
+    });
+    match &mut found {
+        Ok(target) => target.doubts.extend(doubts),
+        Err(NotFound::Nodes { doubts: known, .. }) => known.extend(doubts),
+        Err(_) => {}
+    }
+    found
+}
+
+#[test]
+fn a_node_that_is_silent_once_keeps_its_ranks() {
+    let place = |target: &Target, rank| target.procs[&Rank(rank)].host().cloned();
+    for variables in [Some("`PMI_RANK`"), None] {
+        let part = |procs| on_node(variables, procs);
+        let parts = [("n1", part(&[(0, 7)])), ("n2", part(&[(1, 8)]))];
+        let first = over(&parts, &[]).unwrap();
+        let after = later(over(&parts[1..], &["n1"]), &first).unwrap();
+        assert_eq!(after.procs, first.procs, "{variables:?}");
+        // The other nodes have nothing any more, and n1 may have.
+        let empty = [("n2", OnNode::default())];
+        let after = later(over(&empty, &["n1"]), &first).unwrap();
+        assert_eq!(after.procs, first.procs, "{variables:?}");
+        assert!(later(over(&empty, &[]), &first).is_err());
+        // All have answered, so the rank of n1 is no longer there.
+        let after = later(over(&parts[1..], &[]), &first).unwrap();
+        assert_eq!(after.procs.len(), 1);
+        // A new rank of a node that was silent before.
+        let before = over(&parts[1..], &["n1"]).unwrap();
+        assert_eq!(later(over(&parts, &[]), &before), Ok(first));
+    }
+    // A rank that the job has and that is not found any more has exited. Who samples it finds that out.
+    let of_three = |procs| OnNode {
+        size: Some(3),
+        ..on_node(Some("`PMI_RANK`"), procs)
+    };
+    let first = over(&[("n1", of_three(&[(0, 7), (1, 8)]))], &[]).unwrap();
+    let after = later(over(&[("n1", of_three(&[(1, 8)]))], &[]), &first).unwrap();
+    assert_eq!(after.procs, first.procs);
+    assert_eq!((place(&after, 0), place(&after, 2)), (Some("n1".to_owned()), None));
+    // Another job has the same numbers, and not the same processes.
+    let other = |procs| OnNode {
+        job: Some("j@2".to_owned()),
+        ..of_three(procs)
+    };
+    let after = later(over(&[("n1", other(&[(1, 8)]))], &[]), &first).unwrap();
+    assert_eq!(place(&after, 0), None);
+}
