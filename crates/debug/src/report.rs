@@ -467,6 +467,10 @@ fn reason(why: &Missing) -> String {
         Missing::TracedBy(pid) => format!("process {pid} debugs it"),
         Missing::NotPermitted => "no permission to look at it".to_owned(),
         Missing::Unproved => "nothing shows which process it is".to_owned(),
+        Missing::NotFound(silent) if silent.is_empty() => {
+            "not found on the nodes that were searched".to_owned()
+        }
+        Missing::NotFound(silent) => format!("not found, but {} did not answer", clean(silent)),
         Missing::Changed => "became another program during the sample".to_owned(),
         Missing::Elsewhere(host) => format!("on host {}, where no agent was started", clean(host)),
         Missing::Unreachable => "did not stop in time".to_owned(),

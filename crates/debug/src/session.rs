@@ -27,7 +27,7 @@ use std::{
     time::Duration,
 };
 
-use base::{NodeId, Rank, RankSet, Time};
+use base::{HostList, NodeId, Rank, RankSet, Time};
 
 use crate::{
     proto::{Action, Answers, CommandId, Extent, FromAgent, Proc, ToAgent},
@@ -142,6 +142,9 @@ impl Place {
         here: NodeId,
         nodes: &BTreeMap<String, Result<NodeId, Missing>>,
     ) -> BTreeMap<Rank, Self> {
+        let silent = nodes.iter().filter(|(_, state)| state.is_err());
+        let silent: HostList = silent.map(|(host, _)| host.as_str()).collect();
+        let silent = silent.to_string();
         let place = |proc: &crate::target::Proc| match &proc.place {
             &Whereabouts::Here { started } => {
                 let pid = proc.pid;
@@ -150,6 +153,7 @@ impl Place {
             // The process had exited before the search, so its pid may be reused.
             Whereabouts::Gone => Self::Nowhere(Missing::Gone),
             Whereabouts::Unproved => Self::Nowhere(Missing::Unproved),
+            Whereabouts::NotFound => Self::Nowhere(Missing::NotFound(silent.clone())),
             Whereabouts::There { host, started } => match nodes.get(host) {
                 Some(Ok(node)) => {
                     let (pid, started) = (proc.pid, *started);

@@ -19,6 +19,7 @@
 //! prints them.
 
 mod environment;
+mod later;
 mod mpir;
 mod names;
 mod nodes;
@@ -36,6 +37,7 @@ use base::Rank;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    later::later,
     names::matches,
     nodes::{Claims, FoundProc, OnNode, identify, on_node, over_nodes},
     outcome::{Doubt, How, NoAnswer, NotFound, Note, Tried},
@@ -151,7 +153,8 @@ pub enum Wish {
 /// The process of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proc {
-    /// The pid: in our pid namespace for a process on this node, otherwise as the launcher recorded it.
+    /// The pid: in our pid namespace for a process on this node, otherwise as the launcher recorded it. 0 for a process that was
+    /// not found.
     pub pid: i32,
     /// Whether the process is on this node and was identified.
     pub place: Whereabouts,
@@ -171,6 +174,8 @@ pub enum Whereabouts {
     Gone,
     /// Nothing shows that the process with this pid belongs to the job, or the pid cannot be translated to our pid namespace.
     Unproved,
+    /// No node that was searched has a process of this rank, but the job is known to have the rank.
+    NotFound,
     /// On another node, with this name. Nothing there has identified the process.
     On(String),
     /// On another node, whose agent has shown that the process belongs to the job.
@@ -183,6 +188,13 @@ pub enum Whereabouts {
 }
 
 impl Proc {
+    /// A rank without a process.
+    pub(crate) const NOT_FOUND: Self = Self {
+        pid: 0,
+        place: Whereabouts::NotFound,
+        program: String::new(),
+    };
+
     /// Returns the start time of a process on this node; `None` for all others.
     #[must_use]
     pub const fn started(&self) -> Option<u64> {
@@ -190,6 +202,7 @@ impl Proc {
             Whereabouts::Here { started } => Some(started),
             Whereabouts::Gone
             | Whereabouts::Unproved
+            | Whereabouts::NotFound
             | Whereabouts::On(_)
             | Whereabouts::There { .. } => None,
         }
@@ -200,7 +213,10 @@ impl Proc {
     pub const fn host(&self) -> Option<&String> {
         match &self.place {
             Whereabouts::On(host) | Whereabouts::There { host, .. } => Some(host),
-            Whereabouts::Here { .. } | Whereabouts::Gone | Whereabouts::Unproved => None,
+            Whereabouts::Here { .. }
+            | Whereabouts::Gone
+            | Whereabouts::Unproved
+            | Whereabouts::NotFound => None,
         }
     }
 }
@@ -254,6 +270,7 @@ fn rows(procs: &BTreeMap<Rank, Proc>) -> Vec<String> {
         .take(LISTED)
         .map(|(rank, proc)| {
             let place = match &proc.place {
+                Whereabouts::NotFound => return format!("{rank}: no process was found"),
                 Whereabouts::On(host) | Whereabouts::There { host, .. } => format!(" on `{host}`"),
                 Whereabouts::Unproved => " of the launcher's numbers".to_owned(),
                 Whereabouts::Here { .. } | Whereabouts::Gone => String::new(),

@@ -321,12 +321,6 @@ pub fn inspect_thread(pid: Pid, tid: Pid) -> Option<ThreadInfo> {
     Some(info)
 }
 
-/// Returns the CPU time of all threads of a process; `None` if it is gone.
-#[must_use]
-pub fn processor_time(pid: Pid) -> Option<Duration> {
-    parse_thread(&read_proc(pid, "stat")?).map(|info| info.cpu)
-}
-
 /// Parses the first number of /proc/PID/schedstat: CPU time in nanoseconds. It is 0 if the kernel does not count it.
 fn parse_run_time(text: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(text).ok()?;

@@ -48,8 +48,8 @@ pub use files::{
 };
 pub use foreign::{
     NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
-    living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of, processor_time,
-    program_of, read_memory, sleep_and_detach_late, threads_of,
+    living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of, program_of,
+    read_memory, sleep_and_detach_late, threads_of,
 };
 pub use freezer::Freezers;
 pub use gpus::{Gpus, gpus};

@@ -157,7 +157,7 @@ impl<'a> Watcher<'a> {
     /// Searches for the job, or for living processes of the one that was found last.
     ///
     /// Ranks on other nodes do not count as living: a launcher on this node outlives them, and with `--hosts` every search
-    /// asks the nodes.
+    /// asks the nodes. The job is gone when all of them have answered that they have none of it.
     fn find(&mut self, search: Search) -> Result<Input, NotReached> {
         // A launcher is asked only once: some launchers crash or hang when asked twice.
         let ask = match &self.target {
@@ -173,6 +173,10 @@ impl<'a> Watcher<'a> {
             }
             (Search::Job, None) => Some(here()),
             (Search::Ranks, _) => None,
+        };
+        let found = match (found, &self.target) {
+            (Some(found), Some(earlier)) => Some(target::later(found, earlier)),
+            (found, _) => found,
         };
         let job = match found {
             Some(Ok(mut target)) => {
@@ -330,7 +334,7 @@ fn is_alive(proc: &target::Proc) -> bool {
         && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
-/// Returns the progress of each rank, including its descendants. Each process is read once, however many ranks there are.
+/// Returns what the samples do not show of each rank on this node, including its descendants. Each process is read once, however many ranks there are.
 fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let processes: BTreeMap<Pid, os::ProcessInfo> = os::all_processes()
         .into_iter()
@@ -351,9 +355,8 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let mut progress: BTreeMap<Rank, Progress> = ranks
         .iter()
         .map(|(&pid, &rank)| {
-            let below = Duration::ZERO;
             let written = written(pid);
-            (rank, Progress { written, below })
+            (rank, Progress { written })
         })
         .collect();
     let parent = |pid: &Pid| processes.get(pid).map(|info| info.ppid);
@@ -363,7 +366,6 @@ fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
         let rank = above.take(MAX_DEPTH).find_map(|pid| ranks.get(&pid));
         if let Some(progress) = rank.and_then(|rank| progress.get_mut(rank)) {
             progress.written += written(pid);
-            progress.below += os::processor_time(pid).unwrap_or_default();
         }
     }
     progress

@@ -53,7 +53,7 @@ impl Report {
                 }
                 Whereabouts::On(host) => (host, None),
                 // The pid is unused, or belongs to another process.
-                Whereabouts::Unproved | Whereabouts::Gone => return None,
+                Whereabouts::Unproved | Whereabouts::Gone | Whereabouts::NotFound => return None,
             };
             let host = host.clone();
             let pid = proc.pid;
@@ -101,6 +101,7 @@ mod tests {
             (Whereabouts::Here { started: 9 }, true),
             (Whereabouts::Unproved, false),
             (Whereabouts::Gone, false),
+            (Whereabouts::NotFound, false),
             (Whereabouts::On("n2".to_owned()), true),
         ] {
             let proc = Proc {

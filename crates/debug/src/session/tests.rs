@@ -595,6 +595,10 @@ fn ranks_are_where_the_agent_of_their_node_has_found_them() {
             Place::Nowhere(Missing::Elsewhere("n4".to_owned())),
         ),
         (Whereabouts::Gone, Place::Nowhere(Missing::Gone)),
+        (
+            Whereabouts::NotFound,
+            Place::Nowhere(Missing::NotFound("n3".to_owned())),
+        ),
     ];
     let procs = (0..).map(Rank).zip(&cases).map(|(rank, (place, _))| {
         let (place, program) = (place.clone(), String::new());

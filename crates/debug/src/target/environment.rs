@@ -97,10 +97,14 @@ pub(super) fn evidence(environment: &[u8]) -> Vec<Evidence> {
                 found.join(if family == Family::Torch { ":" } else { "." })
             };
             let (job, size) = match family {
-                Family::Pmix => (
-                    text("PMIX_NAMESPACE")?.to_owned(),
-                    size(&["RALLY_SIZE", "OMPI_COMM_WORLD_SIZE"]),
-                ),
+                Family::Pmix => {
+                    let job = text("PMIX_NAMESPACE")?;
+                    let own = size(&["RALLY_SIZE", "OMPI_COMM_WORLD_SIZE"]);
+                    // Another launcher in a step of Slurm has inherited the size of the step.
+                    let step = || size(&["SLURM_STEP_NUM_TASKS"]);
+                    let step = || step().filter(|_| job.starts_with("slurm.pmix."));
+                    (job.to_owned(), own.or_else(step))
+                }
                 Family::OpenMpi => (
                     named(&["OMPI_MCA_ess_base_jobid"]),
                     size(&["OMPI_COMM_WORLD_SIZE"]),
@@ -108,7 +112,8 @@ pub(super) fn evidence(environment: &[u8]) -> Vec<Evidence> {
                 Family::Pmi => (named(&["PMI_JOBID"]), size(&["PMI_SIZE"])),
                 Family::Slurm => (
                     named(&["SLURM_JOB_ID", "SLURM_STEP_ID"]),
-                    size(&["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
+                    // `SLURM_NTASKS` is also that of the allocation, in a batch script.
+                    size(&["SLURM_STEP_NUM_TASKS"]),
                 ),
                 Family::Torch => {
                     let size = size(&["WORLD_SIZE"])?;
@@ -215,6 +220,23 @@ mod tests {
         assert_eq!(
             of("RANK=1 WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=29500"),
             [(Family::Torch, "n1:29500".into(), 1, Some(2))]
+        );
+        assert_eq!(
+            of(
+                "PMIX_NAMESPACE=slurm.pmix.12.1 PMIX_RANK=0 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 SLURM_NTASKS=9"
+            ),
+            [
+                (Family::Pmix, "slurm.pmix.12.1".into(), 0, Some(4)),
+                (Family::Slurm, String::new(), 0, Some(4)),
+            ]
+        );
+        assert_eq!(
+            of("PMIX_NAMESPACE=prterun-vm-7@1 PMIX_RANK=0 SLURM_STEP_NUM_TASKS=4"),
+            [(Family::Pmix, "prterun-vm-7@1".into(), 0, None)]
+        );
+        assert_eq!(
+            of("SLURM_PROCID=0 SLURM_JOB_ID=12 SLURM_NTASKS=9"),
+            [(Family::Slurm, "12".into(), 0, None)]
         );
         assert_eq!(
             of("PARALLEL_SEQ=5 PARALLEL_PID=77"),

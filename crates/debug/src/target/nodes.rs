@@ -19,7 +19,7 @@ use super::{
     environment::{self, Evidence},
     search::{
         Search,
-        found::{how_job, title},
+        found::{add_not_found, how_job, numbering, title},
     },
 };
 
@@ -41,6 +41,8 @@ pub struct OnNode {
     pub variables: Option<String>,
     /// The name of the job.
     pub job: Option<String>,
+    /// The number of ranks of the job, if some of them are not on this node; `None` if unknown.
+    pub size: Option<usize>,
 }
 
 /// A process of a rank on another node.
@@ -108,6 +110,7 @@ pub fn identify(system: &dyn System, claims: &Claims) -> OnNode {
         procs: ranks.map(|(&rank, &pid)| (rank, find(rank, pid))).collect(),
         variables: None,
         job: claims.job.clone(),
+        size: None,
     }
 }
 
@@ -132,18 +135,16 @@ impl OnNode {
             })
         };
         let procs = target.procs.iter();
-        let variables = match &target.how {
-            How::Environment { variables, .. } => Some(*variables),
-            How::Name { variables, .. } => *variables,
-            How::OwnTable { .. } | How::Table { .. } | How::Pmix { .. } => Some("the launcher"),
-            How::Nodes { .. } | How::Children { .. } | How::Alone => None,
-        };
+        let has_all = { target.procs.values() }.all(|proc| proc.place != Whereabouts::NotFound);
+        let last = target.procs.last_key_value().filter(|_| !has_all);
+        let variables = numbering(&target.how).map(|(source, _)| source);
         Self {
             procs: procs
                 .filter_map(|(&rank, proc)| Some((rank, found(proc)?)))
                 .collect(),
             variables: variables.map(str::to_owned),
             job: how_job(&target.how).map(str::to_owned),
+            size: last.map(|(rank, _)| rank.0 as usize + 1),
         }
     }
 }
@@ -198,7 +199,8 @@ impl Target {
 
 /// Returns the target that the searches on several nodes have found. `own` is the name of this node, if it is one of them.
 ///
-/// The processes keep their ranks if all nodes have numbered them alike, and no rank is there twice.
+/// The processes keep their ranks if all nodes have numbered them alike, and no rank is there twice. Then the ranks of the job that
+/// no node has are not found.
 ///
 /// # Errors
 /// No node has found a process.
@@ -260,10 +262,16 @@ pub fn over_nodes(
         }
     }
     let is_numbered = by_rank.is_some();
-    let procs = by_rank.unwrap_or_else(|| {
-        let procs = all().map(|(_, proc)| proc);
-        (0..).map(Rank).zip(procs).take(MAX_RANKS).collect()
-    });
+    let procs = match by_rank {
+        Some(mut procs) => {
+            add_not_found(&mut procs, full().filter_map(|(_, part)| part.size).max());
+            procs
+        }
+        None => {
+            let procs = all().map(|(_, proc)| proc);
+            (0..).map(Rank).zip(procs).take(MAX_RANKS).collect()
+        }
+    };
     let how = How::Nodes {
         wish,
         nodes: parts.len(),

@@ -22,7 +22,7 @@ fn variables_below_a_proxy() {
         world.add(200 + rank, 100 + rank, "/bin/sh", &environment);
     }
     insta::assert_snapshot!(world.find(10), @r"
-    4 ranks of `solver`
+    6 ranks of `solver`
     found by:
       - a table for debuggers (MPIR): none in 3 processes
       + `PMI_RANK` in the environment of the descendants of process 10
@@ -31,13 +31,15 @@ fn variables_below_a_proxy() {
       1: process 101, `/home/u/solver`
       2: process 102, `/home/u/solver`
       3: process 103, `/home/u/solver`
+      4: no process was found
+      5: no process was found
     note: the job has 6 ranks; 4 of them live on this node
 ");
     let all = world.pids(10);
     assert_eq!(world.pids(102), all);
     assert_eq!(world.pids(202), all);
     insta::assert_snapshot!(world.find(202), @r"
-    4 ranks of `solver`
+    6 ranks of `solver`
     found by:
       - a table for debuggers (MPIR): none in 4 processes
       + `PMI_RANK` in the environment of the descendants of process 10
@@ -46,6 +48,8 @@ fn variables_below_a_proxy() {
       1: process 101, `/home/u/solver`
       2: process 102, `/home/u/solver`
       3: process 103, `/home/u/solver`
+      4: no process was found
+      5: no process was found
     unsure: process 202 is not a rank; rank 2 started it, and the job of that rank is shown
     note: the launcher is process 10, `mpiexec.hydra`
     note: the job has 6 ranks; 4 of them live on this node
@@ -131,20 +135,22 @@ fn wrappers_doubles_and_missing_ranks() {
         world.add(pid + 200, pid + 100, "/usr/bin/python3.11", &environment);
     }
     insta::assert_snapshot!(world.find(10), @r"
-    job `n1:5`: 2 ranks of `python3.11`
+    job `n1:5`: 4 ranks of `python3.11`
     found by:
       - a table for debuggers (MPIR): none in 1 process
       + `RANK` and `WORLD_SIZE` in the environment of the descendants of process 10: job `n1:5`
     ranks:
       0: process 300, `/usr/bin/python3.11`
       1: process 301, `/usr/bin/python3.11`
+      2: no process was found
+      3: no process was found
     unsure: processes 101 and 102 both claim to be rank 1; `dbgr` takes 101, which is older
     note: the job has 4 ranks; 2 of them live on this node
     note: 2 ranks were started by `bash`, which only waits; `dbgr` takes its child
 ");
     // A shell with several children is the rank itself.
     world.add(301 + 50, 101, "/bin/tee", "");
-    assert_eq!(world.pids(10), [(0, 300), (1, 101)]);
+    assert_eq!(world.pids(10), [(0, 300), (1, 101), (2, 0), (3, 0)]);
 }
 
 #[test]

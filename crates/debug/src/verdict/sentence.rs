@@ -51,6 +51,7 @@ fn part(frames: &Frames, all: &Observation, group: &Group) -> String {
         Role::Frozen => format!("{who} {is} in {at}, frozen by the control group {samples}"),
         Role::Traced => format!("{who} {is} in {at}, held by a debugger {samples}"),
         Role::Disk => format!("{who} {is} in {at}, in disk wait {samples}"),
+        Role::Unseen => format!("{who} could not be looked at in all samples"),
         Role::Looping if one => format!("{who} runs in {at} {samples}"),
         Role::Looping => format!("{who} run in {at} {samples}"),
         Role::Alive | Role::UnknownMpi => {

@@ -20,7 +20,9 @@ use std::{
 use base::Rank;
 
 use crate::{
-    samples::{Boundary, Motion, Observation, RankTrack, Recording, Sample, ThreadSet, observe},
+    samples::{
+        Boundary, Motion, Observation, RankTrack, Recording, Sample, ThreadSet, Work, observe,
+    },
     stack::{Activity, Frames, Missing},
     verdict,
 };
@@ -42,17 +44,12 @@ pub struct Observed {
     pub progress: BTreeMap<Rank, Progress>,
 }
 
-/// Progress of a rank and its descendants since the rank started.
+/// Progress of a rank and its descendants since the rank started. It is known only for ranks on the node of the watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes written to files, pipes and terminals.
     pub written: u64,
-    /// CPU time of the descendants. A rank that waits for its descendants does not hang while they work.
-    pub below: Duration,
 }
-
-/// Limit of the CPU time of idle descendants, as a divisor of the elapsed time.
-const IDLE_CPU_DIVISOR: u32 = 100;
 
 /// The reason why a job seems to hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,14 +149,9 @@ impl HangDetector {
     /// Returns true if no rank made progress that its stacks do not show.
     fn is_silent(&self) -> bool {
         let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
-        pairs.into_iter().all(|(before, after)| {
-            let time = after.sample.at.saturating_sub(before.sample.at);
-            before.progress.len() == after.progress.len()
-                && before.progress.iter().all(|(rank, &progress)| {
-                    let after = after.progress.get(rank);
-                    after.is_some_and(|&after| is_alike(progress, after, time))
-                })
-        })
+        pairs
+            .into_iter()
+            .all(|(before, after)| before.progress == after.progress)
     }
 
     fn cause(&self, frames: &Frames) -> Option<Cause> {
@@ -171,15 +163,6 @@ impl HangDetector {
         let verdicts = verdict::judge(frames, &all);
         (!verdicts.is_empty()).then_some(Cause::Verdict)
     }
-}
-
-/// Returns true if the progress at two samples, `time` apart, allows for a rank that hangs.
-fn is_alike(before: Progress, after: Progress, time: Duration) -> bool {
-    let below = after.below.saturating_sub(before.below);
-    // When a descendant exits, the sum loses its CPU time.
-    before.written == after.written
-        && before.below <= after.below
-        && below <= time / IDLE_CPU_DIVISOR
 }
 
 /// Returns true if all ranks are stopped, or a debugger has attached to one.
@@ -205,7 +188,8 @@ fn stands(all: &Observation) -> bool {
     all.ranks.values().any(|track| track.main.is_some()) && all.ranks.values().all(is_standing)
 }
 
-/// Returns true if a rank makes no progress, or has exited. A rank that could not be sampled may make progress.
+/// Returns true if a rank makes no progress, or has exited. A rank that could not be sampled may make progress. So may one that
+/// waits for descendants that work, on whichever node.
 fn is_standing(track: &RankTrack) -> bool {
     let known = |why: &Option<Missing>| {
         matches!(
@@ -216,6 +200,7 @@ fn is_standing(track: &RankTrack) -> bool {
     let mut threads = track.main.iter().chain(&track.others);
     let first = track.missing.first();
     track.threads == ThreadSet::Same
+        && track.below == Work::Idle
         && track.missing.iter().all(known)
         && track.missing.iter().all(|why| Some(why) == first)
         && threads.all(|thread| matches!(thread.motion, Motion::Stuck | Motion::Spinning))

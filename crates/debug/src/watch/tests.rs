@@ -90,7 +90,6 @@ impl World {
         self.written += self.writes;
         let progress = Progress {
             written: self.written,
-            below: Duration::ZERO,
         };
         Input::Sampled {
             began,

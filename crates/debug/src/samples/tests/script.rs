@@ -215,6 +215,12 @@ fn missing(text: &str) -> Option<Missing> {
         "traced by 7" => Missing::TracedBy(7),
         "unreachable" => Missing::Unreachable,
         "changed" => Missing::Changed,
+        "not found" => Missing::NotFound("n2".to_owned()),
+        "lost" => Missing::AgentLost("n2".to_owned()),
+        "not started" => Missing::NotStarted {
+            host: "n2".to_owned(),
+            why: "no route".to_owned(),
+        },
         _ => return None,
     })
 }

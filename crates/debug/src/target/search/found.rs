@@ -73,12 +73,13 @@ impl Search<'_> {
             let found = job.ranks.len();
             self.notes.push(Note::Fewer { found, size });
         }
-        let procs = job
+        let mut procs = job
             .ranks
             .into_iter()
             .map(|(rank, pid)| (Rank(rank), self.proc(pid, String::new(), &mut wrapped)))
             .collect();
         self.say_wrapped(wrapped);
+        add_not_found(&mut procs, job.size);
         procs
     }
 
@@ -146,10 +147,25 @@ impl Search<'_> {
     }
 }
 
+/// Adds the ranks of a job of this size that have no process. They may be on nodes that were not searched, so nobody may conclude
+/// that they do not exist.
+pub(in crate::target) fn add_not_found(procs: &mut BTreeMap<Rank, Proc>, size: Option<usize>) {
+    let ranks = size.map_or(0, |size| size.min(MAX_RANKS));
+    let ranks = (0..).map(Rank).take(ranks);
+    // The size of another job, which the processes have inherited.
+    if procs.last_key_value().map(|(last, _)| *last) > ranks.clone().last() {
+        return;
+    }
+    for rank in ranks {
+        procs.entry(rank).or_insert(Proc::NOT_FOUND);
+    }
+}
+
 /// Returns the title of a target: job, number of ranks, program.
 pub(in crate::target) fn title(how: &How, procs: &BTreeMap<Rank, Proc>) -> String {
     let mut programs: Vec<&str> = procs
         .values()
+        .filter(|proc| proc.place != Whereabouts::NotFound)
         .map(|proc| file_name(&proc.program))
         .collect();
     programs.sort_unstable();
@@ -165,6 +181,18 @@ pub(in crate::target) fn title(how: &How, procs: &BTreeMap<Rank, Proc>) -> Strin
         None => String::new(),
     };
     format!("{name}{ranks}{program}")
+}
+
+/// Returns the source of the rank numbers and the name of the job; `None` if we have numbered the processes.
+pub(in crate::target) fn numbering(how: &How) -> Option<(&str, Option<&str>)> {
+    let source = match how {
+        How::OwnTable { .. } | How::Table { .. } | How::Pmix { .. } => "the launcher",
+        How::Environment { variables, .. } => variables,
+        How::Name { variables, .. } => (*variables)?,
+        How::Nodes { variables, .. } => variables.as_deref()?,
+        How::Children { .. } | How::Alone => return None,
+    };
+    Some((source, how_job(how)))
 }
 
 pub(in crate::target) fn how_job(how: &How) -> Option<&str> {

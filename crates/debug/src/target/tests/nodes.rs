@@ -25,6 +25,7 @@ fn on_node(variables: Option<&str>, procs: &[(u32, i32)]) -> OnNode {
             .collect(),
         variables: variables.map(str::to_owned),
         job: None,
+        size: None,
     }
 }
 
@@ -146,4 +147,106 @@ fn several_nodes_make_one_target() {
     "
     );
     insta::assert_snapshot!(found(&[("n2", OnNode::default())]), @r#"Nodes { wish: "a", nodes: HostList { names: ["n2"] }, doubts: [] }"#);
+}
+
+/// A conclusion from the ranks that were found would be one from a part of the job.
+#[test]
+fn ranks_of_nodes_that_were_not_searched_are_not_found() {
+    let part = |ranks: &[u32], size: u32| {
+        let mut world = World::default();
+        for rank in ranks {
+            let pid = 100 + i32::try_from(*rank).unwrap();
+            let environment = format!("PMI_RANK={rank} PMI_SIZE={size}");
+            world.add(pid, 1, "/bin/a", &environment);
+        }
+        super::super::on_node(&world, &Wish::Name("a".to_owned()))
+    };
+    let over = |parts: &[(&str, OnNode)]| {
+        let parts = parts.iter();
+        let parts: Vec<(String, OnNode)> = parts
+            .map(|(host, part)| ((*host).to_owned(), part.clone()))
+            .collect();
+        over_nodes(&Wish::Name("a".to_owned()), &parts, Some("n1")).unwrap()
+    };
+    let (first, second) = (part(&[0, 1], 5), part(&[3], 5));
+    assert_eq!((first.size, second.size), (Some(5), Some(5)));
+    assert_eq!(part(&[0, 1], 2).size, None, "all are here");
+    insta::assert_snapshot!(over(&[("n1", first.clone()), ("n2", second.clone())]), @"
+    5 ranks of `a`
+    found by:
+      + a search for `a` on 2 nodes, numbered by `PMI_RANK`
+    ranks:
+      0: process 100, `/bin/a`
+      1: process 101, `/bin/a`
+      2: no process was found
+      3: process 103 on `n2`, `/bin/a`
+      4: no process was found
+    ");
+    let third = part(&[2, 4], 5);
+    let whole = over(&[("n1", first), ("n2", second), ("n3", third)]);
+    let is_found = |proc: &Proc| proc.place != Whereabouts::NotFound;
+    assert!(whole.procs.len() == 5 && whole.procs.values().all(is_found));
+    // A size that cannot be that of this job.
+    let inherited = over(&[("n1", part(&[7], 3))]);
+    assert_eq!(inherited.procs.len(), 1);
+    let most = over(&[("n1", part(&[0], u32::MAX))]);
+    assert_eq!(most.procs.len(), MAX_RANKS);
+}
+
+/// Returns the target of a search on three nodes, of which `silent` did not answer.
+fn over(parts: &[(&str, OnNode)], silent: &[&str]) -> Result<Target, NotFound> {
+    let all: Vec<(String, OnNode)> = parts
+        .iter()
+        .map(|(host, part)| ((*host).to_owned(), part.clone()))
+        .collect();
+    let mut found = over_nodes(&Wish::Name("a".to_owned()), &all, None);
+    let doubts = (!silent.is_empty()).then(|| Doubt::NotSearched {
+        nodes: silent.iter().copied().collect(),
+        why: "late".to_owned(),
+    });
+    match &mut found {
+        Ok(target) => target.doubts.extend(doubts),
+        Err(NotFound::Nodes { doubts: known, .. }) => known.extend(doubts),
+        Err(_) => {}
+    }
+    found
+}
+
+#[test]
+fn a_node_that_is_silent_once_keeps_its_ranks() {
+    let place = |target: &Target, rank| target.procs[&Rank(rank)].host().cloned();
+    for variables in [Some("`PMI_RANK`"), None] {
+        let part = |procs| on_node(variables, procs);
+        let parts = [("n1", part(&[(0, 7)])), ("n2", part(&[(1, 8)]))];
+        let first = over(&parts, &[]).unwrap();
+        let after = later(over(&parts[1..], &["n1"]), &first).unwrap();
+        assert_eq!(after.procs, first.procs, "{variables:?}");
+        // The other nodes have nothing any more, and n1 may have.
+        let empty = [("n2", OnNode::default())];
+        let after = later(over(&empty, &["n1"]), &first).unwrap();
+        assert_eq!(after.procs, first.procs, "{variables:?}");
+        assert!(later(over(&empty, &[]), &first).is_err());
+        // All have answered, so the rank of n1 is no longer there.
+        let after = later(over(&parts[1..], &[]), &first).unwrap();
+        assert_eq!(after.procs.len(), 1);
+        // A new rank of a node that was silent before.
+        let before = over(&parts[1..], &["n1"]).unwrap();
+        assert_eq!(later(over(&parts, &[]), &before), Ok(first));
+    }
+    // A rank that the job has and that is not found any more has exited. Who samples it finds that out.
+    let of_three = |procs| OnNode {
+        size: Some(3),
+        ..on_node(Some("`PMI_RANK`"), procs)
+    };
+    let first = over(&[("n1", of_three(&[(0, 7), (1, 8)]))], &[]).unwrap();
+    let after = later(over(&[("n1", of_three(&[(1, 8)]))], &[]), &first).unwrap();
+    assert_eq!(after.procs, first.procs);
+    assert_eq!((place(&after, 0), place(&after, 2)), (Some("n1".to_owned()), None));
+    // Another job has the same numbers, and not the same processes.
+    let other = |procs| OnNode {
+        job: Some("j@2".to_owned()),
+        ..of_three(procs)
+    };
+    let after = later(over(&[("n1", other(&[(1, 8)]))], &[]), &first).unwrap();
+    assert_eq!(place(&after, 0), None);
 }

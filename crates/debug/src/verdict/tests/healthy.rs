@@ -29,6 +29,21 @@ fn load_imbalance() {
     quiet_at(&texts[0]);
 }
 
+/// Each of these looks would lead to a verdict if the last rank were left out.
+#[test]
+fn ranks_that_were_not_found_may_be_those_that_continue() {
+    for others in [
+        "0-1: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n2: main@a.c:5 > MPI_Recv!libmpi.so = poll 0",
+        "0-2: main@a.c:5 > MPI_Recv!libmpi.so = poll 0",
+        "0-2: main@a.c:5 > MPI_Send!libmpi.so = poll 0",
+    ] {
+        assert_eq!(verdicts(&[others; 5]).len(), 1, "{others}");
+        for why in ["not found", "lost", "not started"] {
+            quiet_at(&format!("{others}\n3: {why}"));
+        }
+    }
+}
+
 #[test]
 fn all_in_one_collective() {
     quiet_at("0-3: main@a.c:5 > MPI_Allreduce!libmpi.so = running 99");

@@ -417,6 +417,15 @@ fn an_endless_loop() {
 }
 
 #[test]
+fn a_stopped_rank_stays_so_when_the_agent_of_another_is_lost() {
+    let others =
+        "0: main@a.c:5 > MPI_Barrier!libmpi.so = poll 0\n1: main@a.c:4 > f@a.c:2 = stopped 0\n";
+    let there = format!("{others}2: main@a.c:4 > work@a.c:2 = running 99");
+    let lost = format!("{others}2: lost");
+    insta::assert_snapshot!(verdicts(&[&there, &there, &lost]).concat(), @"certain: rank 0 waits in MPI_Barrier (a.c:5), for at least 2 s; rank 1 is in f (a.c:2), stopped by a signal in 3 of 3 samples");
+}
+
+#[test]
 fn an_epoch_that_nobody_ends() {
     check(
         "0-2: main@a.c:5 > MPI_Win_fence!libmpi.so = running 99\n3: main@a.c:9 > PMPI_Win_wait!libmpi.so = running 99",

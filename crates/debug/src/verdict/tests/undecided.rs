@@ -52,6 +52,14 @@ fn who_is_where_the_others_are_not() {
     ");
 }
 
+/// The rank may have gone on, or not.
+#[test]
+fn who_was_lost_once_is_not_at_work() {
+    let there = format!("{BARRIER}2: main@io.c:9 > MPI_Barrier!libmpi.so = running 99");
+    let lost = format!("{BARRIER}2: lost");
+    insta::assert_snapshot!(said(SECOND, &[&there, &there, &lost]), @"no verdict: rank 2 could not be looked at in all samples; ranks 0-1,3 wait in MPI_Barrier (io.c:9), perhaps for it");
+}
+
 #[test]
 fn where_more_looks_can_tell_no_more() {
     let texts: Vec<String> = (0..5)
