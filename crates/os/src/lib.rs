@@ -47,7 +47,7 @@ pub use files::{
     read_owned, remove_files,
 };
 pub use foreign::{
-    NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
+    LATE_STEP, NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
     living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of, processor_time,
     program_of, read_memory, sleep_and_detach_late, threads_of,
 };

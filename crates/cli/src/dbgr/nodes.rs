@@ -18,7 +18,10 @@ use message::Message;
 use os::Clock;
 use runtime::relay::{self, JoinError, News, Received, Relay, Side};
 
-use super::remote::{AGENT_ARGUMENT, BUILD};
+use super::{
+    host,
+    remote::{AGENT_ARGUMENT, BUILD},
+};
 use crate::{
     args::{self, AgentArgs, Starter, World},
     exit::ExitCode,
@@ -299,7 +302,7 @@ impl Nodes {
     /// Handles what the relay sends next. `None` if there is nothing until `until`.
     fn receive(&mut self, until: Option<Time>) -> Option<(NodeId, Option<Event>)> {
         let received = match &mut self.relay {
-            Some(relay) => relay.next(until),
+            Some(relay) => host::wait_and_release_late(until, |until| relay.next(until)),
             None => return self.lose_next(),
         };
         match received {

@@ -187,6 +187,38 @@ fn an_agent_that_is_killed_is_missing_by_name() {
     trial.sandbox.expect_clean();
 }
 
+/// The next sample is far away, and so is the next message that the agent gets.
+#[test]
+fn an_agent_releases_a_thread_that_was_late_to_stop() {
+    let mut trial = Trial::new();
+    let program = compiled("cc".as_ref(), &testdata("stacks/long_calls.c"), &["-O1"]);
+    trial.program = program.to_str().unwrap().to_owned();
+    let name = trial.private_copy();
+    let mut command = trial.sandbox.command(&name);
+    let job = trial.sandbox.start(command.arg(&trial.go));
+    job.expect(Stream::Stdout, "ready");
+    let is_traced = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", job.pid)).unwrap();
+        !status.contains("TracerPid:\t0\n")
+    };
+    let session = || {
+        let mut command = trial.dbgr(&["stacks", "--hosts", "alpha", "--name", &name]);
+        command.args(["--samples", "2", "--every", "1000s"]);
+        let stacks = trial.sandbox.start(&mut command);
+        let has_sampled = || has_sampled(stacks.pid).then_some(());
+        eventually(DEADLINE, has_sampled).expect("the first sample is taken");
+        let was_late = is_traced();
+        eventually(DEADLINE, || (!is_traced()).then_some(())).expect("the thread is released");
+        stacks.signal(Signal::SIGINT);
+        stacks.end().expect_code(130);
+        was_late.then_some(())
+    };
+    // The thread stops in time if its call is about to end.
+    eventually(DEADLINE, session).expect("the thread is late");
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
 #[test]
 fn agents_end_with_their_session_and_the_job_lives() {
     let mut trial = Trial::new();
