@@ -1,5 +1,7 @@
 //! The other nodes of a session: starts an agent on each, and passes messages.
 
+mod searches;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -18,6 +20,7 @@ use message::Message;
 use os::Clock;
 use runtime::relay::{self, JoinError, News, Received, Relay, Side};
 
+use self::searches::Searches;
 use super::{
     host,
     remote::{AGENT_ARGUMENT, BUILD},
@@ -95,14 +98,12 @@ pub(super) struct Nodes {
     /// The names of the other nodes.
     hosts: BTreeMap<NodeId, String>,
     states: BTreeMap<NodeId, State>,
-    /// The answers to the current search.
-    found: BTreeMap<NodeId, OnNode>,
-    searches: BTreeMap<NodeId, Search>,
+    searches: Searches,
     /// When all agents have to be there that need no copy of the program.
     until: Time,
     /// The time from the start to `until`.
     patience: Duration,
-    /// When each node has to connect, or to answer the current search.
+    /// When each node has to connect.
     due: BTreeMap<NodeId, Time>,
     detail: Detail,
     /// A command for several nodes that waits for further ones, and the nodes.
@@ -139,8 +140,7 @@ impl Nodes {
             states: hosts.keys().map(|node| (*node, State::Starting)).collect(),
             due: hosts.keys().map(|node| (*node, until)).collect(),
             hosts,
-            found: BTreeMap::new(),
-            searches: BTreeMap::new(),
+            searches: Searches::default(),
             until,
             patience,
             detail,
@@ -148,11 +148,12 @@ impl Nodes {
         })
     }
 
-    /// Has each node search for something, and returns what they have found. Nodes that do not answer in time have no entry.
+    /// Has each node search for something, and returns what they have found. A node that does not answer in time has what it
+    /// found last, and counts as silent until it answers.
     pub(super) fn find(&mut self, search: impl Fn(&str) -> Search) -> BTreeMap<NodeId, OnNode> {
         let hosts = self.hosts.iter();
-        self.searches = hosts.map(|(node, host)| (*node, search(host))).collect();
-        self.found.clear();
+        self.searches
+            .begin(hosts.map(|(node, host)| (*node, search(host))).collect());
         let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
         for node in &nodes {
             if self.states.get(node) == Some(&State::Up) {
@@ -163,27 +164,25 @@ impl Nodes {
             let now = Clock::now();
             let open = nodes.iter().filter_map(|node| match self.states.get(node) {
                 Some(State::Starting) => self.due.get(node).copied(),
-                Some(State::Up) if !self.found.contains_key(node) => self.due.get(node).copied(),
-                _ => None,
+                Some(State::Up) => self.searches.due(*node),
+                Some(State::Down(_)) | None => None,
             });
             let Some(until) = open.filter(|until| *until > now).max() else {
                 break;
             };
             self.receive(Some(until));
         }
-        for node in nodes {
-            let host = || self.hosts.get(&node).cloned().unwrap_or_default();
-            let why = match self.states.get(&node) {
-                Some(State::Starting) => Missing::NotStarted {
-                    host: host(),
-                    why: format!("it did not connect within {} s", self.patience(node)),
-                },
-                Some(State::Up) if !self.found.contains_key(&node) => Missing::AgentSilent(host()),
-                _ => continue,
-            };
-            self.states.insert(node, State::Down(why));
+        for &node in &nodes {
+            if self.states.get(&node) == Some(&State::Starting) {
+                let host = self.hosts.get(&node).cloned().unwrap_or_default();
+                let why = format!("it did not connect within {} s", self.patience(node));
+                let why = Missing::NotStarted { host, why };
+                self.states.insert(node, State::Down(why));
+            }
         }
-        std::mem::take(&mut self.found)
+        let up = nodes.into_iter();
+        let up = up.filter(|node| self.states.get(node) == Some(&State::Up));
+        self.searches.end(up)
     }
 
     /// Returns the nodes by name, each with its number, or the reason why it does not answer.
@@ -191,6 +190,7 @@ impl Nodes {
         let state = |(node, host): (&NodeId, &String)| {
             let state = match self.states.get(node) {
                 Some(State::Down(why)) => Err(why.clone()),
+                _ if self.searches.is_late(*node) => Err(Missing::AgentSilent(host.clone())),
                 _ => Ok(*node),
             };
             (host.clone(), state)
@@ -198,7 +198,7 @@ impl Nodes {
         self.hosts.iter().map(state).collect()
     }
 
-    /// Returns the nodes whose agents answer, with their names.
+    /// Returns the nodes whose agents are connected, with their names.
     pub(super) fn up(&self) -> impl Iterator<Item = (NodeId, &String)> {
         let hosts = self.hosts.iter();
         hosts
@@ -279,11 +279,9 @@ impl Nodes {
     }
 
     fn ask(&mut self, node: NodeId) {
-        if let Some(search) = self.searches.get(&node) {
-            let find = ToNode::Find(search.clone());
-            let due = self.until.max(Clock::now() + FIND_MAX);
-            self.due.insert(node, due);
-            self.push(node, &find);
+        let due = self.until.max(Clock::now() + FIND_MAX);
+        if let Some(search) = self.searches.ask(node, due) {
+            self.push(node, &ToNode::Find(search));
         }
     }
 
@@ -353,7 +351,7 @@ impl Nodes {
     fn hear(&mut self, node: NodeId, body: &[u8]) -> Option<Event> {
         match wire::decode(body) {
             Ok(FromNode::Found(found)) => {
-                self.found.insert(node, found);
+                self.searches.answer(node, found);
                 None
             }
             Ok(FromNode::Agent(message)) => Some(Event::Message(message)),
@@ -364,10 +362,14 @@ impl Nodes {
     fn learn(&mut self, news: News) -> (NodeId, Option<Event>) {
         match news {
             News::Joined(node) => {
-                if self.states.get(&node) == Some(&State::Starting) {
+                let before = self.states.get(&node).cloned();
+                // The next search includes a node that has connected too late for this one.
+                if let Some(State::Starting | State::Down(Missing::NotStarted { .. })) = before {
                     self.states.insert(node, State::Up);
                     let detail = self.detail;
                     self.push(node, &ToNode::Begin { node, detail });
+                }
+                if before == Some(State::Starting) {
                     self.ask(node);
                 }
                 (node, None)
