@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `Follow` | nothing |
 //! | `Do` | `Done` or `Refused`, once; before that `Working`, every second while the agent works |
-//! | `Cancel` | nothing: a cancelled command gets no answer |
+//! | `Cancel` | `Working` once, as a sign of life: a cancelled command gets no answer |
 //! | `Stop` | `Stopped`, as its last message |
 //!
 //! An answer is about the ranks of one agent, and merges with the answers of other agents ([`crate::reply`]). On other nodes a `Do`
@@ -103,7 +103,7 @@ pub enum ToAgent {
         /// What to do for these ranks.
         action: Action,
     },
-    /// Cancel a command. It gets no answer.
+    /// Cancel a command. It gets no answer, and the agent sends a sign of life.
     Cancel(CommandId),
     /// Release every thread, and exit.
     Stop,
@@ -112,7 +112,7 @@ pub enum ToAgent {
 /// Messages from an agent to the session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// A sign of life, sent every second while the agent works on this command.
+    /// A sign of life, sent every second while the agent works on this command, and once when it is cancelled.
     Working(CommandId),
     /// The answer to a command.
     Done {

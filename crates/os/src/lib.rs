@@ -78,7 +78,7 @@ pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
 pub use resource::{Resource, umask};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use shared_files::is_on_shared_files;
-pub use signal::{Suspended, default_signal, is_ignored, suspend, unblock_signal};
+pub use signal::{Suspended, default_signal, is_ignored, is_pending, suspend, unblock_signal};
 pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, InterfaceAddress, Peer, PeerIdentity, RemoteOutcome,
     SocketOwners, UnknownPeer, accept, accept_at, accept_remote, connect_at, connect_loopback,

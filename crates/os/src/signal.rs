@@ -104,6 +104,17 @@ pub fn unblock_signal(signal: Signal) -> Result<(), Error> {
     }
 }
 
+/// Returns true if one of these signals has come and is blocked in this thread, as by a [`crate::Loop`] that has not taken it yet.
+#[must_use]
+pub fn is_pending(signals: &[Signal]) -> bool {
+    let mut pending = SignalSet::empty();
+    // SAFETY: writes only to an owned set.
+    unsafe { libc::sigpending(&raw mut pending.0) };
+    // SAFETY: reads an initialised set.
+    let is_in = |signal: &Signal| unsafe { libc::sigismember(pending.as_ptr(), signal.0) == 1 };
+    signals.iter().any(is_in)
+}
+
 /// Result of [`suspend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suspended {

@@ -76,6 +76,20 @@ impl Trial {
         command
     }
 
+    /// Returns an agent. Its relay, which is its child, keeps the connection while the agent is stopped.
+    fn agent(&self) -> Pid {
+        let found = self.sandbox.find("__agent");
+        let pids: Vec<i32> = found.iter().map(|it| it.pid).collect();
+        let has_relay = |pid: &i32| {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let children = children.unwrap_or_default();
+            let mut children = children.split_whitespace().map(str::parse);
+            children.any(|child| child.is_ok_and(|child: i32| pids.contains(&child)))
+        };
+        let agent = pids.iter().copied().find(has_relay);
+        Pid::from_raw(agent.expect("a relay is the child of its agent"))
+    }
+
     fn let_go(&self, running: Running) {
         self.sandbox.file("go", "");
         running.end().expect_code(0);
@@ -215,6 +229,27 @@ fn an_agent_releases_a_thread_that_was_late_to_stop() {
     };
     // The thread stops in time if its call is about to end.
     eventually(DEADLINE, session).expect("the thread is late");
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
+/// Without the signal, each sample would wait for a minute.
+#[test]
+fn an_interrupt_ends_the_wait_for_an_agent_that_is_stopped() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "2"]), 2);
+    let mut command = trial.dbgr(&["stacks", "--hosts", "alpha", "--name", &name]);
+    command.args(["--samples", "1000", "--every", "10ms"]);
+    let stacks = trial.sandbox.start(&mut command);
+    let has_sampled = || has_sampled(stacks.pid).then_some(());
+    eventually(DEADLINE, has_sampled).expect("the first sample is taken");
+    let agent = trial.agent();
+    kill(agent, Signal::SIGSTOP).unwrap();
+    stacks.signal(Signal::SIGINT);
+    let stacks = stacks.end().expect_code(130);
+    assert!(stacks.out().contains("2 [0-1] main"), "{}", stacks.out());
+    kill(agent, Signal::SIGCONT).unwrap();
     trial.let_go(job);
     trial.sandbox.expect_clean();
 }
