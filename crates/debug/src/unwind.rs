@@ -290,7 +290,10 @@ impl Images {
             at = caller;
         }
         found.reverse();
-        Stack { frames: found, end }
+        Stack {
+            frames: found.into(),
+            end,
+        }
     }
 
     /// Returns the functions at an address, innermost first.

@@ -68,7 +68,7 @@ pub(crate) fn recording(every: Duration, texts: &[&str]) -> Recording {
                 snapshot.children.entry(rank).or_default().push(Child {
                     pid,
                     parent: parent.parse().unwrap(),
-                    name: name.to_owned(),
+                    name: name.into(),
                     seen,
                 });
                 continue;
@@ -111,7 +111,7 @@ fn thread(
         .collect();
     Thread {
         tid,
-        name: name.to_owned(),
+        name: name.into(),
         stack: Stack {
             frames,
             end: End::Start,
