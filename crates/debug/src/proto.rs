@@ -84,7 +84,13 @@ pub enum Search {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromNode {
     /// The result of a search.
-    Found(OnNode),
+    Found {
+        /// A text that only processes of this node have in common; `None` if it is unknown. The user may have named the node
+        /// twice.
+        identity: Option<String>,
+        /// What was found.
+        found: OnNode,
+    },
     /// A message of the agent to the session.
     Agent(FromAgent),
 }

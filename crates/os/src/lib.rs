@@ -54,7 +54,7 @@ pub use foreign::{
 pub use freezer::Freezers;
 pub use gpus::{Gpus, gpus};
 pub use lock::{create_locked, is_locked, take_lock};
-pub use namespace::{PidNamespace, own_number, sees_own_processes, shares_network};
+pub use namespace::{PidNamespace, node_identity, own_number, sees_own_processes, shares_network};
 pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,
 };

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env,
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use super::{
     messages,
     nodes::{Event, Nodes, NotReached},
 };
-use crate::args::{AgentArgs, Starter};
+use crate::args::{AgentArgs, SLURM_NODE, Starter};
 
 /// The node that `dbgr` runs on.
 pub(super) const HERE: NodeId = NodeId(0);
@@ -123,7 +124,7 @@ impl Local {
             return Ok(Err(NotFound::PidOnNodes { pid }));
         }
         let own = os::host_name();
-        let names = dvm::alloc::LocalNames::new(&own);
+        let names = dvm::alloc::LocalNames::new(&own).with_alias(env::var(SLURM_NODE).ok());
         let (local, others): (Vec<String>, Vec<String>) = hosts
             .clone()
             .into_iter()
@@ -150,8 +151,13 @@ impl Local {
             (host.clone(), part)
         });
         let own = local.as_ref().map(|(host, _)| host.clone());
+        // The processes of a node must not be there twice.
+        let here = local.as_ref().and_then(|_| os::node_identity());
+        let twins = self.nodes.as_ref().map(|nodes| nodes.twins(here));
+        let twins = twins.unwrap_or_default();
         let others = others
             .into_iter()
+            .filter(|host| !twins.contains(host))
             .filter_map(|host| found.remove_entry(&host));
         let parts: Vec<(String, OnNode)> = local.into_iter().chain(others).collect();
         let mut result = target::over_nodes(wish, &parts, own.as_deref());

@@ -99,6 +99,8 @@ pub(super) struct Nodes {
     hosts: BTreeMap<NodeId, String>,
     states: BTreeMap<NodeId, State>,
     searches: Searches,
+    /// What identifies each node that has answered a search, whatever its name.
+    identities: BTreeMap<NodeId, String>,
     /// When all agents have to be there that need no copy of the program.
     until: Time,
     /// The time from the start to `until`.
@@ -141,6 +143,7 @@ impl Nodes {
             due: hosts.keys().map(|node| (*node, until)).collect(),
             hosts,
             searches: Searches::default(),
+            identities: BTreeMap::new(),
             until,
             patience,
             detail,
@@ -204,6 +207,16 @@ impl Nodes {
         hosts
             .filter(|(node, _)| self.states.get(node) == Some(&State::Up))
             .map(|(node, host)| (*node, host))
+    }
+
+    /// Returns the names of nodes that are further names of others, or of the node with the identity `own`.
+    pub(super) fn twins(&self, own: Option<String>) -> BTreeSet<String> {
+        let mut known: BTreeSet<&String> = own.iter().collect();
+        let is_up = |node| self.states.get(node) == Some(&State::Up);
+        let twins = self.identities.iter().filter(|(node, _)| is_up(*node));
+        let twins = twins.filter(|(_, identity)| !known.insert(identity));
+        let twins = twins.filter_map(|(node, _)| self.hosts.get(node).cloned());
+        twins.collect()
     }
 
     /// Returns why no agent was started, if there is none.
@@ -350,7 +363,10 @@ impl Nodes {
 
     fn hear(&mut self, node: NodeId, body: &[u8]) -> Option<Event> {
         match wire::decode(body) {
-            Ok(FromNode::Found(found)) => {
+            Ok(FromNode::Found { identity, found }) => {
+                if let Some(identity) = identity {
+                    self.identities.insert(node, identity);
+                }
                 self.searches.answer(node, found);
                 None
             }

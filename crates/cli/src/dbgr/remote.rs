@@ -83,8 +83,11 @@ fn run(file: Option<PathBuf>) -> Result<u8, Ended> {
                     agent = Some(AgentHost::new(node, detail));
                 }
                 ToNode::Find(search) => {
-                    let found = wire::encode(&FromNode::Found(find(&search)))?;
-                    relay.send(Bytes::from(found))?;
+                    let found = FromNode::Found {
+                        identity: os::node_identity(),
+                        found: find(&search),
+                    };
+                    relay.send(Bytes::from(wire::encode(&found)?))?;
                 }
                 ToNode::Agent(message) => {
                     if let ToAgent::Cancel(id) = &message {

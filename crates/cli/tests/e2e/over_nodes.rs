@@ -144,6 +144,21 @@ fn a_search_over_nodes_names_those_that_cannot_be_reached() {
     trial.sandbox.expect_clean();
 }
 
+#[test]
+fn a_node_with_several_names_is_searched_once() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "2"]), 2);
+    for hosts in ["alpha,beta,gamma", "localhost,alpha", "alpha,alpha"] {
+        let mut command = trial.dbgr(&["stacks", "--hosts", hosts, "--name", &name]);
+        let stacks = trial.sandbox.run(&mut command).expect_code(0);
+        assert!(stacks.out().starts_with("2 ranks of"), "{}", stacks.out());
+        assert!(stacks.out().contains("2 [0-1] main"), "{}", stacks.out());
+    }
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
 /// Six agents in a tree of radix 2: four of them are below others, which merge their answers.
 #[test]
 fn answers_are_merged_on_their_way() {
