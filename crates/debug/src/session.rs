@@ -11,6 +11,7 @@
 //! | refuses | *refused* |
 //! | answers together with others ([`Input::Answers`]) | the same |
 //! | is lost, or sends an answer that it was not asked for | *lost*, in every command |
+//! | answers together with others, and one answer is about something else | *silent*, in this command |
 //! | sends nothing for [`SILENCE`] | *silent*, in every command until it sends a message |
 //! | answers too late: the command takes longer than [`LONGEST`] | *silent* |
 //!
@@ -118,6 +119,8 @@ pub enum Dropped {
     Over,
     /// The command continues without this agent, which was silent for too long or has answered before.
     Late,
+    /// The answer was merged with others, and at least one of them violates the protocol.
+    Faulty,
 }
 
 /// The reason why a session refuses a command.
@@ -474,10 +477,7 @@ impl Session {
                 merged.err().map(|_| Fault::OtherAnswer)
             });
             if let Some(fault) = fault {
-                for &node in nodes {
-                    self.distrust(node, fault);
-                }
-                return;
+                return self.reject(id, nodes, fault);
             }
         }
         for ranks in command.missing.values_mut() {
@@ -495,6 +495,23 @@ impl Session {
     /// Reports a dropped answer. Late signs of life are dropped without a report.
     fn drop_answer(&mut self, node: NodeId, id: CommandId, message: &FromAgent, why: Dropped) {
         if matches!(message, FromAgent::Done { .. } | FromAgent::Refused { .. }) {
+            self.outputs.push_back(Output::Dropped { node, id, why });
+        }
+    }
+
+    /// Rejects the merged answer of some nodes. Nothing shows which of several agents is at fault: they are given up in this
+    /// command only.
+    fn reject(&mut self, id: CommandId, nodes: &BTreeSet<NodeId>, fault: Fault) {
+        let mut all = nodes.iter();
+        if let (Some(&node), None) = (all.next(), all.next()) {
+            return self.distrust(node, fault);
+        }
+        for &node in nodes {
+            let host = self.agents.get(&node).map(|agent| agent.host.clone());
+            if let Some(command) = self.commands.get_mut(&id) {
+                command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
+            }
+            let why = Dropped::Faulty;
             self.outputs.push_back(Output::Dropped { node, id, why });
         }
     }

@@ -283,6 +283,36 @@ fn merged_answers_about_other_ranks_are_refused() {
     assert_eq!(pair.said[1..], [format!("dropped of 1, {}: Over", id.0)]);
 }
 
+/// Nothing shows whose answer it was.
+#[test]
+fn a_fault_in_merged_answers_costs_one_command() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    let mut answers = merged(&mut pair, &[A, B]);
+    let Some(Partial::Stacks(part)) = &mut answers.part else {
+        panic!("{answers:?}");
+    };
+    part.missing.insert(Missing::Gone, RankSet::single(Rank(8)));
+    let nodes = [A, B].into();
+    pair.tell(Input::Answers { nodes, id, answers });
+    pair.send();
+    let dropped = [0, 1].map(|node| format!("dropped of {node}, {}: Faulty", id.0));
+    assert_eq!(pair.said, dropped);
+    let silent = [
+        "8: Unproved",
+        "0-3: AgentSilent(\"n1\")",
+        "4-7: AgentSilent(\"n2\")",
+    ];
+    assert_eq!(missing(&pair.reply()), silent);
+    // The agents are asked again.
+    pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    pair.deliver(B);
+    assert_eq!(missing(&pair.reply()), ["8: Unproved"]);
+}
+
 #[test]
 fn the_ranks_of_a_lost_agent_are_missing_by_name() {
     let mut pair = Pair::new();
