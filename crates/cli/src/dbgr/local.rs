@@ -350,7 +350,12 @@ impl Local {
                     }
                     return Step::Reply(reply);
                 }
-                session::Output::Close(..) | session::Output::Dropped { .. } => {}
+                session::Output::Close(node, _) => {
+                    if let Some(nodes) = &mut self.nodes {
+                        nodes.close(node);
+                    }
+                }
+                session::Output::Dropped { .. } => {}
             }
             return Step::Done;
         }

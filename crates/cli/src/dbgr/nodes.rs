@@ -274,6 +274,12 @@ impl Nodes {
         }
     }
 
+    /// Ends the agent of a node, which has violated the protocol.
+    pub(super) fn close(&mut self, node: NodeId) {
+        self.push(node, &ToNode::Agent(ToAgent::Stop));
+        let _ = self.lose(node);
+    }
+
     /// Returns the next news for the session. `None` if there is none until `until`.
     pub(super) fn next(&mut self, until: Option<Time>) -> Option<(NodeId, Event)> {
         loop {
