@@ -115,7 +115,7 @@ pub enum ThreadSet {
     /// The rank has the same threads in all samples.
     #[default]
     Same,
-    /// Some threads started or exited.
+    /// Some threads started or exited, or a thread reuses the id of another one.
     Changed,
 }
 
@@ -270,7 +270,9 @@ fn follow(
             track.helping = track.helping.saturating_add(used(&seen));
             continue;
         }
-        if seen.len() != present {
+        // CPU time that has shrunk is that of another thread, which reuses the thread id.
+        let is_reused = !seen.is_sorted_by_key(|thread| thread.cpu);
+        if seen.len() != present || is_reused {
             track.threads = ThreadSet::Changed;
         }
         let new = Track::new(frames, &seen, span, boundary);
