@@ -228,6 +228,8 @@ impl Agent {
                 if self.current() == Some(id) {
                     self.request = Request::Cancelled;
                 }
+                // The session may have given this agent up.
+                self.send(FromAgent::Working(id));
             }
             ToAgent::Stop => self.end(),
         }

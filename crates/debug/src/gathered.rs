@@ -5,14 +5,17 @@ use bytes::Bytes;
 use crate::{proto::Answers, wire};
 
 /// Merges encoded [`Answers`] about different nodes. `None` if one of them does not decode or is of another kind, or if the
-/// result is too long for a message: then they have to travel as they are.
+/// result is too long for a message or exceeds another bound of the decoder: then they have to travel as they are.
 #[must_use]
 pub fn merge(bodies: &[Bytes]) -> Option<Bytes> {
     let mut merged = Answers::default();
     for body in bodies {
         merged.add(wire::decode(body).ok()?)?;
     }
-    wire::encode(&merged).ok().map(Bytes::from)
+    let bytes = wire::encode(&merged).ok()?;
+    // Each answer may be within the bounds, and their sum not. The next process would drop it.
+    wire::decode::<Answers>(&bytes).ok()?;
+    Some(Bytes::from(bytes))
 }
 
 impl Answers {
@@ -30,12 +33,14 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, time::Duration};
+
     use base::{NodeId, Rank};
 
     use super::*;
     use crate::{
-        reply::{Description, Partial, PartialSample},
-        stack::{Missing, Seen},
+        reply::{Description, MAX_COPIES, Partial, PartialSample},
+        stack::{Activity, End, Missing, Seen, Stack, Thread},
     };
 
     fn sample(rank: u32) -> Bytes {
@@ -48,6 +53,31 @@ mod tests {
     fn encoded(part: Option<Partial>, refused: Option<u32>) -> Bytes {
         let refused = refused.map(NodeId).into_iter().collect();
         Bytes::from(wire::encode(&Answers { part, refused }).unwrap())
+    }
+
+    #[test]
+    fn answers_that_no_process_accepts_in_one_message_are_not_merged() {
+        // The threads of each answer have more than half of the bytes of names.
+        let name: Arc<str> = "x".repeat(MAX_COPIES / 64).into();
+        let many = |rank: u32| {
+            let thread = |tid| Thread {
+                tid,
+                name: Arc::clone(&name),
+                stack: Stack {
+                    frames: [].into(),
+                    end: End::Start,
+                },
+                activity: Activity::Running,
+                cpu: Duration::ZERO,
+                stopped: Duration::ZERO,
+            };
+            let mut part = PartialSample::default();
+            let threads = Seen::Threads((0..33).map(thread).collect());
+            part.snapshot.procs.insert(Rank(rank), threads);
+            encoded(Some(Partial::Sample(part)), None)
+        };
+        assert_eq!(merge(&[many(0), many(1)]), None);
+        assert!(merge(&[many(0), sample(1)]).is_some());
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! of the ranks takes its place. The launcher and the processes between it and a rank are not peers, because they wait for
 //! the rank: a proxy, a shell, `time`.
 //!
+//! Processes of `dbgr` are no peers, nor are their descendants: they work while they take samples. A watch may be a sibling of the
+//! ranks, and the daemons of a job may have started agents.
+//!
 //! *Neighbors* are descendants of other launchers of the same user on the node. A launcher above a rank, such as that of a
 //! batch script, is not one of these launchers. Jobs can connect to each other through a port (`MPI_Comm_connect`), and
 //! nothing outside of the jobs shows whether they have. So neighbors matter only if the program refers to one of the
@@ -26,6 +29,8 @@ use crate::{agent::kernel::Process, image::Joining, target::is_launcher};
 const MAX_DEPTH: usize = 64;
 /// Pid of init, which adopts orphans.
 const INIT: i32 = 1;
+/// Name of the command of a debugger, its agents and its relays.
+const DEBUGGER: &str = "dbgr";
 
 /// A group of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,9 +77,16 @@ impl LocalPeers {
             std::iter::successors(parent(&pid), parent).take(MAX_DEPTH)
         };
         let is_launcher = |pid: i32| all.get(&pid).is_some_and(|it| is_launcher(&it.name));
-        let ours = above(own).chain([own]);
+        let is_debugger =
+            |pid: i32| pid == own || all.get(&pid).is_some_and(|it| it.name == DEBUGGER);
+        // The children of a rank are its own, whoever has started the rank.
+        let is_ours = |pid: i32| {
+            let mut upwards = std::iter::once(pid).chain(above(pid));
+            let nearest = upwards.find(|&at| is_debugger(at) || by_pid.contains_key(&at));
+            nearest.is_some_and(is_debugger)
+        };
         let waiting: BTreeSet<i32> = ranks.values().flat_map(|&pid| above(pid)).collect();
-        let nobody: BTreeSet<i32> = ours.chain(waiting.iter().copied()).collect();
+        let nobody: BTreeSet<i32> = above(own).chain(waiting.iter().copied()).collect();
         // Below its launcher a batch script also runs programs that are not jobs.
         let is_anothers = |pid: i32| is_launcher(pid) && !waiting.contains(&pid);
         let roots: BTreeSet<i32> = ranks
@@ -84,7 +96,8 @@ impl LocalPeers {
         let mut peers = Self::default();
         let mut of_others = BTreeSet::new();
         for (&pid, process) in all {
-            if by_pid.contains_key(&pid) || is_launcher(pid) || nobody.contains(&pid) {
+            let is_rank = by_pid.contains_key(&pid);
+            if is_rank || is_launcher(pid) || nobody.contains(&pid) || is_ours(pid) {
                 continue;
             }
             let below = above(pid).find_map(|pid| by_pid.get(&pid));
@@ -310,6 +323,42 @@ mod tests {
         assert_eq!(found.jobs, BTreeSet::new());
         let orphan = peers(&[(1, 0, "init"), (10, 1, "a.out"), (11, 1, "cc1")], &[10]);
         assert_eq!(orphan, LocalPeers::default());
+    }
+
+    #[test]
+    fn processes_of_a_debugger_are_no_peers() {
+        // The daemons of the job have started an agent, whose relay is its child. A watch is below a rank, another beside the
+        // launcher with the ssh of its agents, and another launcher has agents too.
+        let processes = [
+            (4, 1, "bash"),
+            (5, 4, "rally"),
+            (10, 5, "a.out"),
+            (98, 5, "copy-of-us"),
+            (99, 98, "copy-of-us"),
+            (97, 99, "copy-of-us"),
+            (20, 10, "dbgr"),
+            (21, 20, "dbgr"),
+            (30, 5, "dbgr"),
+            (31, 30, "ssh"),
+            (15, 4, "mpiexec"),
+            (16, 15, "dbgr"),
+            (17, 16, "dbgr"),
+        ];
+        let (found, of_none) = (peers(&processes, &[10]), LocalPeers::default());
+        assert_eq!(found, of_none);
+        // Without a launcher, the siblings of a rank are its peers.
+        let script = [
+            (4, 1, "bash"),
+            (10, 4, "a.out"),
+            (12, 4, "feeder"),
+            (20, 4, "dbgr"),
+            (21, 20, "ssh"),
+            (99, 1, "dbgr"),
+        ];
+        assert_eq!(pids(&peers(&script, &[10]).beside), [12]);
+        // The child of a rank that a debugger has started is a peer.
+        let started = [(20, 1, "dbgr"), (10, 20, "a.out"), (11, 10, "worker")];
+        assert_eq!(pids(&peers(&started, &[10]).below[&Rank(0)]), [11]);
     }
 
     #[test]

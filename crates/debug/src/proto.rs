@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `Follow` | nothing |
 //! | `Do` | `Done` or `Refused`, once; before that `Working`, every second while the agent works |
-//! | `Cancel` | nothing: a cancelled command gets no answer |
+//! | `Cancel` | `Working` once, as a sign of life: a cancelled command gets no answer |
 //! | `Stop` | `Stopped`, as its last message |
 //!
 //! An answer is about the ranks of one agent, and merges with the answers of other agents ([`crate::reply`]). On other nodes a `Do`
@@ -84,7 +84,13 @@ pub enum Search {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromNode {
     /// The result of a search.
-    Found(OnNode),
+    Found {
+        /// A text that only processes of this node have in common; `None` if it is unknown. The user may have named the node
+        /// twice.
+        identity: Option<String>,
+        /// What was found.
+        found: OnNode,
+    },
     /// A message of the agent to the session.
     Agent(FromAgent),
 }
@@ -103,7 +109,7 @@ pub enum ToAgent {
         /// What to do for these ranks.
         action: Action,
     },
-    /// Cancel a command. It gets no answer.
+    /// Cancel a command. It gets no answer, and the agent sends a sign of life.
     Cancel(CommandId),
     /// Release every thread, and exit.
     Stop,
@@ -112,7 +118,7 @@ pub enum ToAgent {
 /// Messages from an agent to the session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromAgent {
-    /// A sign of life, sent every second while the agent works on this command.
+    /// A sign of life, sent every second while the agent works on this command, and once when it is cancelled.
     Working(CommandId),
     /// The answer to a command.
     Done {

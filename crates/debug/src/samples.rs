@@ -18,7 +18,7 @@ mod noise;
 pub(crate) mod tests;
 mod work;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ const SAMPLING_COST: Duration = Duration::from_millis(2);
 #[derive(Clone, Debug)]
 pub struct Track {
     /// The name of the thread.
-    pub name: String,
+    pub name: Arc<str>,
     /// The stack, cut at its [`Boundary`], and the activity of the thread in each sample.
     pub seen: Vec<(Cut, Activity)>,
     /// The motion over all samples.
@@ -115,7 +115,7 @@ pub enum ThreadSet {
     /// The rank has the same threads in all samples.
     #[default]
     Same,
-    /// Some threads started or exited.
+    /// Some threads started or exited, or a thread reuses the id of another one.
     Changed,
 }
 
@@ -260,7 +260,7 @@ fn follow(
     }
     let present = track.missing.iter().filter(|why| why.is_none()).count();
     for (tid, seen) in threads {
-        let stacks = seen.iter().flat_map(|thread| &thread.stack.frames);
+        let stacks = seen.iter().flat_map(|thread| &*thread.stack.frames);
         let helper = known::helper(
             seen.first().map_or("", |thread| &thread.name),
             stacks.map(|&id| frames.get(id)),
@@ -270,7 +270,9 @@ fn follow(
             track.helping = track.helping.saturating_add(used(&seen));
             continue;
         }
-        if seen.len() != present {
+        // CPU time that has shrunk is that of another thread, which reuses the thread id.
+        let is_reused = !seen.is_sorted_by_key(|thread| thread.cpu);
+        if seen.len() != present || is_reused {
             track.threads = ThreadSet::Changed;
         }
         let new = Track::new(frames, &seen, span, boundary);
@@ -286,7 +288,9 @@ fn follow(
 impl Track {
     fn new(frames: &Frames, seen: &[&Thread], span: Duration, boundary: Boundary) -> Self {
         let cpu = used(seen);
-        let name = seen.first().map_or_else(String::new, |it| it.name.clone());
+        let name = seen
+            .first()
+            .map_or_else(|| "".into(), |it| Arc::clone(&it.name));
         let seen: Vec<(Cut, Activity)> = seen
             .iter()
             .map(|thread| (boundary.cut(frames, &thread.stack.frames), thread.activity))

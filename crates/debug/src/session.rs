@@ -11,7 +11,12 @@
 //! | refuses | *refused* |
 //! | answers together with others ([`Input::Answers`]) | the same |
 //! | is lost, or sends an answer that it was not asked for | *lost*, in every command |
-//! | sends nothing for [`SILENCE`], or the command takes longer than [`LONGEST`] | *silent* |
+//! | answers together with others, and one answer is about something else | *silent*, in this command |
+//! | sends nothing for [`SILENCE`] | *silent*, in every command until it sends a message |
+//! | answers too late: the command takes longer than [`LONGEST`] | *silent* |
+//!
+//! A command does not wait for an agent that is silent already, so that the waits for it do not add up. The agent answers
+//! the cancellation of its commands, and then gets the ranks that the session follows by then.
 //!
 //! The session drops an answer that comes too late, or after its command was cancelled, and reports that with
 //! [`Output::Dropped`]. Each input comes with the current time. The host sends [`Input::Tick`] at the time that
@@ -114,6 +119,8 @@ pub enum Dropped {
     Over,
     /// The command continues without this agent, which was silent for too long or has answered before.
     Late,
+    /// The answer was merged with others, and at least one of them violates the protocol.
+    Faulty,
 }
 
 /// The reason why a session refuses a command.
@@ -192,6 +199,8 @@ struct Agent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Up,
+    /// The agent was given up, and has sent no message since. It does not know which ranks the session follows.
+    Silent,
     Lost,
 }
 
@@ -272,7 +281,7 @@ impl Session {
         for (&rank, place) in places.filter(|(rank, _)| ranks.contains(**rank)) {
             match place {
                 Place::Nowhere(why) => missing.entry(why.clone()).or_default().insert(rank),
-                Place::At(node, _) => match self.lost(*node) {
+                Place::At(node, _) => match self.absent(*node) {
                     Some(why) => missing.entry(why).or_default().insert(rank),
                     None => of_agents.entry(*node).or_default().insert(rank),
                 },
@@ -344,6 +353,11 @@ impl Session {
         self.lose(node);
         let state = Link::Up;
         self.agents.insert(node, Agent { host, state });
+        self.send_ranks(node);
+    }
+
+    /// Sends an agent the ranks of its node.
+    fn send_ranks(&mut self, node: NodeId) {
         let procs = self.places.iter();
         let procs = procs.filter_map(|(&rank, place)| match place {
             Place::At(at, proc) if *at == node => Some((rank, *proc)),
@@ -364,19 +378,22 @@ impl Session {
         }
     }
 
-    /// Returns the reason why an agent cannot answer; `None` if it can.
-    fn lost(&self, node: NodeId) -> Option<Missing> {
-        match self.agents.get(&node) {
-            Some(agent) if agent.state == Link::Up => None,
-            Some(agent) => Some(Missing::AgentLost(agent.host.clone())),
+    /// Returns the reason why an agent is not asked; `None` if it is.
+    fn absent(&self, node: NodeId) -> Option<Missing> {
+        let Some(Agent { host, state }) = self.agents.get(&node) else {
             // No agent of this node has ever connected, so the name of the host is unknown.
-            None => Some(Missing::AgentLost(node.to_string())),
+            return Some(Missing::AgentLost(node.to_string()));
+        };
+        match state {
+            Link::Up => None,
+            Link::Silent => Some(Missing::AgentSilent(host.clone())),
+            Link::Lost => Some(Missing::AgentLost(host.clone())),
         }
     }
 
     fn hear(&mut self, now: Time, node: NodeId, message: FromAgent) {
-        let up = self.agents.get(&node);
-        let Some(host) = up.filter(|agent| agent.state == Link::Up) else {
+        let there = self.agents.get(&node);
+        let Some(host) = there.filter(|agent| agent.state != Link::Lost) else {
             // A message that the agent sent before it was lost can still arrive.
             return;
         };
@@ -416,8 +433,14 @@ impl Session {
     }
 
     /// Extends the deadlines of an agent. It carries out one command at a time, so a sign of life counts for its queued commands
-    /// too.
+    /// too. An agent that was silent takes part in the next command.
     fn note_life(&mut self, now: Time, node: NodeId) {
+        if let Some(agent) = self.agents.get_mut(&node)
+            && agent.state == Link::Silent
+        {
+            agent.state = Link::Up;
+            self.send_ranks(node);
+        }
         for command in self.commands.values_mut() {
             if let Some(waiting) = command.waiting.get_mut(&node) {
                 waiting.until = now + SILENCE;
@@ -458,10 +481,7 @@ impl Session {
                 merged.err().map(|_| Fault::OtherAnswer)
             });
             if let Some(fault) = fault {
-                for &node in nodes {
-                    self.distrust(node, fault);
-                }
-                return;
+                return self.reject(id, nodes, fault);
             }
         }
         for ranks in command.missing.values_mut() {
@@ -483,39 +503,75 @@ impl Session {
         }
     }
 
+    /// Rejects the merged answer of some nodes. Nothing shows which of several agents is at fault: they are given up in this
+    /// command only.
+    fn reject(&mut self, id: CommandId, nodes: &BTreeSet<NodeId>, fault: Fault) {
+        let mut all = nodes.iter();
+        if let (Some(&node), None) = (all.next(), all.next()) {
+            return self.distrust(node, fault);
+        }
+        for &node in nodes {
+            let host = self.agents.get(&node).map(|agent| agent.host.clone());
+            if let Some(command) = self.commands.get_mut(&id) {
+                command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
+            }
+            let why = Dropped::Faulty;
+            self.outputs.push_back(Output::Dropped { node, id, why });
+        }
+    }
+
     fn distrust(&mut self, node: NodeId, fault: Fault) {
         self.outputs.push_back(Output::Close(node, fault));
         self.lose(node);
     }
 
     fn cancel(&mut self, id: CommandId) {
-        let Some(command) = self.commands.get_mut(&id) else {
+        let Some(command) = self.commands.get(&id) else {
             return;
         };
         let waiting: Vec<NodeId> = command.waiting.keys().copied().collect();
         for node in waiting {
-            let host = self.agents.get(&node).map(|agent| agent.host.clone());
-            command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
-            let cancel = ToAgent::Cancel(id);
-            self.outputs.push_back(Output::Send(node, cancel));
+            self.stop_waiting(id, node);
         }
     }
 
     /// Gives up agents whose deadline has passed.
     fn expire(&mut self, now: Time) {
-        for (&id, command) in &mut self.commands {
-            let end = command.end;
-            let waiting = command.waiting.iter();
-            let late = waiting.filter(|(_, waiting)| waiting.until.min(end) <= now);
-            let late: Vec<NodeId> = late.map(|(&node, _)| node).collect();
-            for node in late {
-                let host = self.agents.get(&node).map(|agent| agent.host.clone());
-                command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
-                // The session no longer needs the answer, and the agent may have other commands to carry out.
-                let cancel = ToAgent::Cancel(id);
-                self.outputs.push_back(Output::Send(node, cancel));
+        let mut late = Vec::new();
+        let mut silent = BTreeSet::new();
+        for (&id, command) in &self.commands {
+            for (&node, waiting) in &command.waiting {
+                if waiting.until <= now {
+                    silent.insert(node);
+                } else if command.end <= now {
+                    late.push((id, node));
+                }
             }
         }
+        let waiting = self.commands.iter().flat_map(|(&id, command)| {
+            let nodes = command.waiting.keys();
+            nodes.map(move |&node| (id, node))
+        });
+        late.extend(waiting.filter(|(_, node)| silent.contains(node)));
+        for &node in &silent {
+            if let Some(agent) = self.agents.get_mut(&node) {
+                agent.state = Link::Silent;
+            }
+        }
+        for (id, node) in late {
+            self.stop_waiting(id, node);
+        }
+    }
+
+    /// Gives up an agent in one command. The session no longer needs the answer, and the agent may have other commands to carry
+    /// out.
+    fn stop_waiting(&mut self, id: CommandId, node: NodeId) {
+        let host = self.agents.get(&node).map(|agent| agent.host.clone());
+        if let Some(command) = self.commands.get_mut(&id) {
+            command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
+        }
+        let cancel = ToAgent::Cancel(id);
+        self.outputs.push_back(Output::Send(node, cancel));
     }
 
     /// Ends the commands that have no outstanding answers.

@@ -64,8 +64,8 @@ pub enum End {
 /// The frames of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stack {
-    /// From the thread's first function to its current one.
-    pub frames: Vec<FrameId>,
+    /// From the thread's first function to its current one. Threads at the same place share the list.
+    pub frames: Arc<[FrameId]>,
     /// Why there are no further outer frames.
     pub end: End,
 }
@@ -215,8 +215,8 @@ pub enum Missing {
 pub struct Thread {
     /// The thread id.
     pub tid: i32,
-    /// The name, at most 15 bytes.
-    pub name: String,
+    /// The name, at most 15 bytes. Threads with the same name share it.
+    pub name: Arc<str>,
     /// The stack.
     pub stack: Stack,
     /// The state.

@@ -60,6 +60,8 @@ pub struct Images {
     arch: Arch,
     images: Vec<Option<Rc<Image>>>,
     by_file: BTreeMap<FileId, ImageId>,
+    /// The files that are no programs. They stay mapped, as the images do, so that no other file gets one of their inodes.
+    others: Vec<Bytes>,
     /// The vDSO, which is the same in all processes.
     vdso: Option<ImageId>,
     caches: Caches,
@@ -140,6 +142,7 @@ impl Images {
             arch,
             images: Vec::new(),
             by_file: BTreeMap::new(),
+            others: Vec::new(),
             vdso: None,
             caches: Caches::default(),
             named: BTreeMap::new(),
@@ -205,7 +208,11 @@ impl Images {
             }
         };
         // A file that is not a program is cached, to open it only once. A file that could not be read is not.
-        let image = Image::parse(&mapping.path, bytes?).ok();
+        let bytes = bytes?;
+        let image = Image::parse(&mapping.path, bytes.clone()).ok();
+        if image.is_none() {
+            self.others.push(bytes);
+        }
         let id = ImageId(self.images.len());
         self.images.push(image.map(Rc::new));
         match mapping.file {
@@ -290,7 +297,10 @@ impl Images {
             at = caller;
         }
         found.reverse();
-        Stack { frames: found, end }
+        Stack {
+            frames: found.into(),
+            end,
+        }
     }
 
     /// Returns the functions at an address, innermost first.

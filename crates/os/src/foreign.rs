@@ -147,12 +147,13 @@ thread_local! {
     static LATE: RefCell<Vec<Pid>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How often late threads are polled. A late thread stays stopped for at most this time.
-const LATE_STEP: Duration = Duration::from_millis(5);
+/// How often to poll late threads. A late thread stays stopped for at most this time.
+pub const LATE_STEP: Duration = Duration::from_millis(5);
 
 /// Sleeps for `time`, and meanwhile detaches threads that stopped after [`StoppedThread::stop`] had given up. Call it
-/// between two samples, with zero if there is no time to spend.
-pub fn sleep_and_detach_late(time: Duration) {
+/// between two samples, with zero if there is no time to spend. Returns the number of late threads that have not stopped yet:
+/// unless it is zero, call again after [`LATE_STEP`].
+pub fn sleep_and_detach_late(time: Duration) -> usize {
     let begin = Instant::now();
     loop {
         let late = LATE.with_borrow_mut(|late| {
@@ -165,7 +166,7 @@ pub fn sleep_and_detach_late(time: Duration) {
         });
         let left = time.saturating_sub(begin.elapsed());
         if left.is_zero() {
-            return;
+            return late;
         }
         thread::sleep(if late > 0 { left.min(LATE_STEP) } else { left });
     }

@@ -47,14 +47,14 @@ pub use files::{
     read_owned, remove_files, remove_tree,
 };
 pub use foreign::{
-    NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
+    LATE_STEP, NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
     living_thread_of, map_deleted_file_of, map_file_of, mappings, owner_of, program_of,
     read_memory, sleep_and_detach_late, threads_of,
 };
 pub use freezer::Freezers;
 pub use gpus::{Gpus, gpus};
 pub use lock::{create_locked, is_locked, take_lock};
-pub use namespace::{PidNamespace, own_number, sees_own_processes, shares_network};
+pub use namespace::{PidNamespace, node_identity, own_number, sees_own_processes, shares_network};
 pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,
 };

@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env,
     time::Duration,
 };
 
-use base::{HostList, NodeId, Rank, Time};
+use base::{HostList, NodeId, Rank, Signal, Time};
 use debug::{
     proto::{Action, CommandId, Extent, Search},
     reply::{Description, Partial, PartialSample},
@@ -21,10 +22,16 @@ use super::{
     messages,
     nodes::{Event, Nodes, NotReached},
 };
-use crate::args::{AgentArgs, Starter};
+use crate::args::{AgentArgs, SLURM_NODE, Starter};
 
 /// The node that `dbgr` runs on.
 pub(super) const HERE: NodeId = NodeId(0);
+/// Signals that end the wait for other nodes. Elsewhere than in such a wait, the loop that blocks them takes them.
+const INTERRUPTS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+/// How often a wait for other nodes checks for these signals.
+const INTERRUPT_STEP: Duration = Duration::from_millis(100);
+/// How long a command may wait for other nodes after such a signal.
+const INTERRUPTED_MAX: Duration = Duration::from_secs(2);
 
 /// The result of one step.
 #[derive(Debug)]
@@ -46,6 +53,16 @@ pub(super) struct Local {
     nodes: Option<Nodes>,
     /// The other nodes whose agents the session knows.
     joined: BTreeSet<NodeId>,
+    patience: Patience,
+}
+
+/// Whether a command waits until all nodes have answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// It does, with the limits of the session.
+    Full,
+    /// The user waits for what there is: a command may take [`INTERRUPTED_MAX`].
+    Interrupted,
 }
 
 impl Local {
@@ -66,6 +83,7 @@ impl Local {
             detail,
             nodes: None,
             joined: BTreeSet::new(),
+            patience: Patience::Full,
         }
     }
 
@@ -106,7 +124,7 @@ impl Local {
             return Ok(Err(NotFound::PidOnNodes { pid }));
         }
         let own = os::host_name();
-        let names = dvm::alloc::LocalNames::new(&own);
+        let names = dvm::alloc::LocalNames::new(&own).with_alias(env::var(SLURM_NODE).ok());
         let (local, others): (Vec<String>, Vec<String>) = hosts
             .clone()
             .into_iter()
@@ -133,8 +151,13 @@ impl Local {
             (host.clone(), part)
         });
         let own = local.as_ref().map(|(host, _)| host.clone());
+        // The processes of a node must not be there twice.
+        let here = local.as_ref().and_then(|_| os::node_identity());
+        let twins = self.nodes.as_ref().map(|nodes| nodes.twins(here));
+        let twins = twins.unwrap_or_default();
         let others = others
             .into_iter()
+            .filter(|host| !twins.contains(host))
             .filter_map(|host| found.remove_entry(&host));
         let parts: Vec<(String, OnNode)> = local.into_iter().chain(others).collect();
         let mut result = target::over_nodes(wish, &parts, own.as_deref());
@@ -230,6 +253,16 @@ impl Local {
         }
     }
 
+    /// Notes that the user has asked for an early end.
+    pub(super) const fn interrupt(&mut self) {
+        self.patience = Patience::Interrupted;
+    }
+
+    /// Returns true if a signal has cancelled a command, so that its result lacks the nodes that had not answered.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.patience == Patience::Interrupted
+    }
+
     /// Returns the time that the agent of this node has spent on reading files and mappings.
     pub(super) const fn reading(&self) -> Duration {
         self.agent.kernel.reading
@@ -246,6 +279,7 @@ impl Local {
     /// session has given up on the agent: the agent then still has to release a stopped thread.
     fn run(&mut self, id: CommandId) -> Option<Partial> {
         let mut answer = None;
+        let begin = Clock::now();
         loop {
             match self.step() {
                 Step::Reply(reply) if reply.id == id => answer = Some(reply.answer),
@@ -256,12 +290,27 @@ impl Local {
                         return answer;
                     }
                     // Another node has not answered yet.
-                    if !self.hear(deadline) {
+                    if self.has_waited_enough(begin) {
+                        let cancel = session::Input::Cancel(id);
+                        self.session.handle(Clock::now(), cancel);
+                        continue;
+                    }
+                    let slice = Clock::now() + INTERRUPT_STEP;
+                    if !self.hear(deadline.map(|deadline| deadline.min(slice))) {
                         self.session.handle(Clock::now(), session::Input::Tick);
                     }
                 }
             }
         }
+    }
+
+    /// Returns true if a command that began then is to end without the nodes that have not answered.
+    fn has_waited_enough(&mut self, begin: Time) -> bool {
+        if os::pending_signal(&INTERRUPTS).is_some() {
+            self.interrupt();
+            return true;
+        }
+        self.is_interrupted() && Clock::now().since(begin) > INTERRUPTED_MAX
     }
 
     /// Handles news of another node. Returns false if there is none until `until`.
@@ -301,7 +350,12 @@ impl Local {
                     }
                     return Step::Reply(reply);
                 }
-                session::Output::Close(..) | session::Output::Dropped { .. } => {}
+                session::Output::Close(node, _) => {
+                    if let Some(nodes) = &mut self.nodes {
+                        nodes.close(node);
+                    }
+                }
+                session::Output::Dropped { .. } => {}
             }
             return Step::Done;
         }
@@ -372,5 +426,29 @@ mod tests {
             .handle(Clock::now(), session::Input::Cancel(id));
         assert!(local.run(id).is_some());
         assert!(local.agent.kernel.stopped.is_none());
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_wait_for_a_silent_node() {
+        const SILENT: NodeId = NodeId(1);
+        let mut local = Local::new(Detail::Folded);
+        let (node, host) = (SILENT, "n1".to_owned());
+        let joined = session::Input::Joined { node, host };
+        local.session.handle(Clock::now(), joined);
+        let proc = Proc { pid: 1, started: 1 };
+        local.follow_places([(Rank(0), Place::At(SILENT, proc))].into());
+        // The signal stays blocked, as it does in a wait between two samples.
+        let events = os::Loop::new(&[Signal::INT]).unwrap();
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGINT).unwrap();
+        for _ in 0..2 {
+            let sample = local.sample(Extent::Everybody);
+            let seen = &sample.snapshot.procs[&Rank(0)];
+            let debug::stack::Seen::Missing(why) = seen else {
+                panic!("{seen:?}");
+            };
+            assert_eq!(*why, Missing::AgentSilent("n1".to_owned()));
+            assert!(local.is_interrupted());
+        }
+        drop(events);
     }
 }

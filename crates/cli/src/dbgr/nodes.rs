@@ -1,5 +1,7 @@
 //! The other nodes of a session: starts an agent on each, and passes messages.
 
+mod searches;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -18,7 +20,11 @@ use message::Message;
 use os::Clock;
 use runtime::relay::{self, JoinError, News, Received, Relay, Side};
 
-use super::remote::{AGENT_ARGUMENT, BUILD};
+use self::searches::Searches;
+use super::{
+    host,
+    remote::{AGENT_ARGUMENT, BUILD},
+};
 use crate::{
     args::{self, AgentArgs, Starter, World},
     exit::ExitCode,
@@ -96,14 +102,14 @@ pub(super) struct Nodes {
     /// The names of the other nodes.
     hosts: BTreeMap<NodeId, String>,
     states: BTreeMap<NodeId, State>,
-    /// The answers to the current search.
-    found: BTreeMap<NodeId, OnNode>,
-    searches: BTreeMap<NodeId, Search>,
+    searches: Searches,
+    /// What identifies each node that has answered a search, whatever its name.
+    identities: BTreeMap<NodeId, String>,
     /// When all agents have to be there that need no copy of the program.
     until: Time,
     /// The time from the start to `until`.
     patience: Duration,
-    /// When each node has to connect, or to answer the current search.
+    /// When each node has to connect.
     due: BTreeMap<NodeId, Time>,
     detail: Detail,
     /// A command for several nodes that waits for further ones, and the nodes.
@@ -140,8 +146,8 @@ impl Nodes {
             states: hosts.keys().map(|node| (*node, State::Starting)).collect(),
             due: hosts.keys().map(|node| (*node, until)).collect(),
             hosts,
-            found: BTreeMap::new(),
-            searches: BTreeMap::new(),
+            searches: Searches::default(),
+            identities: BTreeMap::new(),
             until,
             patience,
             detail,
@@ -149,11 +155,12 @@ impl Nodes {
         })
     }
 
-    /// Has each node search for something, and returns what they have found. Nodes that do not answer in time have no entry.
+    /// Has each node search for something, and returns what they have found. A node that does not answer in time has what it
+    /// found last, and counts as silent until it answers.
     pub(super) fn find(&mut self, search: impl Fn(&str) -> Search) -> BTreeMap<NodeId, OnNode> {
         let hosts = self.hosts.iter();
-        self.searches = hosts.map(|(node, host)| (*node, search(host))).collect();
-        self.found.clear();
+        self.searches
+            .begin(hosts.map(|(node, host)| (*node, search(host))).collect());
         let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
         for node in &nodes {
             if self.states.get(node) == Some(&State::Up) {
@@ -164,8 +171,8 @@ impl Nodes {
             let now = Clock::now();
             let open = nodes.iter().filter_map(|node| match self.states.get(node) {
                 Some(State::Starting) => self.due.get(node).copied(),
-                Some(State::Up) if !self.found.contains_key(node) => self.due.get(node).copied(),
-                _ => None,
+                Some(State::Up) => self.searches.due(*node),
+                Some(State::Down(_)) | None => None,
             });
             let Some(until) = open.filter(|until| *until > now).max() else {
                 break;
@@ -175,19 +182,17 @@ impl Nodes {
             }
             self.receive(Some(until.min(now + SIGNAL_CHECK)));
         }
-        for node in nodes {
-            let host = || self.hosts.get(&node).cloned().unwrap_or_default();
-            let why = match self.states.get(&node) {
-                Some(State::Starting) => Missing::NotStarted {
-                    host: host(),
-                    why: format!("it did not connect within {} s", self.patience(node)),
-                },
-                Some(State::Up) if !self.found.contains_key(&node) => Missing::AgentSilent(host()),
-                _ => continue,
-            };
-            self.states.insert(node, State::Down(why));
+        for &node in &nodes {
+            if self.states.get(&node) == Some(&State::Starting) {
+                let host = self.hosts.get(&node).cloned().unwrap_or_default();
+                let why = format!("it did not connect within {} s", self.patience(node));
+                let why = Missing::NotStarted { host, why };
+                self.states.insert(node, State::Down(why));
+            }
         }
-        std::mem::take(&mut self.found)
+        let up = nodes.into_iter();
+        let up = up.filter(|node| self.states.get(node) == Some(&State::Up));
+        self.searches.end(up)
     }
 
     /// Returns the nodes by name, each with its number, or the reason why it does not answer.
@@ -195,6 +200,7 @@ impl Nodes {
         let state = |(node, host): (&NodeId, &String)| {
             let state = match self.states.get(node) {
                 Some(State::Down(why)) => Err(why.clone()),
+                _ if self.searches.is_late(*node) => Err(Missing::AgentSilent(host.clone())),
                 _ => Ok(*node),
             };
             (host.clone(), state)
@@ -202,12 +208,22 @@ impl Nodes {
         self.hosts.iter().map(state).collect()
     }
 
-    /// Returns the nodes whose agents answer, with their names.
+    /// Returns the nodes whose agents are connected, with their names.
     pub(super) fn up(&self) -> impl Iterator<Item = (NodeId, &String)> {
         let hosts = self.hosts.iter();
         hosts
             .filter(|(node, _)| self.states.get(node) == Some(&State::Up))
             .map(|(node, host)| (*node, host))
+    }
+
+    /// Returns the names of nodes that are further names of others, or of the node with the identity `own`.
+    pub(super) fn twins(&self, own: Option<String>) -> BTreeSet<String> {
+        let mut known: BTreeSet<&String> = own.iter().collect();
+        let is_up = |node| self.states.get(node) == Some(&State::Up);
+        let twins = self.identities.iter().filter(|(node, _)| is_up(*node));
+        let twins = twins.filter(|(_, identity)| !known.insert(identity));
+        let twins = twins.filter_map(|(node, _)| self.hosts.get(node).cloned());
+        twins.collect()
     }
 
     /// Returns why no agent was started, if there is none.
@@ -265,6 +281,12 @@ impl Nodes {
         }
     }
 
+    /// Ends the agent of a node, which has violated the protocol.
+    pub(super) fn close(&mut self, node: NodeId) {
+        self.push(node, &ToNode::Agent(ToAgent::Stop));
+        let _ = self.lose(node);
+    }
+
     /// Returns the next news for the session. `None` if there is none until `until`.
     pub(super) fn next(&mut self, until: Option<Time>) -> Option<(NodeId, Event)> {
         loop {
@@ -283,11 +305,9 @@ impl Nodes {
     }
 
     fn ask(&mut self, node: NodeId) {
-        if let Some(search) = self.searches.get(&node) {
-            let find = ToNode::Find(search.clone());
-            let due = self.until.max(Clock::now() + FIND_MAX);
-            self.due.insert(node, due);
-            self.push(node, &find);
+        let due = self.until.max(Clock::now() + FIND_MAX);
+        if let Some(search) = self.searches.ask(node, due) {
+            self.push(node, &ToNode::Find(search));
         }
     }
 
@@ -306,7 +326,7 @@ impl Nodes {
     /// Handles what the relay sends next. `None` if there is nothing until `until`.
     fn receive(&mut self, until: Option<Time>) -> Option<(NodeId, Option<Event>)> {
         let received = match &mut self.relay {
-            Some(relay) => relay.next(until),
+            Some(relay) => host::wait_and_release_late(until, |until| relay.next(until)),
             None => return self.lose_next(),
         };
         match received {
@@ -356,8 +376,11 @@ impl Nodes {
 
     fn hear(&mut self, node: NodeId, body: &[u8]) -> Option<Event> {
         match wire::decode(body) {
-            Ok(FromNode::Found(found)) => {
-                self.found.insert(node, found);
+            Ok(FromNode::Found { identity, found }) => {
+                if let Some(identity) = identity {
+                    self.identities.insert(node, identity);
+                }
+                self.searches.answer(node, found);
                 None
             }
             Ok(FromNode::Agent(message)) => Some(Event::Message(message)),
@@ -368,10 +391,14 @@ impl Nodes {
     fn learn(&mut self, news: News) -> (NodeId, Option<Event>) {
         match news {
             News::Joined(node) => {
-                if self.states.get(&node) == Some(&State::Starting) {
+                let before = self.states.get(&node).cloned();
+                // The next search includes a node that has connected too late for this one.
+                if let Some(State::Starting | State::Down(Missing::NotStarted { .. })) = before {
                     self.states.insert(node, State::Up);
                     let detail = self.detail;
                     self.push(node, &ToNode::Begin { node, detail });
+                }
+                if before == Some(State::Starting) {
                     self.ask(node);
                 }
                 (node, None)

@@ -17,7 +17,7 @@ use dvm::bootstrap::CANNOT_RUN;
 use runtime::relay::{self, Birth, JoinError, LinkError, News, Question, Received, Relay, Side};
 
 use super::{
-    host::{AgentHost, Step},
+    host::{self, AgentHost, Step},
     machine::{Ask, Machine},
 };
 use crate::{args::SLURM_NODE, exit};
@@ -75,15 +75,19 @@ fn run(file: Option<PathBuf>) -> Result<u8, Ended> {
                 Some(Time::ZERO)
             }
         };
-        match relay.next(until)? {
+        let received = host::wait_and_release_late(until, |until| relay.next(until))?;
+        match received {
             Some(Received::Body(_, body)) => match wire::decode(&body)? {
                 ToNode::Begin { node, detail } => {
                     own = node;
                     agent = Some(AgentHost::new(node, detail));
                 }
                 ToNode::Find(search) => {
-                    let found = wire::encode(&FromNode::Found(find(&search)))?;
-                    relay.send(Bytes::from(found))?;
+                    let found = FromNode::Found {
+                        identity: os::node_identity(),
+                        found: find(&search),
+                    };
+                    relay.send(Bytes::from(wire::encode(&found)?))?;
                 }
                 ToNode::Agent(message) => {
                     if let ToAgent::Cancel(id) = &message {

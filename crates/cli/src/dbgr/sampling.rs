@@ -100,6 +100,11 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
         let sample = local.sample(extent);
         let ended = Clock::now();
         sampling_time += ended.since(began);
+        if local.is_interrupted() {
+            // This sample lacks nodes. There is an earlier one, because only the waits between samples block the signal.
+            let _ = waits.end();
+            return (recording, Ended::Interrupted, sampling_time);
+        }
         recording.push(schedule.end(ended), sample.frames, sample.snapshot);
         let Recording { frames, samples } = &recording;
         let Some(next) = schedule.next(frames, samples, ended) else {
@@ -107,6 +112,7 @@ pub(super) fn take(plan: Plan, local: &mut Local) -> (Recording, Ended, Duration
         };
         if waits.wait(next) == Ended::Interrupted {
             let _ = waits.end();
+            local.interrupt();
             return (recording, Ended::Interrupted, sampling_time);
         }
     }

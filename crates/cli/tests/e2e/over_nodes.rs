@@ -76,6 +76,20 @@ impl Trial {
         command
     }
 
+    /// Returns an agent. Its relay, which is its child, keeps the connection while the agent is stopped.
+    fn agent(&self) -> Pid {
+        let found = self.sandbox.find("__agent");
+        let pids: Vec<i32> = found.iter().map(|it| it.pid).collect();
+        let has_relay = |pid: &i32| {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let children = children.unwrap_or_default();
+            let mut children = children.split_whitespace().map(str::parse);
+            children.any(|child| child.is_ok_and(|child: i32| pids.contains(&child)))
+        };
+        let agent = pids.iter().copied().find(has_relay);
+        Pid::from_raw(agent.expect("a relay is the child of its agent"))
+    }
+
     fn let_go(&self, running: Running) {
         self.sandbox.file("go", "");
         running.end().expect_code(0);
@@ -127,6 +141,21 @@ fn a_search_over_nodes_names_those_that_cannot_be_reached() {
     assert!(nothing.err().contains(said), "{}", nothing.err());
     trial.let_go(job);
     // No agent, no relay and no ssh is left.
+    trial.sandbox.expect_clean();
+}
+
+#[test]
+fn a_node_with_several_names_is_searched_once() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "2"]), 2);
+    for hosts in ["alpha,beta,gamma", "localhost,alpha", "alpha,alpha"] {
+        let mut command = trial.dbgr(&["stacks", "--hosts", hosts, "--name", &name]);
+        let stacks = trial.sandbox.run(&mut command).expect_code(0);
+        assert!(stacks.out().starts_with("2 ranks of"), "{}", stacks.out());
+        assert!(stacks.out().contains("2 [0-1] main"), "{}", stacks.out());
+    }
+    trial.let_go(job);
     trial.sandbox.expect_clean();
 }
 
@@ -183,6 +212,59 @@ fn an_agent_that_is_killed_is_missing_by_name() {
     let stacks = stacks.end().expect_code(0);
     let why = "the agent on host alpha was lost";
     assert!(stacks.out().contains(why), "{}", stacks.out());
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
+/// The next sample is far away, and so is the next message that the agent gets.
+#[test]
+fn an_agent_releases_a_thread_that_was_late_to_stop() {
+    let mut trial = Trial::new();
+    let program = compiled("cc".as_ref(), &testdata("stacks/long_calls.c"), &["-O1"]);
+    trial.program = program.to_str().unwrap().to_owned();
+    let name = trial.private_copy();
+    let mut command = trial.sandbox.command(&name);
+    let job = trial.sandbox.start(command.arg(&trial.go));
+    job.expect(Stream::Stdout, "ready");
+    let is_traced = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", job.pid)).unwrap();
+        !status.contains("TracerPid:\t0\n")
+    };
+    let session = || {
+        let mut command = trial.dbgr(&["stacks", "--hosts", "alpha", "--name", &name]);
+        command.args(["--samples", "2", "--every", "1000s"]);
+        let stacks = trial.sandbox.start(&mut command);
+        let has_sampled = || has_sampled(stacks.pid).then_some(());
+        eventually(DEADLINE, has_sampled).expect("the first sample is taken");
+        let was_late = is_traced();
+        eventually(DEADLINE, || (!is_traced()).then_some(())).expect("the thread is released");
+        stacks.signal(Signal::SIGINT);
+        stacks.end().expect_code(130);
+        was_late.then_some(())
+    };
+    // The thread stops in time if its call is about to end.
+    eventually(DEADLINE, session).expect("the thread is late");
+    trial.let_go(job);
+    trial.sandbox.expect_clean();
+}
+
+/// Without the signal, each sample would wait for a minute.
+#[test]
+fn an_interrupt_ends_the_wait_for_an_agent_that_is_stopped() {
+    let mut trial = Trial::new();
+    let name = trial.private_copy();
+    let job = trial.start(trial.sandbox.rally(&["run", "-n", "2"]), 2);
+    let mut command = trial.dbgr(&["stacks", "--hosts", "alpha", "--name", &name]);
+    command.args(["--samples", "1000", "--every", "10ms"]);
+    let stacks = trial.sandbox.start(&mut command);
+    let has_sampled = || has_sampled(stacks.pid).then_some(());
+    eventually(DEADLINE, has_sampled).expect("the first sample is taken");
+    let agent = trial.agent();
+    kill(agent, Signal::SIGSTOP).unwrap();
+    stacks.signal(Signal::SIGINT);
+    let stacks = stacks.end().expect_code(130);
+    assert!(stacks.out().contains("2 [0-1] main"), "{}", stacks.out());
+    kill(agent, Signal::SIGCONT).unwrap();
     trial.let_go(job);
     trial.sandbox.expect_clean();
 }

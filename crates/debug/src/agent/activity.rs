@@ -89,7 +89,7 @@ mod tests {
             tid: 7,
             name: "a".into(),
             stack: Stack {
-                frames: Vec::new(),
+                frames: [].into(),
                 end: End::Lost,
             },
             activity,

@@ -149,7 +149,7 @@ impl Agent {
                 snapshot.children.entry(rank).or_default().push(Child {
                     pid: process.pid,
                     parent: process.parent,
-                    name: process.name,
+                    name: process.name.into(),
                     seen,
                 });
             }

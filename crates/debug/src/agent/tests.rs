@@ -377,7 +377,8 @@ fn stacks_are_merged_where_they_are_taken() {
 
 #[test]
 fn a_cancelled_sample_ends_when_nobody_stands() {
-    // Wherever it is cancelled, no thread stays stopped, and only the next command is answered.
+    // Wherever it is cancelled, no thread stays stopped, and only the next command is answered. The cancellation itself gets a
+    // sign of life.
     for steps in 0..8 {
         for ends in [ToAgent::Cancel(CommandId(1)), ToAgent::Stop] {
             let mut node = node(process("wait"));
@@ -392,7 +393,7 @@ fn a_cancelled_sample_ends_when_nobody_stands() {
             let said: Vec<String> = said.iter().map(short).collect();
             let expected: &[&str] = match ends {
                 ToAgent::Stop => &["2 refused: Stopping", "stopped"],
-                _ => &["2 done"],
+                _ => &["1 working", "2 done"],
             };
             assert_eq!(said, expected, "after {steps} steps, {ends:?}");
         }

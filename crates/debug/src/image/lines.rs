@@ -96,8 +96,9 @@ impl Lines {
                     Some(names::readable(&name, function.language).into())
                 });
                 let source = frame.location.and_then(|location| {
+                    let file = location.file?;
                     Some(Source {
-                        file: location.file?.into(),
+                        file: file[..file.floor_char_boundary(MAX_PATH)].into(),
                         line: location.line.unwrap_or(0),
                     })
                 });

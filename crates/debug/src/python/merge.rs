@@ -100,12 +100,12 @@ pub fn merge(
         .map_or(0, |at| at + 1);
     let starts_here = parts
         .iter()
-        .zip(&native.frames)
+        .zip(&*native.frames)
         .position(|(part, frame)| *part == Part::Foreign && !is_start(frames.get(*frame)));
     let first_loop = parts.iter().position(|part| *part == Part::Loop);
     let is_program = starts_here.is_none_or(|at| first_loop.is_some_and(|first| at > first));
     let mut merged = Vec::with_capacity(native.frames.len() + python.frames.len());
-    for (at, (part, &frame)) in parts.iter().zip(&native.frames).enumerate() {
+    for (at, (part, &frame)) in parts.iter().zip(&*native.frames).enumerate() {
         if at == inside && last_loop.is_none() {
             merged.extend(calls.by_ref().flatten());
         }
@@ -137,7 +137,7 @@ pub fn merge(
     }
     merged.extend(calls.flatten());
     Stack {
-        frames: merged,
+        frames: merged.into(),
         end: native.end.clone(),
     }
 }

@@ -17,9 +17,9 @@ const NODE: NodeId = NodeId(3);
 fn thread(tid: i32, name: &str, time: Duration) -> Thread {
     Thread {
         tid,
-        name: name.to_owned(),
+        name: name.into(),
         stack: Stack {
-            frames: Vec::new(),
+            frames: [].into(),
             end: End::Start,
         },
         activity: Activity::Running,

@@ -1,6 +1,6 @@
 //! The encoding of partial answers, and the checks on those that arrive.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub enum Malformed {
     /// A stack with a frame, or a thread with a stack or a name, that is not in the table.
     #[error("a stack has a frame, or a thread a stack or a name, that no table has")]
     Unknown,
-    /// A thread refers to so long stacks and names so often that the sample would need more room than [`MAX_COPIES`].
+    /// Threads refer to so long stacks and names so often that it takes too long to go through all of them: [`MAX_COPIES`].
     #[error("the threads of a sample have more than {MAX_COPIES} frames")]
     Copies,
 }
@@ -69,7 +69,7 @@ fn table(list: Vec<Frame>) -> Result<Frames, Malformed> {
 pub(super) struct WireSample {
     frames: Vec<Frame>,
     stacks: Vec<Stack>,
-    names: Vec<String>,
+    names: Vec<Arc<str>>,
     procs: BTreeMap<Rank, WireSeen>,
     children: BTreeMap<Rank, Vec<WireChild>>,
     peers: Peers,
@@ -122,7 +122,7 @@ impl<T: Ord> Unique<T> {
 
 struct Packer {
     stacks: Unique<Stack>,
-    names: Unique<String>,
+    names: Unique<Arc<str>>,
 }
 
 impl Packer {
@@ -153,17 +153,17 @@ impl Packer {
 
 struct Unpacker {
     stacks: Vec<Stack>,
-    names: Vec<String>,
-    /// Number of bytes and frames that may still be copied.
+    names: Vec<Arc<str>>,
+    /// Number of bytes and frames that further threads may have. Threads share them in memory, but each thread is read.
     room: usize,
 }
 
 impl Unpacker {
-    fn name(&mut self, index: u32) -> Result<String, Malformed> {
+    fn name(&mut self, index: u32) -> Result<Arc<str>, Malformed> {
         let name = self.names.get(index as usize).ok_or(Malformed::Unknown)?;
         let left = self.room.checked_sub(name.len());
         self.room = left.ok_or(Malformed::Copies)?;
-        Ok(name.clone())
+        Ok(Arc::clone(name))
     }
 
     fn seen(&mut self, seen: WireSeen) -> Result<Seen, Malformed> {

@@ -53,7 +53,7 @@ pub(super) fn of(
     let mut named: BTreeMap<String, Children> = BTreeMap::new();
     for (&rank, children) in children {
         for child in children {
-            let of_name = named.entry(child.name.clone()).or_default();
+            let of_name = named.entry(child.name.to_string()).or_default();
             of_name.procs.push(ChildPlace {
                 rank,
                 pid: child.pid,
@@ -150,7 +150,7 @@ mod tests {
                 children.entry(Rank(rank.0 / 20)).or_default().push(Child {
                     pid,
                     parent: 7,
-                    name: "worker\u{1b}".to_owned(),
+                    name: "worker\u{1b}".into(),
                     seen,
                 });
             }

@@ -101,7 +101,7 @@ impl Shown {
 
     fn stack(&self, frames: &Frames, thread: &Thread) -> Vec<FrameId> {
         if self.detail == Detail::Full {
-            return thread.stack.frames.clone();
+            return thread.stack.frames.to_vec();
         }
         let mut stack = Boundary::Known.cut(frames, &thread.stack.frames).frames;
         if let Some(inner) = stack.last_mut()

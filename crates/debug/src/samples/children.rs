@@ -59,7 +59,7 @@ pub(super) fn follow(
         // The process may have made progress during the samples in which it could not be read.
         let seen_always = track.missing.iter().all(Option::is_none);
         let track = ChildTrack {
-            name: last.name.clone(),
+            name: last.name.to_string(),
             parent: last.parent,
             main: track.main.filter(|_| seen_always),
             others: track.others,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::Rank;
 
 use self::script::recording;
-use super::{Boundary, Motion, Recording};
+use super::{Boundary, Motion, Recording, ThreadSet};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,6 +18,21 @@ fn motion(texts: &[&str]) -> Motion {
 #[test]
 fn one_look_says_nothing_of_motion() {
     assert_eq!(motion(&["0: main > f = running 100"]), Motion::Unknown);
+}
+
+#[test]
+fn a_thread_that_reuses_an_id_is_another_one() {
+    for (percents, expected) in [
+        ([100, 100, 100], ThreadSet::Same),
+        ([100, 0, 0], ThreadSet::Same),
+        // As if the second thread had used less CPU time than the first one.
+        ([100, -50, 100], ThreadSet::Changed),
+    ] {
+        let texts = percents.map(|percent| format!("0: main@a.c:1 > f@a.c:2 = running {percent}"));
+        let recording = recording(SECOND, &texts.each_ref().map(String::as_str));
+        let all = recording.observe(Boundary::Known);
+        assert_eq!(all.ranks[&Rank(0)].threads, expected, "{percents:?}");
+    }
 }
 
 #[test]

@@ -283,6 +283,36 @@ fn merged_answers_about_other_ranks_are_refused() {
     assert_eq!(pair.said[1..], [format!("dropped of 1, {}: Over", id.0)]);
 }
 
+/// Nothing shows whose answer it was.
+#[test]
+fn a_fault_in_merged_answers_costs_one_command() {
+    let mut pair = Pair::new();
+    let id = pair.command(STACKS);
+    pair.send();
+    let mut answers = merged(&mut pair, &[A, B]);
+    let Some(Partial::Stacks(part)) = &mut answers.part else {
+        panic!("{answers:?}");
+    };
+    part.missing.insert(Missing::Gone, RankSet::single(Rank(8)));
+    let nodes = [A, B].into();
+    pair.tell(Input::Answers { nodes, id, answers });
+    pair.send();
+    let dropped = [0, 1].map(|node| format!("dropped of {node}, {}: Faulty", id.0));
+    assert_eq!(pair.said, dropped);
+    let silent = [
+        "8: Unproved",
+        "0-3: AgentSilent(\"n1\")",
+        "4-7: AgentSilent(\"n2\")",
+    ];
+    assert_eq!(missing(&pair.reply()), silent);
+    // The agents are asked again.
+    pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    pair.deliver(B);
+    assert_eq!(missing(&pair.reply()), ["8: Unproved"]);
+}
+
 #[test]
 fn the_ranks_of_a_lost_agent_are_missing_by_name() {
     let mut pair = Pair::new();
@@ -355,11 +385,78 @@ fn who_is_silent_for_too_long_is_missing_and_its_late_reply_is_dropped() {
     assert_eq!(missing(&reply), ["8: Unproved", "4-7: AgentSilent(\"n2\")"]);
     pair.deliver(B);
     assert_eq!(pair.said, [format!("dropped of 1, {}: Over", id.0)]);
-    // The next command still goes to this agent.
+    // The agent was heard again: the next command goes to it.
     pair.command(STACKS);
     pair.send();
     pair.deliver(B);
     pair.deliver(A);
+    assert_eq!(missing(&pair.reply()), ["8: Unproved"]);
+}
+
+#[test]
+fn a_silent_agent_is_waited_for_once_until_it_is_heard_again() {
+    let mut pair = Pair::new();
+    pair.send();
+    let silent = ["8: Unproved", "4-7: AgentSilent(\"n2\")"];
+    // The agent of the second node gets no message.
+    let mut node = pair.nodes.remove(&B).unwrap();
+    let mut stuck = Vec::new();
+    let mut send = |pair: &mut Pair| {
+        while let Some(output) = pair.session.poll() {
+            match output {
+                Output::Send(B, message) => stuck.push(message),
+                Output::Send(_, message) => pair.nodes.get_mut(&A).unwrap().tell(message),
+                Output::Reply(reply) => pair.replies.push(reply),
+                other => panic!("{other:?}"),
+            }
+        }
+        let said = pair.nodes.get_mut(&A).unwrap().run();
+        said.into_iter()
+            .for_each(|it| pair.tell(Input::Message(A, it)));
+    };
+    // Two commands are active when the agent is given up, in both.
+    pair.command(STACKS);
+    pair.now = pair.now + SILENCE / 2;
+    pair.command(STACKS);
+    send(&mut pair);
+    pair.now = pair.session.deadline().unwrap();
+    assert_eq!(pair.now, Time::ZERO + SILENCE);
+    pair.tell(Input::Tick);
+    send(&mut pair);
+    let replies = mem::take(&mut pair.replies);
+    assert_eq!(
+        replies.iter().map(missing).collect::<Vec<_>>(),
+        [silent, silent]
+    );
+    // No further command waits for it, and it gets none, although the ranks change.
+    let places = pair.session.places.clone();
+    for _ in 0..3 {
+        pair.session.follow(places.clone());
+        pair.command(STACKS);
+        send(&mut pair);
+        send(&mut pair);
+        assert_eq!(missing(&pair.reply()), silent);
+        assert_eq!(pair.session.deadline(), None);
+    }
+    let fewer = |message: &ToAgent| match message {
+        ToAgent::Do { id, .. } => format!("do {}", id.0),
+        ToAgent::Cancel(id) => format!("cancel {}", id.0),
+        other => format!("{other:?}"),
+    };
+    let got: Vec<String> = stuck.iter().map(fewer).collect();
+    assert_eq!(got, ["do 1", "do 2", "cancel 1", "cancel 2"]);
+    // It answers the cancellations, and is asked again.
+    stuck.into_iter().for_each(|message| node.tell(message));
+    let said = node.run();
+    assert!(!said.is_empty());
+    said.into_iter()
+        .for_each(|it| pair.tell(Input::Message(B, it)));
+    pair.nodes.insert(B, node);
+    pair.send();
+    pair.command(STACKS);
+    pair.send();
+    pair.deliver(A);
+    pair.deliver(B);
     assert_eq!(missing(&pair.reply()), ["8: Unproved"]);
 }
 

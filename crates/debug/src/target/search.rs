@@ -190,6 +190,7 @@ impl<'a> Search<'a> {
             .map(|process| process.pid)
             .filter(|&pid| self.system.owner(pid) == Some(user))
             .collect();
+        let pids = self.without_inherited(pids);
         if pids.is_empty() {
             return Err(NotFound::NoName {
                 pattern: pattern.to_owned(),
@@ -212,6 +213,21 @@ impl<'a> Search<'a> {
         };
         let pattern = pattern.to_owned();
         Ok(self.finish(How::Name { pattern, variables }, procs))
+    }
+
+    /// Leaves out the processes that have an ancestor among these with the same rank variables: a rank has forked them, such as
+    /// the workers of a data loader.
+    fn without_inherited(&self, pids: Vec<i32>) -> Vec<i32> {
+        let all: BTreeSet<i32> = pids.iter().copied().collect();
+        let is_inherited = |pid: i32| {
+            let own = self.evidence(pid).filter(|own| !own.is_empty());
+            let mut above = std::iter::successors(self.parent(pid), |&at| self.parent(at));
+            own.is_some_and(|own| {
+                above.any(|at| all.contains(&at) && self.evidence(at).as_ref() == Some(&own))
+            })
+        };
+        let own = pids.into_iter().filter(|&pid| !is_inherited(pid));
+        own.collect()
     }
 
     fn is_named(&self, pid: i32, pattern: &str) -> bool {

@@ -260,6 +260,40 @@ fn names() {
 }
 
 #[test]
+fn what_a_rank_has_forked_is_no_rank_under_its_name() {
+    let python = "/usr/bin/python3.11";
+    let mut world = World::default();
+    for rank in 0..2 {
+        let environment = format!("RANK={rank} WORLD_SIZE=2 MASTER_ADDR=n1");
+        world.add(100 + rank, 1, python, &environment);
+        for (worker, parent) in [(200, 100), (300, 100), (400, 200)] {
+            world.add(worker + rank, parent + rank, python, &environment);
+        }
+        // The child of a process without the name.
+        world.add(500 + rank, 100 + rank, "/bin/sh", &environment);
+        world.add(600 + rank, 500 + rank, python, &environment);
+    }
+    let named = |world: &World| {
+        let target = find(world, &Wish::Name("python3*".into())).unwrap();
+        let procs = target.procs.iter();
+        let procs: Vec<_> = procs.map(|(rank, proc)| (rank.0, proc.pid)).collect();
+        procs
+    };
+    assert_eq!(named(&world), [(0, 100), (1, 101)]);
+    // A launcher with the name of its ranks has not their variables.
+    world.add(90, 1, python, "");
+    for rank in 0..2 {
+        world.0.get_mut(&(100 + rank)).unwrap().process.parent = 90;
+    }
+    assert_eq!(named(&world), [(0, 90), (1, 100), (2, 101)]);
+    // Without variables, nothing shows that a rank has forked the others.
+    let mut world = World::default();
+    world.add(100, 1, python, "");
+    world.add(101, 100, python, "");
+    assert_eq!(named(&world), [(0, 100), (1, 101)]);
+}
+
+#[test]
 fn a_process_is_known_by_when_it_started() {
     let mut world = World::default();
     let rows = [

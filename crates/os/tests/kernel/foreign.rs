@@ -218,10 +218,13 @@ fn who_is_late_is_let_go_later() {
         assert!(os::Clock::now() < deadline);
     }
     assert_eq!(os::tracer(pid).unwrap(), Some(os::current_pid()));
-    while os::tracer(pid).unwrap().is_some() {
-        os::sleep_and_detach_late(Duration::from_millis(1));
+    let mut left = 1;
+    while left > 0 {
+        assert_eq!(os::tracer(pid).unwrap(), Some(os::current_pid()));
+        left = os::sleep_and_detach_late(Duration::from_millis(1));
         assert!(os::Clock::now() < deadline);
     }
+    assert_eq!(os::tracer(pid).unwrap(), None);
     // It runs, or waits for memory or for a file, but is not stopped.
     let state = os::inspect(pid).unwrap().state;
     assert!(!['t', 'T'].contains(&state), "{state}");

@@ -201,6 +201,30 @@ fn a_library_that_came_between_two_looks_is_known() {
     assert!(names.contains(&"deep".to_owned()), "{names:?}");
 }
 
+/// A longer one would make the whole answer of an agent invalid.
+#[test]
+fn the_path_of_a_source_file_is_bounded() {
+    let directory = Directory::new("dbgr-path");
+    let path = format!("/start/{}", "x".repeat(100_000));
+    let source = format!(
+        "#include <unistd.h>\n#line 7 \"{path}\"\nint main(void) {{ for (;;) pause(); }}\n"
+    );
+    let program = directory.compile("program", &source, &["-g"]);
+    let running = Running::start(&program, &[]);
+    let mut sampler = Sampler::new(report::Detail::Folded);
+    let pauses = || {
+        let call = os::in_kernel(running.pid(), running.pid());
+        matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
+    };
+    until(pauses);
+    let names = functions(&mut sampler, &running);
+    assert!(names.contains(&"main".to_owned()), "{names:?}");
+    let sources = sampler.frames.iter().filter_map(|it| it.source.as_ref());
+    let mut ours = sources.filter(|source| path.starts_with(&*source.file));
+    let length = ours.next().map(|source| source.file.len());
+    assert_eq!(length, Some(4096));
+}
+
 #[test]
 fn of_very_many_threads_some_are_looked_at_and_that_is_said() {
     let directory = Directory::new("dbgr-threads");

@@ -54,9 +54,9 @@ impl Probe {
             if tid == self.pid {
                 self.threads.push(Thread {
                     tid,
-                    name: facts.name,
+                    name: facts.name.into(),
                     stack: Stack {
-                        frames: Vec::new(),
+                        frames: [].into(),
                         end: End::Start,
                     },
                     activity: Activity::Ended,
@@ -72,7 +72,7 @@ impl Probe {
             in_kernel,
             activity,
             stack: Stack {
-                frames: Vec::new(),
+                frames: [].into(),
                 end: End::Lost,
             },
             stopped: Duration::ZERO,
@@ -183,7 +183,7 @@ impl Probe {
         }
         let thread = Thread {
             tid: current.tid,
-            name: current.facts.name,
+            name: current.facts.name.into(),
             stack: current.stack,
             activity,
             cpu: current.facts.cpu,

@@ -68,7 +68,7 @@ pub(crate) fn recording(every: Duration, texts: &[&str]) -> Recording {
                 snapshot.children.entry(rank).or_default().push(Child {
                     pid,
                     parent: parent.parse().unwrap(),
-                    name: name.to_owned(),
+                    name: name.into(),
                     seen,
                 });
                 continue;
@@ -104,14 +104,21 @@ fn thread(
 ) -> Thread {
     let (frames, state) = what.rsplit_once(" = ").unwrap();
     let (activity, percent) = state.rsplit_once(' ').unwrap();
-    *used += every.mul_f64(percent.parse::<f64>().unwrap() / 100.0);
+    let percent: f64 = percent.parse().unwrap();
+    let time = every.mul_f64(percent.abs() / 100.0);
+    // Only another thread has less CPU time.
+    *used = if percent < 0.0 {
+        *used - time
+    } else {
+        *used + time
+    };
     let frames = frames
         .split(" > ")
         .map(|text| recording.frames.intern(frame(text)))
         .collect();
     Thread {
         tid,
-        name: name.to_owned(),
+        name: name.into(),
         stack: Stack {
             frames,
             end: End::Start,

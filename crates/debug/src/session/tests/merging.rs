@@ -21,7 +21,7 @@ fn partial(agent: u32, picks: &[(u32, u8)]) -> (PartialSample, Description) {
         let stack = (0..pick % 5).map(|at| frames.intern(frame(pick.wrapping_mul(at) % 7)));
         let thread = crate::stack::Thread {
             tid: 1,
-            name: String::new(),
+            name: "".into(),
             stack: crate::stack::Stack {
                 frames: stack.collect(),
                 end: crate::stack::End::Start,
@@ -74,7 +74,7 @@ fn told(sample: &PartialSample) -> String {
     let told = procs.map(|(rank, seen)| match seen {
         Seen::Missing(why) => format!("{rank} {why:?}"),
         Seen::Threads(threads) => {
-            let frames = threads.iter().flat_map(|it| &it.stack.frames);
+            let frames = threads.iter().flat_map(|it| &*it.stack.frames);
             let names = frames.map(|&id| sample.frames.get(id).to_string());
             format!("{rank} {}", names.collect::<Vec<_>>().join(">"))
         }

@@ -20,9 +20,9 @@ fn who_answers_what_was_not_asked_is_not_trusted() {
     let mut with_many_threads = PartialSample::default();
     let thread = |tid| crate::stack::Thread {
         tid,
-        name: String::new(),
+        name: "".into(),
         stack: crate::stack::Stack {
-            frames: Vec::new(),
+            frames: [].into(),
             end: crate::stack::End::Lost,
         },
         activity: crate::stack::Activity::Running,
