@@ -136,7 +136,7 @@ pub use self::{
     environment::environment,
     event::{MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
     gather::MAX_FENCE_SHARE,
-    gathers::{Gathers, Notice},
+    gathers::{Gathers, Notice, Watchers},
     group::MAX_GROUPS,
     host::{
         Ask, Config, Conn, Elsewhere, Event, GatherNumber, GatherTicket, Input, LogStream, Output,

@@ -8,6 +8,7 @@ mod programs;
 mod size;
 mod spawn;
 mod talk;
+mod thousand;
 
 use std::{collections::BTreeMap, time::Duration};
 

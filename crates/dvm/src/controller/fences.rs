@@ -118,7 +118,7 @@ impl Controller {
                     (NodeId(node), ToDaemon::FenceAwaited { id, gather })
                 }
                 // Daemons do not report what they wait for in advance.
-                Notice::Watch { .. } => continue,
+                Notice::Watch(_) => continue,
             };
             if self.nodes.contains_key(&node) && !self.is_idle() {
                 self.outputs

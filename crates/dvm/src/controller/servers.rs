@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use base::{JobId, NodeId};
 use pmix::{
-    server::{GatherId, GatherNumber, GatherTicket, Gathers, Notice},
+    server::{GatherId, GatherNumber, GatherTicket, Gathers, Notice, Watchers},
     value::Status,
 };
 
@@ -170,7 +170,8 @@ impl Controller {
                     });
                     (node, ToServer::Gathered { ticket, result })
                 }
-                Notice::Watch { but } => {
+                Notice::Watch(Watchers::Only(node)) => (node, ToServer::Watch),
+                Notice::Watch(Watchers::AllBut(but)) => {
                     let nodes = self.nodes.keys().copied();
                     for node in nodes.filter(|node| node.0 != but).collect::<Vec<_>>() {
                         self.tell_server(node, ToServer::Watch);

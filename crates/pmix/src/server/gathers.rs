@@ -54,6 +54,7 @@ pub struct Gathers {
     /// Nodes that have reported that members have gone.
     with_gone_members: BTreeSet<u32>,
     lost: BTreeSet<u32>,
+    watch: Watch,
     /// Notices not yet returned to the host.
     notices: Vec<Notice>,
 }
@@ -77,14 +78,32 @@ pub enum Notice {
         ticket: GatherTicket,
         result: Result<Arc<[(u32, Bytes)]>, Status>,
     },
-    /// Becomes [`super::Input::Watch`] on every node except this one.
-    Watch { but: u32 },
+    /// Becomes [`super::Input::Watch`] on these nodes.
+    Watch(Watchers),
     /// Becomes [`super::Input::Awaited`].
     Awaited {
         node: u32,
         id: GatherId,
         number: GatherNumber,
     },
+}
+
+/// The nodes that a [`Notice::Watch`] is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watchers {
+    /// All nodes except this one.
+    AllBut(u32),
+    Only(u32),
+}
+
+/// Which nodes were told to watch. Each is told once: a job that ends on a thousand nodes would otherwise cost a million
+/// messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Watch {
+    #[default]
+    Nobody,
+    AllBut(u32),
+    Everybody,
 }
 
 impl Gather {
@@ -206,9 +225,8 @@ impl Gathers {
     /// Records that members on a node have gone, and asks it about the gathers it may hold up:
     /// [`super::Output::MembersGone`].
     pub fn members_gone(&mut self, node: u32) -> Vec<Notice> {
-        if self.with_gone_members.insert(node) {
-            self.notices.push(Notice::Watch { but: node });
-        }
+        self.with_gone_members.insert(node);
+        self.watch_others(node);
         let ids: Vec<GatherId> = self.open.keys().cloned().collect();
         for id in ids {
             self.ask(&id, node);
@@ -219,7 +237,7 @@ impl Gathers {
     /// Records that a node is lost with all of its processes.
     pub fn node_lost(&mut self, node: u32) -> Vec<Notice> {
         self.lost.insert(node);
-        self.notices.push(Notice::Watch { but: node });
+        self.watch_others(node);
         let ids: Vec<GatherId> = self.open.keys().cloned().collect();
         for id in ids {
             let mut at = 0;
@@ -232,6 +250,20 @@ impl Gathers {
             }
         }
         std::mem::take(&mut self.notices)
+    }
+
+    /// Lets all nodes but this one watch, unless they do already.
+    fn watch_others(&mut self, node: u32) {
+        let watchers = match self.watch {
+            Watch::Nobody => Watchers::AllBut(node),
+            Watch::AllBut(other) if other != node => Watchers::Only(other),
+            Watch::AllBut(_) | Watch::Everybody => return,
+        };
+        self.watch = match watchers {
+            Watchers::AllBut(node) => Watch::AllBut(node),
+            Watchers::Only(_) => Watch::Everybody,
+        };
+        self.notices.push(Notice::Watch(watchers));
     }
 
     /// Returns true if there are no gathers. For tests.

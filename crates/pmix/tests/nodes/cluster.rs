@@ -15,7 +15,7 @@ use pmix::{
     message::{Answer, Request},
     server::{
         AppFacts, Conn, Elsewhere, Event, GatherId, GatherNumber, GatherTicket, Gathers, Input,
-        Job, NodeFacts, Notice, Output, QuestionTicket, RankFacts,
+        Job, NodeFacts, Notice, Output, QuestionTicket, RankFacts, Watchers,
     },
     value::{Info, Nspace, Status, Value},
 };
@@ -273,7 +273,8 @@ impl Cluster {
                     let result = result.map(|shares| shares.to_vec());
                     self.say(node, ToNode::Gathered(ticket, result));
                 }
-                Notice::Watch { but } => {
+                Notice::Watch(Watchers::Only(node)) => self.say(node, ToNode::Watch),
+                Notice::Watch(Watchers::AllBut(but)) => {
                     for node in (0..).take(self.nodes.len()).filter(|node| *node != but) {
                         self.say(node, ToNode::Watch);
                     }

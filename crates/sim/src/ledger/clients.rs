@@ -89,8 +89,8 @@ pub(crate) struct Clients {
     failed: BTreeSet<Meeting>,
     /// Keys whose commit was requested, with the time at which it was answered; `None` before.
     committed: BTreeMap<(ProcId, String), Option<Time>>,
-    /// Keys that the server of a node certainly has, by node, owner and key.
-    brought: BTreeSet<(NodeId, ProcId, String)>,
+    /// Keys that the server of a node certainly has, by node, owner and key, with the time since when that is known.
+    brought: BTreeMap<(NodeId, ProcId, String), Time>,
     published: BTreeMap<String, Published>,
     raised: BTreeMap<u64, Raised>,
     /// Procs that a process has named in an abort.
@@ -294,7 +294,7 @@ impl Ledger {
                 None
             }
             (Ask::Together(kind, members), Ok(Done::Nothing)) => {
-                self.brings(proc, *kind, members);
+                self.brings(now, proc, *kind, members);
                 let wrong = self.on_together(proc, *kind, members);
                 if wrong.is_some() || *kind != Together::Connect {
                     return wrong;
@@ -325,10 +325,10 @@ impl Ledger {
                 let wrong = self.on_got(now, asked, proc, of, key, result);
                 if result.is_ok() {
                     let node = self.facts.node_of(proc);
-                    let key = node
-                        .zip(proc_id(of))
-                        .map(|(node, of)| (node, of, key.clone()));
-                    self.pmix.brought.extend(key);
+                    if let Some((node, of)) = node.zip(proc_id(of)) {
+                        let key = (node, of, key.clone());
+                        self.pmix.brought.entry(key).or_insert(now);
+                    }
                 }
                 wrong
             }

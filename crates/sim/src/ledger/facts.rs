@@ -57,6 +57,8 @@ struct Job {
     offset: u32,
     parent: Option<Proc>,
     ranks: BTreeMap<Rank, Place>,
+    of_nodes: BTreeMap<NodeId, BTreeSet<Rank>>,
+    of_apps: BTreeMap<u32, BTreeSet<Rank>>,
 }
 
 /// The launched jobs of a run.
@@ -102,9 +104,11 @@ impl Job {
             _ if key == keys::MAX_PROCS || key == keys::UNIVERSE_SIZE => {
                 Some(Fact::Count(self.universe.into()))
             }
-            _ if key == keys::JOB_NUM_APPS => count(self.apps().len()),
-            _ if key == keys::NUM_NODES => count(self.nodes().len()),
-            _ if key == keys::NODE_LIST => Some(Fact::Text(list(self.nodes(), host))),
+            _ if key == keys::JOB_NUM_APPS => count(self.of_apps.len()),
+            _ if key == keys::NUM_NODES => count(self.of_nodes.len()),
+            _ if key == keys::NODE_LIST => {
+                Some(Fact::Text(list(self.of_nodes.keys().copied(), host)))
+            }
             _ if key == keys::RANK_OFFSET => Some(Fact::Count(self.offset.into())),
             _ => None,
         }
@@ -114,12 +118,8 @@ impl Job {
     fn rank_fact(&self, rank: Rank, key: &CStr) -> Option<Fact> {
         let place = self.ranks.get(&rank)?;
         let number = |number: u32| Some(Fact::Count(number.into()));
-        let beside = |test: &dyn Fn(&Place) -> bool| -> Vec<Rank> {
-            let ranks = self.ranks.iter().filter(|(_, place)| test(place));
-            ranks.map(|(rank, _)| *rank).collect()
-        };
-        let peers = beside(&|other| other.node == place.node);
-        let alike = beside(&|other| other.app == place.app);
+        let peers = self.of_nodes.get(&place.node)?;
+        let alike = self.of_apps.get(&place.app)?;
         match key {
             _ if key == keys::GLOBAL_RANK => number(self.offset + rank.0),
             _ if key == keys::APP_NUMBER => number(place.app),
@@ -131,7 +131,9 @@ impl Job {
             _ if key == keys::HOSTNAME => Some(Fact::Text(host(place.node))),
             _ if key == keys::PARENT_ID => self.parent.clone().map(Fact::Proc),
             _ if key == keys::LOCAL_SIZE => Some(Fact::Count(peers.len() as u64)),
-            _ if key == keys::LOCAL_PEERS => Some(Fact::Text(list(peers, |rank| rank.to_string()))),
+            _ if key == keys::LOCAL_PEERS => {
+                Some(Fact::Text(list(peers, |rank| rank.to_string())))
+            }
             _ if key == keys::LOCAL_LEADER => number(peers.first()?.0),
             _ if key == keys::APP_SIZE => Some(Fact::Count(alike.len() as u64)),
             _ if key == keys::APP_LEADER => number(alike.first()?.0),
@@ -139,18 +141,10 @@ impl Job {
         }
     }
 
-    fn nodes(&self) -> BTreeSet<NodeId> {
-        self.ranks.values().map(|place| place.node).collect()
-    }
-
-    /// Returns the first rank and the number of ranks of each app.
-    fn apps(&self) -> BTreeMap<u32, (Rank, u32)> {
-        let mut apps = BTreeMap::new();
-        for (rank, place) in &self.ranks {
-            let (_, size) = apps.entry(place.app).or_insert((*rank, 0));
-            *size += 1;
-        }
-        apps
+    fn place(&mut self, rank: Rank, place: Place) {
+        self.ranks.insert(rank, place);
+        self.of_nodes.entry(place.node).or_default().insert(rank);
+        self.of_apps.entry(place.app).or_default().insert(rank);
     }
 }
 
@@ -172,7 +166,7 @@ impl Facts {
                 app_rank: placed.app_rank,
                 local_rank: placed.local_rank,
             };
-            job.ranks.insert(placed.rank, place);
+            job.place(placed.rank, place);
         }
         if let Some(child) = child_of(launch) {
             self.children.insert(child, launch.job);
@@ -264,13 +258,13 @@ impl Facts {
     ) -> Option<String> {
         let job = self.jobs.get(&proc.job)?;
         let place = job.ranks.get(&proc.rank)?;
-        let peers = job.ranks.values();
-        let peers = peers.filter(|other| other.node == place.node).count();
-        let apps = job.apps();
-        let spaced = |numbers: Vec<u32>| {
-            let words: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        let peers = job.of_nodes.get(&place.node).map_or(0, BTreeSet::len);
+        let apps = &job.of_apps;
+        let spaced = |numbers: Vec<u64>| {
+            let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
             words.join(" ")
         };
+        let firsts = apps.values().filter_map(|ranks| ranks.first());
         let expected = [
             ("RALLY_JOB", proc.job.to_string()),
             ("RALLY_RANK", proc.rank.to_string()),
@@ -286,11 +280,11 @@ impl Facts {
             ("OMPI_NUM_APP_CTX", apps.len().to_string()),
             (
                 "OMPI_APP_CTX_NUM_PROCS",
-                spaced(apps.values().map(|(_, size)| *size).collect()),
+                spaced(apps.values().map(|ranks| ranks.len() as u64).collect()),
             ),
             (
                 "OMPI_FIRST_RANKS",
-                spaced(apps.values().map(|(first, _)| first.0).collect()),
+                spaced(firsts.map(|first| first.0.into()).collect()),
             ),
             ("PMI_RANK", proc.rank.to_string()),
             ("PMI_SIZE", job.size.to_string()),

@@ -57,12 +57,7 @@ impl Maker<'_> {
     pub(super) fn jobs_of_tree(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
         let size = self.size;
         if self.family == Family::Thousand {
-            return self.each(|maker| {
-                let mut ops = vec![Op::Sleep(maker.rng.millis(0, 300))];
-                ops.extend(maker.some_output(2));
-                ops.push(Op::Sleep(maker.rng.millis(0, 1_500)));
-                ops
-            });
+            return self.thousand(end);
         }
         let mut scripts = match self.rng.below(10) {
             0..4 => self.talk(size),
@@ -93,7 +88,10 @@ impl Maker<'_> {
         scripts
     }
 
-    fn each(&mut self, mut script: impl FnMut(&mut Self) -> Vec<Op>) -> BTreeMap<Rank, Vec<Op>> {
+    pub(super) fn each(
+        &mut self,
+        mut script: impl FnMut(&mut Self) -> Vec<Op>,
+    ) -> BTreeMap<Rank, Vec<Op>> {
         (0..self.size)
             .map(|rank| (Rank(rank), script(self)))
             .collect()

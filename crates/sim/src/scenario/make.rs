@@ -71,7 +71,7 @@ pub(super) struct Maker<'a> {
     pub(super) acts: Vec<(Duration, Act)>,
     pub(super) faults: Vec<(Duration, Fault)>,
     /// True if the programs do nothing but fences.
-    is_of_fences: bool,
+    pub(super) is_of_fences: bool,
     /// Which jobs have files, if any has.
     pub(super) files_of: Owner,
     pub(super) tree: Option<TreePlan>,

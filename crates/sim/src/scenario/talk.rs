@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Status codes of the events that programs send.
-const CODES: [Status; 3] = [Status(-3_001), Status(-3_002), Status(-3_003)];
+pub(super) const CODES: [Status; 3] = [Status(-3_001), Status(-3_002), Status(-3_003)];
 
 /// Maximum number of ranks of which a rank gets the keys after a fence.
 const ASKED_MAX: u32 = 12;
@@ -151,7 +151,7 @@ impl Maker<'_> {
         }
     }
 
-    fn notify(&mut self, size: u32) -> Notify {
+    pub(super) fn notify(&mut self, size: u32) -> Notify {
         self.events += 1;
         Notify {
             number: self.events,

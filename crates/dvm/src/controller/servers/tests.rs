@@ -141,6 +141,19 @@ fn where_members_have_gone_they_are_asked_about_what_waits_for_them() {
 }
 
 #[test]
+fn each_node_is_told_once_to_watch() {
+    let mut world = World::new();
+    insta::assert_snapshot!(says(&mut world, 1, FromServer::MembersGone), @"
+    0: Watch
+    2: Watch
+    ");
+    assert_eq!(says(&mut world, 1, FromServer::MembersGone), "");
+    insta::assert_snapshot!(says(&mut world, 2, FromServer::MembersGone), @"1: Watch");
+    assert_eq!(says(&mut world, 0, FromServer::MembersGone), "");
+    assert_eq!(words(world.lose(2)), "");
+}
+
+#[test]
 fn questions_are_carried_to_the_node_and_back() {
     let mut world = World::new();
     insta::assert_snapshot!(says(&mut world, 0, ask(1, 2)), @"2: 0 asks 1");

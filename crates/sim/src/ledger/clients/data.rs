@@ -46,13 +46,16 @@ impl Ledger {
                 let early = now.since(asked) < MISSING_KEY_DELAY;
                 (!gone && early).then(|| format!("does not get {whose}, who may commit it yet"))
             }
-            // The keys of a proc on a lost node are lost too, unless the node of the caller already had them.
+            // The keys of a proc on a lost node are lost too, unless the node of the caller already had them. The loss and
+            // the keys may arrive in one moment, in either order.
             (Err(Status::LOST_CONNECTION), _) if self.is_on_lost_node(id) => {
                 let node = self.facts.node_of(by);
-                let is_here = node.is_some_and(|node| {
+                let here = node.and_then(|node| {
                     let key = (node, id, key.to_owned());
-                    self.pmix.brought.contains(&key)
+                    self.pmix.brought.get(&key).copied()
                 });
+                let is_here =
+                    here.is_some_and(|since| since <= asked || since + SLACK + self.slack < now);
                 is_here.then(|| format!("does not get {whose}, which its node has"))
             }
             (result, _) => Some(format!("asks for {whose} and is answered {result:?}")),

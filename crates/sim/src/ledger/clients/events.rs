@@ -111,6 +111,9 @@ impl Ledger {
         }
         let lost = self.reaped.iter().find(|(other, reaped)| {
             let status = self.statuses.get(other);
+            if reaped.is_ending || status.is_none_or(|status| status.is_success()) {
+                return false;
+            }
             let termination = TERMINATIONS.iter().any(|code| {
                 let name = self.name_of(**other);
                 name.is_some_and(|name| client.terminations.contains(&(*code, name)))
@@ -119,8 +122,6 @@ impl Ledger {
             (other.job == proc.job || parent == Some(proc.job))
                 && **other != proc
                 && sure(self.facts.node_of(**other)).is_some_and(|until| reaped.at < until)
-                && !reaped.is_ending
-                && status.is_some_and(|status| !status.is_success())
                 && !termination
         });
         lost.map(|(other, _)| format!("the end of {}", called(*other)))

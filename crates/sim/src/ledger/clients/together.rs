@@ -64,7 +64,7 @@ impl Ledger {
 
     /// Records the keys that a completed fence has brought to the node of `proc`: those that members committed before they
     /// called. Other collectives, and fences without data, bring none.
-    pub(super) fn brings(&mut self, proc: ProcId, kind: Together, members: &[Proc]) {
+    pub(super) fn brings(&mut self, now: Time, proc: ProcId, kind: Together, members: &[Proc]) {
         let Some(own) = self
             .facts
             .node_of(proc)
@@ -73,13 +73,17 @@ impl Ledger {
             return;
         };
         let mut brought = Vec::new();
+        let id = meeting(kind, members);
+        let Some(entered) = self.pmix.entered.get(&id) else {
+            return;
+        };
+        let number = entered.get(&proc).and_then(|own| own.len().checked_sub(1));
+        let Some(number) = number.filter(|_| !self.pmix.failed.contains(&id)) else {
+            return;
+        };
         for member in self.facts.members(members) {
-            let id = meeting(kind, members);
-            let number = self.pmix.entered.get(&id).and_then(|entered| {
-                let number = entered.get(&proc)?.len().checked_sub(1)?;
-                entered.get(&member)?.get(number).copied()
-            });
-            let Some(came) = number.filter(|_| !self.pmix.failed.contains(&id)) else {
+            let came = entered.get(&member).and_then(|all| all.get(number));
+            let Some(came) = came.copied() else {
                 continue;
             };
             let first = (member, String::new());
@@ -88,7 +92,9 @@ impl Ledger {
             let there = committed.filter(|(_, since)| since.is_some_and(|since| since <= came));
             brought.extend(there.map(|((of, key), _)| (own, *of, key.clone())));
         }
-        self.pmix.brought.extend(brought);
+        for key in brought {
+            self.pmix.brought.entry(key).or_insert(now);
+        }
     }
 
     /// Returns the time since which a collective cannot complete: a member that has not called is dead, on a lost node, or
