@@ -18,12 +18,8 @@ dead*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255
 chatty) echo "Welcome to $host"; printf '@rally? no'; echo "motd" >&2 ;;
 homeless) home=/nonexistent ;;
 esac
-login=(env -i PATH="$HOME/$host/bin:$HOME/bin:/usr/bin:/bin" HOME="$home" TMPDIR="$HOME/$host/tmp" \
-    RALLY_STRESS="$RALLY_STRESS" /bin/bash -c "$*")
-[[ $host == parting ]] || exec "${login[@]}"
-"${login[@]}"
-echo "Connection to $host closed by remote host." >&2
-exit 255
+exec env -i PATH="$HOME/$host/bin:$HOME/bin:/usr/bin:/bin" HOME="$home" TMPDIR="$HOME/$host/tmp" \
+    RALLY_STRESS="$RALLY_STRESS" /bin/bash -c "$*"
 "#;
 
 /// The program at the launcher's own path counts as another one, so that nodes need a copy.
@@ -294,10 +290,13 @@ fn a_node_that_prints_without_end_stops_nobody() {
 #[test]
 fn a_lost_node_has_the_last_words_of_ssh() {
     let sandbox = nodes();
+    let ssh = SSH.replace("exec env -i", "env -i");
+    let parting = "echo \"Connection to $host closed by remote host.\" >&2; exit 255";
+    program(&sandbox, "ssh", &format!("{ssh}{parting}\n"));
     let script = "kill -9 $(ps -o ppid= -p $$); sleep 60";
-    let run = sandbox.run(over(&sandbox, "parting").args(["--", "sh", "-c", script]));
+    let run = sandbox.run(over(&sandbox, "chatty").args(["--", "sh", "-c", script]));
     let run = run.expect_code(125);
-    let reason = "reason: its connection was closed; its last words: Connection to parting closed by remote host.";
+    let reason = "reason: its connection was closed; its last words: Connection to chatty closed by remote host.";
     assert!(run.err().contains(reason), "{run:?}");
     sandbox.expect_clean();
 }
