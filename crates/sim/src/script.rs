@@ -10,7 +10,8 @@ use bytes::Bytes;
 use dvm::proto::Stream;
 
 pub(crate) use self::pmix::{
-    Data, EVENT_NUMBER, Lookup, Notify, Party, PmixOp, Reach, Site, Stranger, named, value_of,
+    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Lookup, Notify, Number, Party, PmixOp, Reach, Site,
+    Stranger, Way, named, value_of,
 };
 use crate::rng::Rng;
 

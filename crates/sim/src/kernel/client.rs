@@ -2,7 +2,10 @@
 
 mod ask;
 
-use std::{collections::BTreeMap, ffi::OsString};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+};
 
 use base::{ExitStatus, Time};
 use pmix::{
@@ -14,7 +17,9 @@ use pmix::{
 use super::{Effect, Kernel, Next, Pid, Run};
 use crate::{
     rng::Rng,
-    script::{Data, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named},
+    script::{
+        Circle, Data, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named,
+    },
 };
 
 /// The user and group of all processes of a run.
@@ -48,6 +53,8 @@ pub(crate) enum News {
 pub(crate) enum Ask {
     Commit(Vec<String>),
     Together(Together, Vec<Proc>),
+    /// Construct of a group with these members, in order.
+    Construct(Circle, Vec<Proc>),
     Get(Proc, String),
     Publish(String),
     Lookup(Proc, Lookup),
@@ -66,6 +73,8 @@ pub(crate) enum Together {
     Fence(Data),
     Connect,
     Disconnect,
+    Construct,
+    Destruct,
 }
 
 /// The PMIx state of a process.
@@ -87,6 +96,9 @@ pub(super) struct Client {
     is_ready: bool,
     is_over: bool,
     children: BTreeMap<usize, Nspace>,
+    /// Constructs whose answers are outstanding, with the names of the groups.
+    constructs: BTreeMap<Ticket, String>,
+    groups: BTreeSet<String>,
 }
 
 impl Client {
@@ -124,6 +136,11 @@ impl Client {
                 let child = self.waits.remove(&ticket).flatten();
                 if let (Some(child), Ok(Done::Spawned(nspace))) = (child, &result) {
                     self.children.insert(child, nspace.clone());
+                }
+                if let Some(group) = self.constructs.remove(&ticket)
+                    && result.is_ok()
+                {
+                    self.groups.insert(group);
                 }
                 self.refused |= result.is_err();
                 News::Answered(ticket, result)
@@ -280,6 +297,8 @@ impl Kernel {
             is_ready: false,
             is_over: false,
             children: BTreeMap::new(),
+            constructs: BTreeMap::new(),
+            groups: BTreeSet::new(),
         };
         let Some(proc) = self.procs.get_mut(&pid) else {
             return false;

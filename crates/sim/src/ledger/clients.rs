@@ -2,6 +2,7 @@
 
 mod data;
 mod events;
+mod groups;
 mod together;
 
 use std::{
@@ -92,6 +93,8 @@ pub(crate) struct Clients {
     /// Keys that the server of a node certainly has, by node, owner and key, with the time since when that is known.
     brought: BTreeMap<(NodeId, ProcId, String), Time>,
     published: BTreeMap<String, Published>,
+    /// The numbers of groups, as the first answer to each construct said.
+    numbers: BTreeMap<String, Option<u64>>,
     raised: BTreeMap<u64, Raised>,
     /// Procs that a process has named in an abort.
     pub(crate) condemned: BTreeSet<ProcId>,
@@ -215,6 +218,8 @@ impl Ledger {
     fn due(&self, proc: ProcId, ask: &Ask) -> Option<Time> {
         match ask {
             Ask::Together(kind, members) => self.broken_since(*kind, members, proc),
+            // The answer comes from the coordinator, who may be anywhere.
+            Ask::Construct(..) => None,
             Ask::Get(of, key) => {
                 let of = proc_id(of)?;
                 let committed = self.pmix.committed.get(&(of, key.clone()));
@@ -242,6 +247,11 @@ impl Ledger {
             }
             Ask::Together(kind, members) => {
                 let id = meeting(*kind, members);
+                let entered = self.pmix.entered.entry(id).or_default();
+                entered.entry(proc).or_default().push(now);
+            }
+            Ask::Construct(_, members) => {
+                let id = meeting(Together::Construct, members);
                 let entered = self.pmix.entered.entry(id).or_default();
                 entered.entry(proc).or_default().push(now);
             }
@@ -292,6 +302,13 @@ impl Ledger {
                     self.pmix.committed.insert(key, Some(now));
                 }
                 None
+            }
+            (Ask::Construct(circle, members), result) => {
+                self.on_constructed(now, proc, circle, members, result)
+            }
+            // A destruct waits for no member that is gone, and members that never had the group do not call.
+            (Ask::Together(Together::Destruct, members), Ok(Done::Nothing)) => {
+                self.on_destructed(now, proc, members)
             }
             (Ask::Together(kind, members), Ok(Done::Nothing)) => {
                 self.brings(now, proc, *kind, members);
@@ -436,7 +453,7 @@ impl Ledger {
 fn meeting(kind: Together, members: &[Proc]) -> Meeting {
     let kind = match kind {
         Together::Fence(_) => Together::Fence(Data::Without),
-        Together::Connect | Together::Disconnect => kind,
+        Together::Connect | Together::Disconnect | Together::Construct | Together::Destruct => kind,
     };
     let mut members = members.to_vec();
     members.sort();

@@ -131,9 +131,7 @@ impl Job {
             _ if key == keys::HOSTNAME => Some(Fact::Text(host(place.node))),
             _ if key == keys::PARENT_ID => self.parent.clone().map(Fact::Proc),
             _ if key == keys::LOCAL_SIZE => Some(Fact::Count(peers.len() as u64)),
-            _ if key == keys::LOCAL_PEERS => {
-                Some(Fact::Text(list(peers, |rank| rank.to_string())))
-            }
+            _ if key == keys::LOCAL_PEERS => Some(Fact::Text(list(peers, |rank| rank.to_string()))),
             _ if key == keys::LOCAL_LEADER => number(peers.first()?.0),
             _ if key == keys::APP_SIZE => Some(Fact::Count(alike.len() as u64)),
             _ if key == keys::APP_LEADER => number(alike.first()?.0),

@@ -8,7 +8,10 @@ use pmix::value::Status;
 use super::make::Maker;
 use crate::{
     ledger::TERMINATIONS,
-    script::{Data, FOR_EVER, Lookup, Notify, Op, Party, PmixOp, Reach, Stranger},
+    rng::Rng,
+    script::{
+        Circle, Data, FOR_EVER, Lookup, Notify, Number, Op, Party, PmixOp, Reach, Stranger, Way,
+    },
 };
 
 /// Status codes of the events that programs send.
@@ -16,6 +19,9 @@ pub(super) const CODES: [Status; 3] = [Status(-3_001), Status(-3_002), Status(-3
 
 /// Maximum number of ranks of which a rank gets the keys after a fence.
 const ASKED_MAX: u32 = 12;
+
+/// Maximum number of members of a group.
+const CIRCLE_MAX: usize = 8;
 
 /// The plan that all ranks of a job follow, so that their collectives match.
 #[derive(Clone, Debug)]
@@ -32,11 +38,39 @@ struct Round {
     data: Data,
     /// Members of an additional fence before the fence of all ranks; empty if there is none.
     group: Vec<Rank>,
+    /// A PMIx group that some ranks construct.
+    circle: Option<Circle>,
+}
+
+/// Returns a random group of a job of this size, sometimes.
+fn circle(rng: &mut Rng, size: u32, name: String) -> Option<Circle> {
+    if size < 2 || !rng.chance(35) {
+        return None;
+    }
+    let mut ranks: Vec<Rank> = (0..size).map(Rank).collect();
+    let count = rng.length(2, ranks.len().min(CIRCLE_MAX));
+    let members = (0..count).map(|_| {
+        let at = rng.length(0, ranks.len() - 1);
+        ranks.swap_remove(at)
+    });
+    let members: Vec<Rank> = members.collect();
+    let way = match rng.below(4) {
+        0 | 1 => Way::Together,
+        2 => Way::Added(rng.length(1, count - 1)),
+        _ => Way::Led(rng.length(1, count)),
+    };
+    Some(Circle {
+        name,
+        members,
+        way,
+        number: rng.pick([Number::ForNobody, Number::ForOne, Number::ForAll]),
+    })
 }
 
 impl Maker<'_> {
     pub(super) fn plan(&mut self, size: u32, rounds: u64) -> Plan {
-        let mut round = || {
+        let child = self.child;
+        let mut round = |number: u64| {
             let data = if self.rng.chance(70) {
                 Data::With
             } else {
@@ -46,9 +80,14 @@ impl Maker<'_> {
             let group = (0..size).map(Rank);
             let group = group.filter(|_| with_group && self.rng.chance(60));
             let group = group.collect();
-            Round { data, group }
+            let circle = circle(self.rng, size, format!("g{number}-{child:?}"));
+            Round {
+                data,
+                group,
+                circle,
+            }
         };
-        let rounds = (0..rounds).map(|_| round()).collect();
+        let rounds = (0..rounds).map(&mut round).collect();
         Plan {
             size,
             rounds,
@@ -80,6 +119,9 @@ impl Maker<'_> {
         for (number, round) in plan.rounds.iter().enumerate() {
             self.round(&mut ops, rank, plan, number, round);
         }
+        let circles = plan.rounds.iter().filter_map(|round| round.circle.clone());
+        let circles = circles.filter(|circle| circle.members.contains(&rank));
+        ops.extend(circles.map(|circle| Op::Pmix(PmixOp::Destruct(circle))));
         ops.push(Op::Pmix(PmixOp::Finalize));
         ops.push(Op::Sleep(self.rng.millis(0, 30)));
         if self.rng.chance(10) {
@@ -119,6 +161,11 @@ impl Maker<'_> {
         if round.group.contains(&rank) {
             let group = round.group.iter().copied().map(Party::Rank);
             say(PmixOp::Fence(group.collect(), round.data));
+        }
+        if let Some(circle) = &round.circle
+            && circle.members.contains(&rank)
+        {
+            say(PmixOp::Construct(circle.clone()));
         }
         say(PmixOp::Fence(vec![Party::Job], round.data));
         let all = (0..plan.size).map(Rank);

@@ -1,4 +1,5 @@
-//! The job of the family `thousand`: every rank writes and exits, and some, on nodes far apart, are clients of PMIx or PMI.
+//! The job of the family `thousand`: every rank is a client of PMI, writes and exits. Some, on nodes far apart, talk to each
+//! other, by PMIx or PMI.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,12 +27,7 @@ const PAUSE_MS: u64 = 700;
 
 impl Maker<'_> {
     pub(super) fn thousand(&mut self, end: &mut EndPolicy) -> BTreeMap<Rank, Vec<Op>> {
-        let mut scripts = self.each(|maker| {
-            let mut ops = vec![Op::Sleep(maker.rng.millis(0, 300))];
-            ops.extend(maker.some_output(2));
-            ops.push(Op::Sleep(maker.rng.millis(0, 1_500)));
-            ops
-        });
+        let mut scripts = self.each(Self::pmi_writer);
         let mut taken = BTreeSet::new();
         let clients = self.some_ranks(CLIENTS, &mut taken);
         let rounds = self.rng.between(1, 2);
@@ -61,6 +57,23 @@ impl Maker<'_> {
             }
         }
         scripts
+    }
+
+    /// Returns a program that writes, and that uses PMI as far as every client of it does: in a job with clients, a rank that is
+    /// none ends too early.
+    fn pmi_writer(&mut self) -> Vec<Op> {
+        let dialect = self.rng.pick([Dialect::One, Dialect::Two]);
+        let mut ops = vec![
+            Op::Sleep(self.rng.millis(0, 300)),
+            Op::Pmi(PmiOp::Init(dialect)),
+        ];
+        if dialect == Dialect::Two {
+            ops.push(Op::Pmi(PmiOp::FullInit));
+        }
+        ops.extend(self.some_output(2));
+        ops.push(Op::Sleep(self.rng.millis(0, 1_500)));
+        ops.push(Op::Pmi(PmiOp::Finalize));
+        ops
     }
 
     /// Returns ranks that are not taken, in a random order, and takes them.
@@ -128,7 +141,11 @@ impl Maker<'_> {
     fn far_fencer(&mut self, members: &[Rank], me: Rank) -> Vec<Op> {
         let key = |rank: Rank| format!("k-{rank}");
         let value = |rank: Rank| format!("value of {rank}");
-        let neighbor = members.iter().cycle().skip_while(|rank| **rank != me).nth(1);
+        let neighbor = members
+            .iter()
+            .cycle()
+            .skip_while(|rank| **rank != me)
+            .nth(1);
         let neighbor = neighbor.copied().unwrap_or(me);
         let port = |rank: Rank| (format!("pmi-{rank}"), format!("port of {rank}"));
         let mut sorted = members.to_vec();

@@ -18,6 +18,10 @@ pub(crate) enum PmixOp {
     Fence(Vec<Party>, Data),
     Connect(Vec<Party>),
     Disconnect(Vec<Party>),
+    /// Constructs a group with the other members of the circle.
+    Construct(Circle),
+    /// Destructs the group, if the process has constructed it.
+    Destruct(Circle),
     /// Sends several gets simultaneously. Each waits until its key exists.
     Get(Vec<(Party, String)>),
     Publish(String),
@@ -36,6 +40,40 @@ pub(crate) enum PmixOp {
     Garbage,
     /// Closes the connection.
     HangUp,
+}
+
+/// A group of ranks of one job, as its members know it before it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Circle {
+    /// Unique in the run.
+    pub(crate) name: String,
+    pub(crate) members: Vec<Rank>,
+    pub(crate) way: Way,
+    pub(crate) number: Number,
+}
+
+/// Time after which a construct fails whose members do not all know each other: nobody notices that a leader is gone whom
+/// nobody has named. In whole seconds.
+pub(crate) const CONSTRUCT_MAX: Duration = Duration::from_secs(3);
+
+/// How the members of a group find each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Each names all.
+    Together,
+    /// The first ones, this many, name each other and add the others, who name nobody.
+    Added(usize),
+    /// The first ones, this many, lead: each names itself and some of the others, who name nobody.
+    Led(usize),
+}
+
+/// Which members of a group want it to have a number, its context id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    ForNobody,
+    /// For the first member.
+    ForOne,
+    ForAll,
 }
 
 /// The nodes for a spawned job.

@@ -6,15 +6,17 @@ use base::Time;
 use pmix::{
     client::{Collect, Search},
     keys,
-    value::{App, Info, Key, Range, Scope, Status, Value},
+    value::{App, Info, Key, Proc, Range, Scope, Status, Value},
 };
 
 use super::{
     super::{Effect, Kernel, Pid},
-    Ask, GARBAGE, News, Together,
+    Ask, Client, GARBAGE, News, Together,
 };
 use crate::files::FILES;
-use crate::script::{Data, EVENT_NUMBER, Party, PmixOp, Reach, Site, value_of};
+use crate::script::{
+    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Number, Party, PmixOp, Reach, Site, Way, value_of,
+};
 
 impl Kernel {
     /// Begins a PMIx operation. Returns true if [`Self::listen`] must send its requests or wait for an answer. Returns false if
@@ -91,6 +93,29 @@ impl Kernel {
                 };
                 let ticket = client.program.disconnect(procs.clone(), Vec::new());
                 asks.push((ticket, Ask::Together(Together::Disconnect, procs)));
+            }
+            PmixOp::Construct(circle) => {
+                let Some((procs, infos)) = client.part_in(circle) else {
+                    return false;
+                };
+                let name = CString::new(circle.name.clone()).ok();
+                let ticket = client.program.group_construct(name, procs, infos);
+                client.constructs.insert(ticket, circle.name.clone());
+                let Some(members) = client.members_of(circle) else {
+                    return false;
+                };
+                asks.push((ticket, Ask::Construct(circle.clone(), members)));
+            }
+            PmixOp::Destruct(circle) => {
+                let Some(members) = client.members_of(circle) else {
+                    return false;
+                };
+                if !client.groups.remove(&circle.name) {
+                    return false;
+                }
+                let name = CString::new(circle.name.clone()).ok();
+                let ticket = client.program.group_destruct(name, Vec::new(), Vec::new());
+                asks.push((ticket, Ask::Together(Together::Destruct, members)));
             }
             PmixOp::Get(wanted) => {
                 for (party, key) in wanted {
@@ -193,6 +218,53 @@ impl Kernel {
             self.effects.push(Effect::Told { pid, news });
         }
         true
+    }
+}
+
+impl Client {
+    fn members_of(&self, circle: &Circle) -> Option<Vec<Proc>> {
+        let mut members = circle.members.clone();
+        members.sort_unstable();
+        let members: Vec<Party> = members.into_iter().map(Party::Rank).collect();
+        self.resolve_all(&members)
+    }
+
+    /// Returns whom this process names if it constructs a group, and its directives.
+    fn part_in(&self, circle: &Circle) -> Option<(Vec<Proc>, Vec<Info>)> {
+        let parties: Vec<Party> = circle.members.iter().copied().map(Party::Rank).collect();
+        let all = self.resolve_all(&parties)?;
+        let me = self.program.me()?;
+        let at = all.iter().position(|one| one == me)?;
+        let (named, mut directives) = match circle.way {
+            Way::Together => (all, Vec::new()),
+            Way::Added(first) | Way::Led(first) if at >= first => (Vec::new(), Vec::new()),
+            Way::Added(first) => {
+                let (named, added) = all.split_at(first);
+                let added = Value::procs(added.to_vec());
+                (named.to_vec(), infos([(keys::GROUP_ADD_MEMBERS, added)]))
+            }
+            Way::Led(leaders) => {
+                let others = all.iter().enumerate().skip(leaders);
+                let others = others.filter(|(other, _)| other % leaders == at);
+                let named = others.map(|(_, proc)| proc.clone());
+                let named = named.chain([me.clone()]).collect();
+                let leaders = Value::Size(leaders as u64);
+                (named, infos([(keys::GROUP_BOOTSTRAP, leaders)]))
+            }
+        };
+        let is_numbered = match circle.number {
+            Number::ForNobody => false,
+            Number::ForOne => at == 0,
+            Number::ForAll => true,
+        };
+        if circle.way != Way::Together {
+            let seconds = u32::try_from(CONSTRUCT_MAX.as_secs()).unwrap_or(u32::MAX);
+            directives.extend(infos([(keys::TIMEOUT, Value::Uint32(seconds))]));
+        }
+        if is_numbered {
+            directives.extend(infos([(keys::GROUP_ASSIGN_CONTEXT_ID, Value::Bool(true))]));
+        }
+        Some((named, directives))
     }
 }
 

@@ -98,7 +98,7 @@ impl Ledger {
     }
 
     /// Returns the time since which a collective cannot complete: a member that has not called is dead, on a lost node, or
-    /// disconnected for `LOST_DELAY`. For a connect, the loss of a member that has called counts too.
+    /// disconnected for `LOST_DELAY`. For a connect and a construct, the loss of a member that has called counts too.
     pub(super) fn broken_since(
         &self,
         kind: Together,
@@ -110,7 +110,8 @@ impl Ledger {
         let own = entered.get(&me).map_or(0, Vec::len);
         let gone = |member: &ProcId| {
             let entered = entered.get(member).map_or(0, Vec::len);
-            if kind != Together::Connect && entered >= own && *member != me {
+            let needs_living = matches!(kind, Together::Connect | Together::Construct);
+            if !needs_living && entered >= own && *member != me {
                 return None;
             }
             let died = self.died.get(member).copied();
