@@ -1,9 +1,10 @@
 //! The messages of `dbgr`, apart from stacks and reports.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use base::RankSet;
 use debug::{
+    stack::Missing,
     target::{Doubt, NotFound, Note, Situation},
     watch::Occasion,
 };
@@ -119,6 +120,14 @@ const NO_TARGET: Kind = Kind {
 `@`. `dbgr` cannot read reports that were written before: open the HTML page with a browser, and the JSON with other programs.",
 };
 
+const UNSEEN: Kind = Kind {
+    id: "watch/unseen",
+    severity: Severity::Warning,
+    explanation: "`dbgr watch` did not see these ranks in two consecutive samples: their nodes could not be reached or did not answer, their processes \
+were not found, or you may not inspect them. A rank that is not seen may be at work, so the watch cannot conclude that nothing moves. It goes on, and \
+reports verdicts about the other ranks and the end of the time limit. Each reason is reported once.",
+};
+
 const NOBODY: Kind = Kind {
     id: "watch/nobody",
     severity: Severity::Error,
@@ -145,6 +154,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NO_TARGET,
     &HANG,
     &LIMIT,
+    &UNSEEN,
     &NOBODY,
 ];
 
@@ -324,6 +334,21 @@ pub(super) fn occasion(occasion: Occasion) -> String {
             format!("the time limit ends the job in {}", duration(left))
         }
     }
+}
+
+/// Returns the message for ranks that the watch does not see, by the reason.
+pub(super) fn unseen(ranks: &BTreeMap<Missing, RankSet>) -> Message {
+    let number: usize = ranks.values().map(RankSet::len).sum();
+    let word = if number == 1 { "rank" } else { "ranks" };
+    let reasons = debug::report::reasons(ranks.iter()).into_iter();
+    let reasons: Vec<String> = reasons
+        .map(|(ranks, why)| format!("{ranks}: {why}"))
+        .collect();
+    Message::new(&UNSEEN, format!("{number} {word} cannot be watched"))
+        .fact("ranks", reasons.join("\n"))
+        .with_help(
+            "while a rank may be at work unseen, only a verdict about the others is reported",
+        )
 }
 
 /// Returns the message for a watch that may access no rank.

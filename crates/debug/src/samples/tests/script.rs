@@ -216,6 +216,7 @@ fn missing(text: &str) -> Option<Missing> {
         "unreachable" => Missing::Unreachable,
         "changed" => Missing::Changed,
         "not found" => Missing::NotFound("n2".to_owned()),
+        "silent" => Missing::AgentSilent("n3".to_owned()),
         "lost" => Missing::AgentLost("n2".to_owned()),
         "not started" => Missing::NotStarted {
             host: "n2".to_owned(),

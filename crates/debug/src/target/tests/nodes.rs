@@ -241,7 +241,10 @@ fn a_node_that_is_silent_once_keeps_its_ranks() {
     let first = over(&[("n1", of_three(&[(0, 7), (1, 8)]))], &[]).unwrap();
     let after = later(over(&[("n1", of_three(&[(1, 8)]))], &[]), &first).unwrap();
     assert_eq!(after.procs, first.procs);
-    assert_eq!((place(&after, 0), place(&after, 2)), (Some("n1".to_owned()), None));
+    assert_eq!(
+        (place(&after, 0), place(&after, 2)),
+        (Some("n1".to_owned()), None)
+    );
     // Another job has the same numbers, and not the same processes.
     let other = |procs| OnNode {
         job: Some("j@2".to_owned()),
