@@ -50,6 +50,14 @@ const NOT_ON_NODES: Kind = Kind {
 process, or none could be started. A process number cannot be searched, because it means another process on each node. Agents get onto nodes \
 as the daemons of `rally` do: ssh must work without a question (keys, known hosts), and `--ssh` or `--bootstrap-command` replaces it.",
 };
+const SEVERAL_JOBS: Kind = Kind {
+    id: "target/several-jobs",
+    severity: Severity::Error,
+    explanation: "The environment of processes with this name names different jobs. Their ranks have the same numbers, and they do not wait for \
+each other, so stacks and verdicts of both together would be about neither.",
+};
+/// Maximum number of jobs to list.
+const JOBS_LISTED: usize = 8;
 const NOT_PERMITTED: Kind = Kind {
     id: "target/not-permitted",
     severity: Severity::Error,
@@ -143,6 +151,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NO_JOB,
     &NO_NAME,
     &NOT_ON_NODES,
+    &SEVERAL_JOBS,
     &NOT_PERMITTED,
     &SOME_NOT_PERMITTED,
     &DOUBT,
@@ -199,6 +208,25 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
         .with_help(
             "give the name of the job, or `--name PROGRAM`; on the node of a launcher, its process number is enough without `--hosts`",
         ),
+        NotFound::SeveralJobs { wish, jobs } => {
+            let number = jobs.len();
+            let first = jobs.keys().next().cloned().unwrap_or_default();
+            let listed = jobs.iter().take(JOBS_LISTED);
+            let mut listed: Vec<String> = listed
+                .map(|(job, nodes)| format!("`{job}` on {nodes}"))
+                .collect();
+            if number > JOBS_LISTED {
+                listed.push(format!("and {} more", number - JOBS_LISTED));
+            }
+            Message::new(
+                &SEVERAL_JOBS,
+                format!("processes of {number} jobs are called `{wish}`"),
+            )
+            .fact("jobs", listed.join("\n"))
+            .with_help(format!(
+                "name one of the jobs instead, as in `dbgr stacks --hosts NODES '{first}'`"
+            ))
+        }
         NotFound::Nodes {
             wish,
             nodes,
@@ -401,6 +429,12 @@ mod tests {
             NotFound::NoName {
                 pattern: "solver".into(),
             },
+            NotFound::SeveralJobs {
+                wish: "solver".into(),
+                jobs: ["n1:5", "n3:5"]
+                    .map(|job| (job.to_owned(), "n[1-2]".parse().unwrap()))
+                    .into(),
+            },
             NotFound::PidOnNodes { pid: 7 },
             NotFound::Nodes {
                 wish: "solver".into(),
@@ -474,6 +508,10 @@ mod tests {
       help: give the process number of its launcher, or find its ranks with `--name PROGRAM`
     error: none of your processes on this node is called `solver`
       help: `*` matches any text: `--name '*solver*'`
+    error: processes of 2 jobs are called `solver`
+      jobs: `n1:5` on n[1-2]
+            `n3:5` on n[1-2]
+      help: name one of the jobs instead, as in `dbgr stacks --hosts NODES 'n1:5'`
     error: process 7 is another one on each node
       help: give the name of the job, or `--name PROGRAM`; on the node of a launcher, its process number is enough without `--hosts`
     error: none of your processes on n[1-2] is or belongs to `solver`
