@@ -55,6 +55,8 @@ pub enum Joining {
     /// It does not refer to any function that does this.
     #[default]
     Never,
+    /// It refers to a function that spawns a job and connects with it.
+    Spawning,
     /// It refers to such a function. That does not mean that it has called it.
     Possible,
 }
@@ -208,12 +210,16 @@ impl Image {
     /// Returns whether the code can connect its job with another: whether it refers to an MPI function that does.
     #[must_use]
     pub fn joining(&self) -> Joining {
-        *self
-            .joining
-            .get_or_init(|| match symbols::has(&self.file, known::joins_jobs) {
-                true => Joining::Possible,
-                false => Joining::Never,
-            })
+        *self.joining.get_or_init(|| {
+            let has = |is_it: fn(&[u8]) -> bool| symbols::has(&self.file, is_it);
+            if has(known::joins_jobs) {
+                Joining::Possible
+            } else if has(known::spawns_jobs) {
+                Joining::Spawning
+            } else {
+                Joining::Never
+            }
+        })
     }
 
     /// Returns the address of a section, as in the file, and its bytes.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::stack::{Frame, FrameKind};
 pub(crate) use callback::is_callback;
-pub(crate) use mpi::joins_jobs;
+pub(crate) use mpi::{joins_jobs, spawns_jobs};
 pub use owner::{Owner, is_interpreter, is_prologue, own, owner};
 use tables::{
     ALIASES, ENDINGS, EVENT_LOOP, HELPER_NAMES, HELPERS, IDLE_OPENMP, LIBC, Listed,

@@ -11,6 +11,7 @@ mod json;
 mod making;
 mod merged;
 mod outline;
+mod reasons;
 mod text;
 mod view;
 
@@ -37,6 +38,7 @@ pub use self::{
     json::{BadReport, VERSION, from_json, json},
     making::Origin,
     merged::{Merged, Shown},
+    reasons::reasons,
     text::{Colour, Detail, Guides, Layout, text},
 };
 
@@ -457,35 +459,6 @@ pub fn clean(text: &str) -> String {
         }
     };
     text.chars().map(harmless).collect()
-}
-
-/// Returns the reason why ranks are missing, to follow their numbers.
-fn reason(why: &Missing) -> String {
-    match why {
-        Missing::Gone => "ended".to_owned(),
-        Missing::Zombie => "ended, and its parent has not reaped it".to_owned(),
-        Missing::TracedBy(pid) => format!("process {pid} debugs it"),
-        Missing::NotPermitted => "no permission to look at it".to_owned(),
-        Missing::Unproved => "nothing shows which process it is".to_owned(),
-        Missing::NotFound(silent) if silent.is_empty() => {
-            "not found on the nodes that were searched".to_owned()
-        }
-        Missing::NotFound(silent) => format!("not found, but {} did not answer", clean(silent)),
-        Missing::Changed => "became another program during the sample".to_owned(),
-        Missing::Elsewhere(host) => format!("on host {}, where no agent was started", clean(host)),
-        Missing::Unreachable => "did not stop in time".to_owned(),
-        Missing::NotStarted { host, why } => {
-            let (host, why) = (clean(host), clean(why));
-            format!("the agent on host {host} did not start: {why}")
-        }
-        Missing::AgentLost(host) => format!("the agent on host {} was lost", clean(host)),
-        Missing::AgentSilent(host) => {
-            format!("the agent on host {} did not answer in time", clean(host))
-        }
-        Missing::AgentRefused(host) => {
-            format!("the agent on host {} refused to look at it", clean(host))
-        }
-    }
 }
 
 /// Returns the name of a frame without its source line.

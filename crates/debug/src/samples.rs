@@ -218,7 +218,12 @@ pub fn observe(frames: &Frames, samples: &[Sample], boundary: Boundary) -> Obser
         ranks.insert(rank, track);
     }
     let several = samples.iter().any(|it| it.snapshot.peers.has_other_jobs());
-    let joins = |sample: &Sample| sample.snapshot.peers.joining() == Joining::Possible;
+    // A spawned job on a node without ranks is not seen. With one node, it is beside the ranks.
+    let joins = |sample: &Sample| match sample.snapshot.peers.joining() {
+        Joining::Possible => true,
+        Joining::Spawning => sample.snapshot.peers.0.len() > 1,
+        Joining::Never => false,
+    };
     let neighbors = match Work::of_neighbors(samples, span) {
         _ if !samples.iter().any(joins) => Neighbors::NotConnected,
         Work::Idle => Neighbors::Idle,

@@ -210,6 +210,28 @@ pub enum Missing {
     AgentRefused(String),
 }
 
+impl Missing {
+    /// Returns true if the process is missing because of its node or the agent there, and not because of what it does.
+    #[must_use]
+    pub const fn is_out_of_view(&self) -> bool {
+        match self {
+            Self::NotFound(_)
+            | Self::Elsewhere(_)
+            | Self::NotStarted { .. }
+            | Self::AgentLost(_)
+            | Self::AgentSilent(_)
+            | Self::AgentRefused(_) => true,
+            Self::Gone
+            | Self::Zombie
+            | Self::TracedBy(_)
+            | Self::NotPermitted
+            | Self::Unproved
+            | Self::Changed
+            | Self::Unreachable => false,
+        }
+    }
+}
+
 /// The sample of one thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Thread {

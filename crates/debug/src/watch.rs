@@ -7,6 +7,7 @@
 //! | `Finding` | the job was found, and the next sample is not due | `Waiting` |
 //! | `Finding` | no process of the job is alive, or no job was ever found | `Over` |
 //! | `Sampling` | a sample | `Waiting`, after a report if the job hangs ([`HangDetector`]) or its time limit is near |
+//! | `Sampling` | a sample without ranks that an earlier one did not have either | `Waiting`, after [`Output::Unseen`] |
 //! | `Sampling` | the second sample in a row for which we may not access any rank | `Over` |
 //! | any | a signal | `Over` |
 //!
@@ -21,7 +22,7 @@ mod hang;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -44,6 +45,8 @@ const LAST_SAMPLES: u32 = 3;
 pub const MAX_REPORTS: u32 = 10;
 /// Maximum number of frames to keep. Above it the watch drops its samples and begins again.
 const MAX_FRAMES: usize = 200_000;
+/// Maximum number of [`Output::Unseen`] for one job. Each has a new reason.
+const MAX_WARNINGS: u32 = 10;
 /// Number of samples in a row without access to any rank, after which the watch ends. One such sample is tolerated, because
 /// an exiting process looks the same for a moment.
 const MAX_REFUSALS: u32 = 2;
@@ -114,6 +117,8 @@ pub enum Output {
         /// The number of the report, from 1.
         number: u32,
     },
+    /// Warn that these ranks were not seen in two samples in a row. They may make progress, so only a verdict can show a hang.
+    Unseen(BTreeMap<Missing, RankSet>),
     /// The watch is over.
     End(End),
 }
@@ -150,8 +155,8 @@ pub enum End {
     Signal(u8),
     /// In `MAX_REFUSALS` samples in a row, we had no access to any rank.
     NoAccess {
-        /// The ranks whose processes are known, but which the kernel does not let us trace.
-        forbidden: RankSet,
+        /// The ranks that are not seen, by the reason.
+        unseen: BTreeMap<Missing, RankSet>,
     },
 }
 
@@ -171,6 +176,11 @@ pub struct Watch {
     frames: Frames,
     refusals: u32,
     reports: u32,
+    /// Why ranks were not seen in the last sample.
+    unseen: BTreeSet<Missing>,
+    /// The reasons that were warned of.
+    warned: BTreeSet<Missing>,
+    warnings: u32,
     state: State,
     outputs: VecDeque<Output>,
 }
@@ -219,6 +229,9 @@ impl Watch {
             frames: Frames::new(),
             refusals: 0,
             reports: 0,
+            unseen: BTreeSet::new(),
+            warned: BTreeSet::new(),
+            warnings: 0,
             state: State::Waiting { until: now },
             outputs: VecDeque::new(),
         }
@@ -317,7 +330,7 @@ impl Watch {
 
     fn sampled(&mut self, now: Time, observed: Observed) {
         let snapshot = &observed.sample.snapshot;
-        let access = access(snapshot);
+        let (unseen, access) = (unseen(snapshot), access(snapshot));
         let cause = self.detector.see(&self.frames, observed);
         let idle = self.options.idle;
         match self.phase {
@@ -341,14 +354,15 @@ impl Watch {
             }
         }
         match access {
-            Ok(()) => self.refusals = 0,
-            Err(forbidden) => {
+            Access::Some => self.refusals = 0,
+            Access::None => {
                 self.refusals += 1;
                 if self.refusals >= MAX_REFUSALS {
-                    return self.end(End::NoAccess { forbidden });
+                    return self.end(End::NoAccess { unseen });
                 }
             }
         }
+        self.warn(unseen);
         let next = now + self.detector.every();
         let until = self.last_samples.map_or(next, |last| last.min(next));
         self.state = State::Waiting { until };
@@ -368,26 +382,72 @@ impl Watch {
         self.outputs.push_back(Output::Report { occasion, number });
     }
 
+    /// Warns of ranks that were not seen in this sample and the last one, unless it has warned of the reason.
+    fn warn(&mut self, mut unseen: BTreeMap<Missing, RankSet>) {
+        let reasons = unseen.keys().cloned().collect();
+        let before = std::mem::replace(&mut self.unseen, reasons);
+        unseen.retain(|why, _| before.contains(why) && !self.warned.contains(why));
+        if !unseen.is_empty() && self.warnings < MAX_WARNINGS {
+            self.warnings += 1;
+            self.warned.extend(unseen.keys().cloned());
+            self.outputs.push_back(Output::Unseen(unseen));
+        }
+    }
+
     fn end(&mut self, end: End) {
         self.outputs.push_back(Output::End(end));
         self.state = State::Over;
     }
 }
 
-/// Returns `Ok` if we may access some rank of a snapshot, or if it has no ranks. The error has the ranks whose processes are
-/// known, but which the kernel does not let us trace.
-fn access(snapshot: &Snapshot) -> Result<(), RankSet> {
-    let is_refused = |seen: &Seen| {
-        matches!(
-            seen,
-            Seen::Missing(Missing::NotPermitted | Missing::Unproved)
-        )
-    };
-    if snapshot.procs.is_empty() || !snapshot.procs.values().all(is_refused) {
-        return Ok(());
+/// Whether a sample has shown any rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// It has ranks that were seen or that have exited, or none at all.
+    Some,
+    /// Every rank that has not exited is one that we cannot see.
+    None,
+}
+
+fn access(snapshot: &Snapshot) -> Access {
+    let mut refused = 0;
+    for seen in snapshot.procs.values() {
+        match seen {
+            // An agent that is only slow may answer the next time.
+            Seen::Threads(_)
+            | Seen::Missing(
+                Missing::TracedBy(_)
+                | Missing::Changed
+                | Missing::Unreachable
+                | Missing::AgentSilent(_)
+                | Missing::AgentRefused(_),
+            ) => return Access::Some,
+            Seen::Missing(Missing::Gone | Missing::Zombie | Missing::NotFound(_)) => {}
+            Seen::Missing(
+                Missing::NotPermitted
+                | Missing::Unproved
+                | Missing::Elsewhere(_)
+                | Missing::NotStarted { .. }
+                | Missing::AgentLost(_),
+            ) => refused += 1,
+        }
     }
-    let is_forbidden = |seen: &Seen| matches!(seen, Seen::Missing(Missing::NotPermitted));
-    let forbidden = snapshot.procs.iter();
-    let forbidden = forbidden.filter(|(_, seen)| is_forbidden(seen));
-    Err(forbidden.map(|(&rank, _)| rank).collect())
+    if refused > 0 {
+        Access::None
+    } else {
+        Access::Some
+    }
+}
+
+/// Returns the ranks that are not seen and may make progress, by the reason.
+fn unseen(snapshot: &Snapshot) -> BTreeMap<Missing, RankSet> {
+    let mut unseen: BTreeMap<Missing, RankSet> = BTreeMap::new();
+    for (&rank, seen) in &snapshot.procs {
+        if let Seen::Missing(why) = seen
+            && (why.is_out_of_view() || matches!(why, Missing::NotPermitted | Missing::Unproved))
+        {
+            unseen.entry(why.clone()).or_default().insert(rank);
+        }
+    }
+    unseen
 }

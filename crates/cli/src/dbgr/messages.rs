@@ -1,9 +1,10 @@
 //! The messages of `dbgr`, apart from stacks and reports.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use base::RankSet;
 use debug::{
+    stack::Missing,
     target::{Doubt, NotFound, Note, Situation},
     watch::Occasion,
 };
@@ -49,6 +50,14 @@ const NOT_ON_NODES: Kind = Kind {
 process, or none could be started. A process number cannot be searched, because it means another process on each node. Agents get onto nodes \
 as the daemons of `rally` do: ssh must work without a question (keys, known hosts), and `--ssh` or `--bootstrap-command` replaces it.",
 };
+const SEVERAL_JOBS: Kind = Kind {
+    id: "target/several-jobs",
+    severity: Severity::Error,
+    explanation: "The environment of processes with this name names different jobs. Their ranks have the same numbers, and they do not wait for \
+each other, so stacks and verdicts of both together would be about neither.",
+};
+/// Maximum number of jobs to list.
+const JOBS_LISTED: usize = 8;
 const NOT_PERMITTED: Kind = Kind {
     id: "target/not-permitted",
     severity: Severity::Error,
@@ -119,6 +128,14 @@ const NO_TARGET: Kind = Kind {
 `@`. `dbgr` cannot read reports that were written before: open the HTML page with a browser, and the JSON with other programs.",
 };
 
+const UNSEEN: Kind = Kind {
+    id: "watch/unseen",
+    severity: Severity::Warning,
+    explanation: "`dbgr watch` did not see these ranks in two consecutive samples: their nodes could not be reached or did not answer, their processes \
+were not found, or you may not inspect them. A rank that is not seen may be at work, so the watch cannot conclude that nothing moves. It goes on, and \
+reports verdicts about the other ranks and the end of the time limit. Each reason is reported once.",
+};
+
 const NOBODY: Kind = Kind {
     id: "watch/nobody",
     severity: Severity::Error,
@@ -134,6 +151,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NO_JOB,
     &NO_NAME,
     &NOT_ON_NODES,
+    &SEVERAL_JOBS,
     &NOT_PERMITTED,
     &SOME_NOT_PERMITTED,
     &DOUBT,
@@ -145,6 +163,7 @@ pub(crate) const KINDS: &[&Kind] = &[
     &NO_TARGET,
     &HANG,
     &LIMIT,
+    &UNSEEN,
     &NOBODY,
 ];
 
@@ -189,6 +208,25 @@ pub(super) fn not_found(why: &NotFound, situation: impl FnOnce(i32) -> Situation
         .with_help(
             "give the name of the job, or `--name PROGRAM`; on the node of a launcher, its process number is enough without `--hosts`",
         ),
+        NotFound::SeveralJobs { wish, jobs } => {
+            let number = jobs.len();
+            let first = jobs.keys().next().cloned().unwrap_or_default();
+            let listed = jobs.iter().take(JOBS_LISTED);
+            let mut listed: Vec<String> = listed
+                .map(|(job, nodes)| format!("`{job}` on {nodes}"))
+                .collect();
+            if number > JOBS_LISTED {
+                listed.push(format!("and {} more", number - JOBS_LISTED));
+            }
+            Message::new(
+                &SEVERAL_JOBS,
+                format!("processes of {number} jobs are called `{wish}`"),
+            )
+            .fact("jobs", listed.join("\n"))
+            .with_help(format!(
+                "name one of the jobs instead, as in `dbgr stacks --hosts NODES '{first}'`"
+            ))
+        }
         NotFound::Nodes {
             wish,
             nodes,
@@ -326,6 +364,21 @@ pub(super) fn occasion(occasion: Occasion) -> String {
     }
 }
 
+/// Returns the message for ranks that the watch does not see, by the reason.
+pub(super) fn unseen(ranks: &BTreeMap<Missing, RankSet>) -> Message {
+    let number: usize = ranks.values().map(RankSet::len).sum();
+    let word = if number == 1 { "rank" } else { "ranks" };
+    let reasons = debug::report::reasons(ranks.iter()).into_iter();
+    let reasons: Vec<String> = reasons
+        .map(|(ranks, why)| format!("{ranks}: {why}"))
+        .collect();
+    Message::new(&UNSEEN, format!("{number} {word} cannot be watched"))
+        .fact("ranks", reasons.join("\n"))
+        .with_help(
+            "while a rank may be at work unseen, only a verdict about the others is reported",
+        )
+}
+
 /// Returns the message for a watch that may access no rank.
 pub(super) fn nobody_to_watch() -> Message {
     Message::new(
@@ -375,6 +428,12 @@ mod tests {
             NotFound::NoJob { name: "7@2".into() },
             NotFound::NoName {
                 pattern: "solver".into(),
+            },
+            NotFound::SeveralJobs {
+                wish: "solver".into(),
+                jobs: ["n1:5", "n3:5"]
+                    .map(|job| (job.to_owned(), "n[1-2]".parse().unwrap()))
+                    .into(),
             },
             NotFound::PidOnNodes { pid: 7 },
             NotFound::Nodes {
@@ -449,6 +508,10 @@ mod tests {
       help: give the process number of its launcher, or find its ranks with `--name PROGRAM`
     error: none of your processes on this node is called `solver`
       help: `*` matches any text: `--name '*solver*'`
+    error: processes of 2 jobs are called `solver`
+      jobs: `n1:5` on n[1-2]
+            `n3:5` on n[1-2]
+      help: name one of the jobs instead, as in `dbgr stacks --hosts NODES 'n1:5'`
     error: process 7 is another one on each node
       help: give the name of the job, or `--name PROGRAM`; on the node of a launcher, its process number is enough without `--hosts`
     error: none of your processes on n[1-2] is or belongs to `solver`

@@ -13,6 +13,7 @@ use base::{Rank, RankSet, Signal};
 use debug::{
     proto::Extent,
     report::Report,
+    stack::Missing,
     target::{self, NotFound, Target, Wish},
     watch::{End, Input, Job, Occasion, Output, Progress, Search, Watch, WatchOptions},
 };
@@ -115,6 +116,7 @@ impl<'a> Watcher<'a> {
                         self.watch.handle(Clock::now(), input);
                     }
                     Output::Report { occasion, number } => self.report(occasion, number),
+                    Output::Unseen(unseen) => self.say(&messages::unseen(&unseen)),
                     Output::End(end) => return Ok(self.end(end)),
                 }
             }
@@ -237,8 +239,8 @@ impl<'a> Watcher<'a> {
                 }
                 exit::ExitCode::Usage.code()
             }
-            End::NoAccess { forbidden } => {
-                for message in self.no_access(&forbidden) {
+            End::NoAccess { unseen } => {
+                for message in self.no_access(unseen) {
                     self.say_once(&message);
                 }
                 exit::ExitCode::Resources.code()
@@ -247,7 +249,11 @@ impl<'a> Watcher<'a> {
     }
 
     /// Returns the reasons why no rank may be accessed.
-    fn no_access(&self, forbidden: &RankSet) -> Vec<Message> {
+    fn no_access(&self, mut unseen: BTreeMap<Missing, RankSet>) -> Vec<Message> {
+        // The doubts are about the ranks of unproved processes.
+        unseen.remove(&Missing::Unproved);
+        let forbidden = unseen.get(&Missing::NotPermitted).cloned();
+        let forbidden = forbidden.unwrap_or_default();
         let target = self.target.as_ref();
         let doubts = target.into_iter().flat_map(|target| &target.doubts);
         let mut why: Vec<Message> = doubts.map(messages::doubt).collect();
@@ -256,7 +262,11 @@ impl<'a> Watcher<'a> {
         // The reason can only be read on this node.
         if let Some(proc) = proc.filter(|proc| proc.host().is_none()) {
             let situation = machine::situation(proc.pid);
-            why.push(messages::not_permitted(forbidden, &situation));
+            why.push(messages::not_permitted(&forbidden, &situation));
+            unseen.remove(&Missing::NotPermitted);
+        }
+        if !unseen.is_empty() {
+            why.push(messages::unseen(&unseen));
         }
         why.push(messages::nobody_to_watch());
         why
@@ -400,13 +410,21 @@ mod tests {
             }],
             ..target_of_one(7, Whereabouts::Unproved)
         });
-        let why = watcher.no_access(&RankSet::new());
+        let lost = Missing::AgentLost("n2".to_owned());
+        let unseen = [
+            (Missing::Unproved, RankSet::single(Rank(0))),
+            (lost, RankSet::single(Rank(1))),
+        ];
+        let why = watcher.no_access(unseen.into());
         let said: String = why
             .iter()
             .map(|message| message::text(message, MessageFormat::Text))
             .collect();
         insta::assert_snapshot!(said, @"
         warning: the launcher knows rank 0 as process 7, but nothing shows which process on this node that is: the rank is skipped
+        warning: 1 rank cannot be watched
+          ranks: 1: the agent on host n2 was lost
+          help:  while a rank may be at work unseen, only a verdict about the others is reported
         error: no rank can be looked at: the watch is over
         ");
     }

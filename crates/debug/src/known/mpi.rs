@@ -221,14 +221,25 @@ pub(super) fn known(name: &str, module: Option<&str>) -> Option<Known> {
 
 /// Functions that connect a job with one that another launcher has started.
 const JOIN_JOBS: [&str; 3] = ["MPI_Comm_accept", "MPI_Comm_connect", "MPI_Comm_join"];
+/// Functions that start a job, and connect the job of the caller with it.
+const SPAWN_JOBS: [&str; 2] = ["MPI_Comm_spawn", "MPI_Comm_spawn_multiple"];
 
 /// Returns true if a symbol is one of [`JOIN_JOBS`], in any spelling.
 pub(crate) fn joins_jobs(symbol: &[u8]) -> bool {
+    is_one_of(symbol, &JOIN_JOBS)
+}
+
+/// Returns true if a symbol is one of [`SPAWN_JOBS`], in any spelling.
+pub(crate) fn spawns_jobs(symbol: &[u8]) -> bool {
+    is_one_of(symbol, &SPAWN_JOBS)
+}
+
+fn is_one_of(symbol: &[u8], names: &[&str]) -> bool {
     /// The maximum length of a symbol: no spelling of these functions is longer.
     const MAX: usize = 64;
     let base = str::from_utf8(symbol).ok().filter(|it| it.len() <= MAX);
     let base = base.and_then(base_of_symbol);
-    base.is_some_and(|it| JOIN_JOBS.iter().any(|name| name.eq_ignore_ascii_case(&it)))
+    base.is_some_and(|it| names.iter().any(|name| name.eq_ignore_ascii_case(&it)))
 }
 
 fn base_of_symbol(symbol: &str) -> Option<String> {

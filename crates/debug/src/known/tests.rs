@@ -230,6 +230,15 @@ fn symbols_that_join_jobs() {
     ] {
         assert_eq!(super::joins_jobs(symbol.as_bytes()), expected, "{symbol}");
     }
+    for (symbol, expected) in [
+        ("MPI_Comm_spawn", true),
+        ("mpi_comm_spawn_multiple_", true),
+        ("PMPI_Comm_spawn", true),
+        ("MPI_Comm_accept", false),
+        ("MPI_Comm_split", false),
+    ] {
+        assert_eq!(super::spawns_jobs(symbol.as_bytes()), expected, "{symbol}");
+    }
     assert!(!super::joins_jobs(&[b'm'; 1 << 20]));
     assert!(!super::joins_jobs(&[0xff; 9]));
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Children, Report, SeenClass, bracketed, clean, confidence_word, counted, loop_lines,
-    motion_word, reason,
+    motion_word, reasons,
 };
 use crate::{samples::Motion, tree::Threads};
 
@@ -123,16 +123,16 @@ pub fn text(report: &Report, look: &Layout) -> String {
             page.children(report, name, children);
         }
     }
-    for absent in &report.missing {
-        let count = absent.ranks.len().to_string();
-        let ranks = page.ranks(&absent.ranks);
+    for (missing, why) in reasons(report.missing.iter().map(|it| (&it.why, &it.ranks))) {
+        let count = missing.len().to_string();
+        let ranks = page.ranks(&missing);
         let words = [
             vec![(Style::Odd, "missing:".to_owned())],
             vec![(Style::Strong, count)],
             vec![(Style::Ranks, ranks)],
         ];
         let mut words = words.to_vec();
-        words.extend(plain(&reason(&absent.why)));
+        words.extend(plain(&why));
         page.words(("", "  "), &words);
     }
     page.out

@@ -38,9 +38,10 @@ pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Returns a host name without its domain.
-fn short(host: &str) -> &str {
-    host.split('.').next().unwrap_or(host)
+/// Returns true if a name is another one with more of its domain: `n1.cluster` is `n1`, and `n1.other` is not `n1.cluster`.
+fn is_longer(long: &str, short: &str) -> bool {
+    let rest = long.strip_prefix(short);
+    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Returns true if a text can be the name of a host. It comes from the memory of a program, and becomes a word of commands such as ssh,
@@ -58,7 +59,7 @@ pub(super) fn is_here(host: &str, own: &str) -> bool {
         || host.is_empty()
         || host == "localhost"
         || host == "127.0.0.1"
-        || (is_name && short(host) == short(own))
+        || (is_name && (is_longer(host, own) || is_longer(own, host)))
 }
 
 #[cfg(test)]
@@ -108,6 +109,9 @@ mod tests {
         assert!(is_here("n1.cluster", "n1"));
         assert!(is_here("n1", "n1.cluster"));
         assert!(is_here("localhost", "n1"));
+        assert!(is_here("n1.cluster.site", "n1.cluster"));
+        assert!(!is_here("n1.a", "n1.b"));
+        assert!(!is_here("n10", "n1"));
         assert!(!is_here("n2", "n1"));
         assert!(!is_here("10.0.0.2", "10.0.0.1"));
     }

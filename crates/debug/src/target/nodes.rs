@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use base::Rank;
+use base::{HostList, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -203,7 +203,7 @@ impl Target {
 /// no node has are not found.
 ///
 /// # Errors
-/// No node has found a process.
+/// No node has found a process, or the nodes have found different jobs.
 pub fn over_nodes(
     wish: &Wish,
     parts: &[(String, OnNode)],
@@ -221,6 +221,16 @@ pub fn over_nodes(
             doubts: Vec::new(),
         });
     };
+    let mut jobs: BTreeMap<String, HostList> = BTreeMap::new();
+    for (host, part) in full() {
+        if let Some(job) = &part.job {
+            jobs.entry(job.clone()).or_default().push(host);
+        }
+    }
+    // A verdict on ranks of two jobs would be about neither.
+    if jobs.len() > 1 {
+        return Err(NotFound::SeveralJobs { wish, jobs });
+    }
     let is_alike = full().all(|(_, part)| {
         part.variables.is_some() && part.variables == first.variables && part.job == first.job
     });

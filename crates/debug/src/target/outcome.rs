@@ -1,6 +1,6 @@
 //! The results of a search, and their texts for the user.
 
-use std::{fmt, io, net::SocketAddr};
+use std::{collections::BTreeMap, fmt, io, net::SocketAddr};
 
 use base::{HostList, Rank, RankSet};
 
@@ -48,6 +48,8 @@ pub enum How {
     Name {
         pattern: String,
         variables: Option<&'static str>,
+        /// The name of the job that all of them belong to; `None` if unknown.
+        job: Option<String>,
     },
     /// As a single process, which is not part of a job.
     Alone,
@@ -117,10 +119,15 @@ impl fmt::Display for How {
             Self::Name {
                 pattern,
                 variables: Some(variables),
-            } => write!(f, "the name `{pattern}`, numbered by {variables}"),
+                job,
+            } => {
+                write!(f, "the name `{pattern}`, numbered by {variables}")?;
+                of_job(f, job.as_deref())
+            }
             Self::Name {
                 pattern,
                 variables: None,
+                ..
             } => write!(
                 f,
                 "the name `{pattern}`; `dbgr` numbered the processes in the order of their start"
@@ -424,6 +431,11 @@ pub enum NotFound {
     NoName { pattern: String },
     /// A pid was given for several nodes, and means another process on each.
     PidOnNodes { pid: i32 },
+    /// Processes of several jobs have the name. The nodes are those that have ranks of the job.
+    SeveralJobs {
+        wish: String,
+        jobs: BTreeMap<String, HostList>,
+    },
     /// No node has found the job or the name; the doubts are about nodes that were not searched.
     Nodes {
         wish: String,

@@ -204,6 +204,7 @@ impl<'a> Search<'a> {
             (jobs.is_empty() && job.doubles.is_empty()).then_some(job)
         });
         let variables = numbered.as_ref().map(|job| job.family.variables());
+        let job = numbered.as_ref().map(|job| job.name.clone());
         let procs = match numbered {
             Some(job) => self.of_job(job),
             None => {
@@ -212,7 +213,12 @@ impl<'a> Search<'a> {
             }
         };
         let pattern = pattern.to_owned();
-        Ok(self.finish(How::Name { pattern, variables }, procs))
+        let how = How::Name {
+            pattern,
+            variables,
+            job: job.filter(|name| !name.is_empty()),
+        };
+        Ok(self.finish(how, procs))
     }
 
     /// Leaves out the processes that have an ancestor among these with the same rank variables: a rank has forked them, such as

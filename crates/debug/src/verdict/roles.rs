@@ -196,7 +196,7 @@ fn unseen(track: &RankTrack) -> Option<Role> {
         return None;
     }
     // The rank itself has done nothing: only our view of it has changed.
-    if track.missing.iter().flatten().any(is_out_of_view) {
+    if track.missing.iter().flatten().any(Missing::is_out_of_view) {
         return Some(Role::Unseen);
     }
     let role = |why: &Option<Missing>| match why {
@@ -209,25 +209,6 @@ fn unseen(track: &RankTrack) -> Option<Role> {
     // A rank that was missing in some samples only has started or exited, which counts as progress.
     let same = track.missing.iter().all(|why| role(why) == role(first));
     Some(role(first).filter(|_| same).unwrap_or(Role::Alive))
-}
-
-/// Returns true if a rank is missing because of its node or the agent there, and not because of its process.
-const fn is_out_of_view(why: &Missing) -> bool {
-    match why {
-        Missing::NotFound(_)
-        | Missing::Elsewhere(_)
-        | Missing::NotStarted { .. }
-        | Missing::AgentLost(_)
-        | Missing::AgentSilent(_)
-        | Missing::AgentRefused(_) => true,
-        Missing::Gone
-        | Missing::Zombie
-        | Missing::TracedBy(_)
-        | Missing::NotPermitted
-        | Missing::Unproved
-        | Missing::Changed
-        | Missing::Unreachable => false,
-    }
 }
 
 fn stuck(main: &Track, all: &Observation) -> Role {

@@ -71,6 +71,7 @@ impl World {
                 Output::Report { occasion, number } => {
                     self.log(&format!("report {number}: {occasion:?}"));
                 }
+                Output::Unseen(unseen) => self.log(&format!("warn of {unseen:?}")),
                 Output::End(end) => {
                     self.log(&format!("{end:?}"));
                     assert_eq!(self.end.replace(end), None);
@@ -290,13 +291,54 @@ fn a_watch_without_access_ends_after_two_samples() {
     assert_eq!(world.end, None, "a process that exits looks like that once");
     let mut world = World::new(None, &[WAITS, REFUSED]);
     world.until(9);
-    let forbidden = RankSet::range(0..4);
-    assert_eq!(world.end, Some(End::NoAccess { forbidden }));
+    let unseen = [(Missing::NotPermitted, RankSet::range(0..4))].into();
+    assert_eq!(world.end, Some(End::NoAccess { unseen }));
     assert_eq!(world.count("sample"), 3);
-    // It is unknown which processes these ranks are, so they are not in `forbidden`.
     let mut world = World::new(None, &["0-3: unproved"]);
     world.until(9);
-    let forbidden = RankSet::new();
-    assert_eq!(world.end, Some(End::NoAccess { forbidden }));
+    let unseen = [(Missing::Unproved, RankSet::range(0..4))].into();
+    assert_eq!(world.end, Some(End::NoAccess { unseen }));
     assert_eq!(world.count("sample"), 2);
+}
+
+#[test]
+fn a_watch_of_nodes_that_cannot_be_reached_ends() {
+    for (text, ends) in [
+        ("0-1: not started\n2-3: lost", true),
+        ("0-1: gone\n2-3: lost", true),
+        ("0-1: gone\n2-3: not found", false),
+        ("0-1: main@a.c:1 > f@a.c:2 = poll 0\n2-3: lost", false),
+        ("0-1: silent\n2-3: lost", false),
+    ] {
+        let mut world = World::new(None, &[text]);
+        world.until(9);
+        assert_eq!(world.end.is_some(), ends, "{text}");
+        // The end has the reasons.
+        assert_eq!(world.count("warn") == 0, ends, "{text}");
+    }
+}
+
+/// A job with ranks that are out of sight is never idle, so the user has to know.
+#[test]
+fn ranks_that_stay_unseen_are_warned_of_once() {
+    let seen = "0-2: main@a.c:1 > MPI_Barrier!libmpi.so = running 100\n";
+    let lost = &*format!("{seen}3: lost").leak();
+    let more = &*format!("{seen}3: lost\n4: not permitted").leak();
+    let gone = &*format!("{seen}3: gone").leak();
+    let mut world = World::new(
+        None,
+        &[lost, gone, lost, lost, lost, more, more, lost, lost],
+    );
+    world.until(30);
+    let warnings: Vec<&String> = world
+        .asked
+        .iter()
+        .filter(|it| it.contains("warn"))
+        .collect();
+    insta::assert_debug_snapshot!(warnings, @r#"
+    [
+        "3 warn of {AgentLost(\"n2\"): RankSet(3)}",
+        "6 warn of {NotPermitted: RankSet(4)}",
+    ]
+    "#);
 }

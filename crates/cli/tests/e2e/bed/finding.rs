@@ -1,6 +1,6 @@
 //! Jobs over real hosts that `dbgr` finds: without a launcher, and of launchers other than `rally`.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Stdio};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -26,6 +26,27 @@ const PRIVATE: &str = "unshare --pid --fork --kill-child --mount-proc";
 /// namespace, as if its host were a computer, and this script brings the agent there.
 const SSH: &str = r#"#!/bin/sh
 exec ssh -o BatchMode=yes "$1" "exec nsenter --target $(cat "$(dirname "$0")/$1") --pid --mount /bin/sh"
+"#;
+
+/// All ranks but 2 enter a collective. Rank 2 waits for a message of rank 3.
+const HANGS: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+
+int main(void) {
+    int rank, word = 0, sum = 0;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    printf("ready\n");
+    fflush(stdout);
+    if (rank == 2)
+        MPI_Recv(&word, 1, MPI_INT, 3, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else
+        MPI_Allreduce(&word, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
 "#;
 
 /// The host of each rank, in an order in which `dbgr` would not number processes by itself.
@@ -66,7 +87,7 @@ impl Job {
             started.expect(Stream::Stdout, &format!("ready {rank} 3 n2"));
             job.started.push(started);
         }
-        job.note_pids("python3 ");
+        let _: [i32; 3] = job.note_pids("python3 ");
         job
     }
 
@@ -74,22 +95,42 @@ impl Job {
     fn of_hydra() -> (Self, [i32; 3]) {
         let mut job = Self::new();
         let program = compiled("cc".as_ref(), &testdata("stacks/wait.c"), &["-DPLAIN"]);
-        let mut command = job.sandbox.command(venv("mpich").join("bin/mpiexec"));
-        command.args(["-wdir", "/", "-hosts", "n2,n3,n1", "-ppn", "1", "-n", "3"]);
-        command.args(PRIVATE.split(' ')).arg(&program);
-        command.arg(job.sandbox.path("go"));
-        let started = job.sandbox.start(&mut command);
-        started.expect_times(Stream::Stdout, "ready", 3);
-        job.started.push(started);
-        let pids = job.note_pids(program.to_str().unwrap());
+        let pids = job.start_hydra("n2,n3,n1", &program);
         (job, pids)
     }
 
+    /// Ranks of an MPI program that hangs, on four hosts.
+    fn that_hangs() -> (Self, [i32; 4]) {
+        let mut job = Self::new();
+        let source = job.sandbox.file("skips.c", HANGS);
+        let program = compiled(
+            &venv("mpich").join("bin/mpicc"),
+            Path::new(&source),
+            &["-g", "-O0"],
+        );
+        let pids = job.start_hydra("n2,n3,n1,n4", &program);
+        (job, pids)
+    }
+
+    /// Starts a rank on each of these hosts.
+    fn start_hydra<const HOSTS: usize>(&mut self, hosts: &str, program: &Path) -> [i32; HOSTS] {
+        let mut command = self.sandbox.command(venv("mpich").join("bin/mpiexec"));
+        let ranks = HOSTS.to_string();
+        command.args(["-wdir", "/", "-hosts", hosts, "-ppn", "1", "-n", &ranks]);
+        command.args(PRIVATE.split(' ')).arg(program);
+        command.arg(self.sandbox.path("go"));
+        let started = self.sandbox.start(&mut command);
+        started.expect_times(Stream::Stdout, "ready", HOSTS);
+        self.started.push(started);
+        self.note_pids(program.to_str().unwrap())
+    }
+
     /// Writes the pid of the process of each host into a file with the name of the host, and returns these pids.
-    fn note_pids(&self, program: &str) -> [i32; 3] {
+    fn note_pids<const HOSTS: usize>(&self, program: &str) -> [i32; HOSTS] {
         let mut found = self.sandbox.find(program);
         found.retain(|process| process.args.starts_with(program));
-        [1, 2, 3].map(|node| {
+        std::array::from_fn(|host| {
+            let node = u32::try_from(host).unwrap() + 1;
             let process = found.iter().find(|process| is_on(process.pid, node));
             let pid = process.expect("it runs").pid;
             self.sandbox.file(&format!("n{node}"), pid.to_string());
@@ -98,8 +139,12 @@ impl Job {
     }
 
     fn start(&self, name: &str, options: &[&str]) -> Running {
+        self.start_on("n[1-3]", name, options)
+    }
+
+    fn start_on(&self, hosts: &str, name: &str, options: &[&str]) -> Running {
         let mut command = self.sandbox.command(dbgr());
-        command.args(["stacks", "--ssh", &self.ssh, "--hosts", "n[1-3]"]);
+        command.args(["stacks", "--ssh", &self.ssh, "--hosts", hosts]);
         command.args(["--name", name, "--every", "2s"]);
         self.sandbox.start(command.args(options))
     }
@@ -123,7 +168,7 @@ fn expect_ranks(stacks: &Finished, function: &str) {
     for part in [
         function,
         "\"missing\":[]",
-        "\"3 ranks of `",
+        "3 ranks of `",
         "\"ranks\":\"0-2\"",
     ] {
         assert!(out.contains(part), "{part}: {stacks:?}");
@@ -150,6 +195,42 @@ fn ranks_of_hydra_are_found_on_their_hosts() {
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
     // The code is that of `unshare`, which its versions choose differently.
+    drop(job.end());
+}
+
+/// Returns the output without the line breaks of long sentences.
+fn in_one_line(ended: &Finished) -> String {
+    let out = ended.out();
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Rank 2 is on n1. Without the answer of a host, its rank may do anything, such as send the message.
+#[test]
+fn a_verdict_over_hosts_names_the_rank_and_not_a_part_of_the_job() {
+    let (job, pids) = Job::that_hangs();
+    let samples = ["--samples", "5"];
+    let all = job.start_on("n[1-4]", "skips*", &samples).end();
+    let all = all.expect_code(0);
+    let verdict = "possible: ranks 0-1,3 wait in MPI_Allreduce";
+    let (out, blamed) = (in_one_line(&all), "rank 2 waits in MPI_Recv (skips.c:");
+    assert!(out.contains(verdict) && out.contains(blamed), "{all:?}");
+    assert!(!out.contains("missing"), "{all:?}");
+    let json = job.start_on("n[1-4]", "skips*", &["--samples", "1", "--json"]);
+    let json = json.end().expect_code(0);
+    let row = "{\"rank\":2,\"host\":\"n1\",";
+    assert!(json.out().contains(row), "{json:?}");
+    // Nobody gets onto n4, where rank 3 is.
+    fs::remove_file(job.sandbox.path("n4")).unwrap();
+    let part = job.start_on("n[1-4]", "skips*", &samples).end();
+    let part = part.expect_code(0);
+    let out = in_one_line(&part);
+    let missing = "missing: 1 [3] not found, but n4 did not answer";
+    for said in ["no verdict: ", missing, "n4 could not be searched: "] {
+        assert!(out.contains(said), "{said}: {part:?}");
+    }
+    for pid in pids {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
     drop(job.end());
 }
 

@@ -9,7 +9,7 @@ use base::RankSet;
 use super::{
     super::{
         Report, SeenClass, bracketed, children::NUMBERED, confidence_word, counted, doing,
-        loop_lines, motion_word, outline, reason,
+        loop_lines, motion_word, outline, reasons,
     },
     escaped,
 };
@@ -118,13 +118,13 @@ const MAX_COMMANDS: usize = 4;
 const MAX_PIDS: usize = 8;
 
 pub(super) fn missing(report: &Report, page: &mut String) {
-    for absent in &report.missing {
+    for (missing, why) in reasons(report.missing.iter().map(|it| (&it.why, &it.ranks))) {
         let _ = writeln!(
             page,
             "<p class=verdict>{} not seen: {} <span class=set>{}</span></p>",
-            counted(absent.ranks.len() as u64, "rank"),
-            escaped(&reason(&absent.why)),
-            bracketed(&absent.ranks, MIDDLE, "…")
+            counted(missing.len() as u64, "rank"),
+            escaped(&why),
+            bracketed(&missing, MIDDLE, "…")
         );
     }
 }

@@ -13,7 +13,8 @@
 //! activity and the CPU usage in percent.
 //!
 //! Instead of ranks, `below N`, `beside`, `job` or `neighbor` names a process that is not a rank, with its CPU usage. A
-//! `neighbor` also means that the job may be connected to other jobs.
+//! `neighbor` also means that the job may be connected to other jobs, and a `spawner` that the program can spawn jobs. `elsewhere` is
+//! a process beside the ranks on a second node.
 //!
 //! Instead of ranks, `child N PID PARENT NAME` is a descendant of rank N. The stack of its main thread follows, or else `not
 //! looked at`. A later `below N` sets the CPU usage of all descendants of rank N.
@@ -41,7 +42,8 @@ pub(crate) fn recording(every: Duration, texts: &[&str]) -> Recording {
             let (who, what) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
             if let Ok(percent) = what.parse::<f64>() {
                 let cpu = (at + every).mul_f64(percent / 100.0);
-                joins(snapshot.peers.0.entry(NodeId(0)).or_default(), who, cpu);
+                let node = NodeId(u32::from(who == "elsewhere"));
+                joins(snapshot.peers.0.entry(node).or_default(), who, cpu);
                 continue;
             }
             if let Some(child) = who.strip_prefix("child ") {
@@ -136,6 +138,10 @@ fn joins(peers: &mut LocalPeers, who: &str, cpu: Duration) {
             peers.joining = Joining::Possible;
             &mut peers.neighbors
         }
+        None if who == "spawner" => {
+            peers.joining = Joining::Spawning;
+            return;
+        }
         None => &mut peers.beside,
     };
     group.cpu += cpu;
@@ -223,6 +229,7 @@ fn missing(text: &str) -> Option<Missing> {
         "unreachable" => Missing::Unreachable,
         "changed" => Missing::Changed,
         "not found" => Missing::NotFound("n2".to_owned()),
+        "silent" => Missing::AgentSilent("n3".to_owned()),
         "lost" => Missing::AgentLost("n2".to_owned()),
         "not started" => Missing::NotStarted {
             host: "n2".to_owned(),

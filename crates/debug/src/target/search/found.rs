@@ -201,7 +201,7 @@ pub(in crate::target) fn how_job(how: &How) -> Option<&str> {
             job.as_deref()
         }
         How::Pmix { job, .. } => Some(job),
-        How::Nodes { job, .. } => job.as_deref(),
-        How::Children { .. } | How::Name { .. } | How::Alone => None,
+        How::Nodes { job, .. } | How::Name { job, .. } => job.as_deref(),
+        How::Children { .. } | How::Alone => None,
     }
 }

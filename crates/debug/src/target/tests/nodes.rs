@@ -253,3 +253,39 @@ fn a_node_that_is_silent_once_keeps_its_ranks() {
     let after = later(over(&[("n1", other(&[(1, 8)]))], &[]), &first).unwrap();
     assert_eq!(place(&after, 0), None);
 }
+
+#[test]
+fn ranks_of_two_jobs_are_not_mixed() {
+    let part = |job: &str, ranks: [u32; 2]| {
+        let mut world = World::default();
+        for rank in ranks {
+            let pid = 100 + i32::try_from(rank).unwrap();
+            let environment =
+                format!("RANK={rank} WORLD_SIZE=4 MASTER_ADDR={job} MASTER_PORT=29500");
+            world.add(pid, 1, "/bin/a", &environment);
+        }
+        super::super::on_node(&world, &Wish::Name("a".to_owned()))
+    };
+    let one = [("n1", part("n1", [0, 1])), ("n2", part("n1", [2, 3]))];
+    let target = over(&one, &[]).unwrap();
+    assert_eq!(target.title, "job `n1:29500`: 4 ranks of `a`");
+    let two = [
+        ("n1", part("n1", [0, 1])),
+        ("n2", part("n1", [2, 3])),
+        ("n3", part("n3", [0, 1])),
+    ];
+    let why = over(&two, &[]).unwrap_err();
+    let hosts = |names: &[&str]| names.iter().copied().collect::<base::HostList>();
+    let jobs = [
+        ("n1:29500".to_owned(), hosts(&["n1", "n2"])),
+        ("n3:29500".to_owned(), hosts(&["n3"])),
+    ];
+    let wish = "a".to_owned();
+    assert_eq!(
+        why,
+        NotFound::SeveralJobs {
+            wish,
+            jobs: jobs.into()
+        }
+    );
+}

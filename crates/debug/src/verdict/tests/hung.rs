@@ -416,6 +416,24 @@ fn an_endless_loop() {
     );
 }
 
+/// On a node without ranks, nobody sees a spawned job.
+#[test]
+fn on_several_nodes_a_spawned_job_may_be_anywhere() {
+    let waits = "0-3: main@a.c:5 > MPI_Recv!libmpi.so = poll 0\n";
+    for (others, expected) in [
+        ("spawner: 0", 1),
+        ("elsewhere: 0", 1),
+        ("spawner: 0\nelsewhere: 0", 0),
+    ] {
+        let text = format!("{waits}{others}");
+        assert_eq!(verdicts(&[&*text; 3]).len(), expected, "{others}");
+        // After ten samples the verdict is only possible.
+        let many = verdicts(&[&*text; 10]);
+        let is_possible = many[0].starts_with("possible: ");
+        assert_eq!(is_possible, expected == 0, "{many:?}");
+    }
+}
+
 #[test]
 fn a_stopped_rank_stays_so_when_the_agent_of_another_is_lost() {
     let others =
