@@ -12,13 +12,14 @@ use super::{Doubt, NotFound, Proc, Target, Whereabouts, search::found::numbering
 /// Returns the target after a later search, given the one before it.
 ///
 /// # Errors
-/// All nodes have answered, and the job is not found any more.
+/// The job is not found any more, and all nodes that had ranks have answered.
 pub fn later(found: Result<Target, NotFound>, earlier: &Target) -> Result<Target, NotFound> {
     let silent = silent(&found);
     let is_silent = |proc: &Proc| proc.host().is_some_and(|host| silent.contains(host));
     match found {
-        Err(why) if silent.is_empty() => Err(why),
-        Err(_) => Ok(earlier.clone()),
+        // A node that has never had a rank says nothing about the end of the job.
+        Err(_) if earlier.procs.values().any(is_silent) => Ok(earlier.clone()),
+        Err(why) => Err(why),
         Ok(target) if numbering(&target.how) != numbering(&earlier.how) => Ok(target),
         Ok(mut target) if numbering(&target.how).is_some() => {
             for (&rank, proc) in &earlier.procs {

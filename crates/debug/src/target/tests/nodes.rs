@@ -229,6 +229,8 @@ fn a_node_that_is_silent_once_keeps_its_ranks() {
         // All have answered, so the rank of n1 is no longer there.
         let after = later(over(&parts[1..], &[]), &first).unwrap();
         assert_eq!(after.procs.len(), 1);
+        // n3 never had a rank.
+        assert!(later(over(&empty, &["n3"]), &first).is_err());
         // A new rank of a node that was silent before.
         let before = over(&parts[1..], &["n1"]).unwrap();
         assert_eq!(later(over(&parts, &[]), &before), Ok(first));
