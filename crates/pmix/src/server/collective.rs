@@ -593,6 +593,7 @@ impl Server {
         };
         let awaited = match tracker.id.0 {
             Kind::Fence if planted::is(Bug::FenceOneEarly) => 1,
+            Kind::Destruct(_) if planted::is(Bug::DestructOneEarly) => 1,
             _ => 0,
         };
         let is_known = matches!(tracker.roster, Roster::Complete | Roster::Named);
