@@ -124,6 +124,14 @@ pub enum Bug {
     SilenceNotTold,
     /// A fence completes as soon as all participants on one node have called.
     FenceStaysHere,
+    /// The destruction of a group completes while one member is still missing.
+    DestructOneEarly,
+    /// The members that others add to a group are forgotten.
+    AddedForgotten,
+    /// A group with several leaders is made before the last of them has called.
+    LastLeaderNotAwaited,
+    /// A group over several nodes gets a different context id on each node.
+    ContextOfEachNode,
     /// Other nodes get no message that members of a collective are gone.
     GoneNotTold,
     /// A node with an outstanding get for a process gets no message about the death of that process.
@@ -142,7 +150,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 69] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -201,6 +209,10 @@ impl Bug {
         Self::EventTwice,
         Self::SilenceNotTold,
         Self::FenceStaysHere,
+        Self::DestructOneEarly,
+        Self::AddedForgotten,
+        Self::LastLeaderNotAwaited,
+        Self::ContextOfEachNode,
         Self::GoneNotTold,
         Self::DeathNotTold,
         Self::MergedTakenForFirst,
@@ -242,6 +254,10 @@ mod switched {
             Bug::EventTwice => Some(server::Bug::EventTwice),
             Bug::SilenceNotTold => Some(server::Bug::SilenceNotTold),
             Bug::FenceStaysHere => Some(server::Bug::FenceStaysHere),
+            Bug::DestructOneEarly => Some(server::Bug::DestructOneEarly),
+            Bug::AddedForgotten => Some(server::Bug::AddedForgotten),
+            Bug::LastLeaderNotAwaited => Some(server::Bug::LastLeaderNotAwaited),
+            Bug::ContextOfEachNode => Some(server::Bug::ContextOfEachNode),
             Bug::GoneNotTold => Some(server::Bug::GoneNotTold),
             Bug::DeathNotTold => Some(server::Bug::DeathNotTold),
             _ => None,

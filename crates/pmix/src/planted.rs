@@ -25,6 +25,12 @@ pub enum Bug {
     LocalDataLeavesTheNode,
     /// A group over several nodes gets a different context id on each node.
     ContextOfEachNode,
+    /// The destruction of a group completes while one member is still missing.
+    DestructOneEarly,
+    /// The members that others add to a group are forgotten.
+    AddedForgotten,
+    /// A group with several leaders is made before the last of them has called.
+    LastLeaderNotAwaited,
     /// Other nodes get no message that members of a collective are gone.
     GoneNotTold,
     /// An event that came from another node is sent to the other nodes again.

@@ -591,12 +591,11 @@ impl Server {
         let Some(tracker) = self.collectives.get_mut(number) else {
             return;
         };
-        let awaited = match tracker.id.0 {
-            Kind::Fence if planted::is(Bug::FenceOneEarly) => 1,
-            _ => 0,
-        };
+        let kind = &tracker.id.0;
+        let is_early = *kind == Kind::Fence && planted::is(Bug::FenceOneEarly)
+            || matches!(kind, Kind::Destruct(_)) && planted::is(Bug::DestructOneEarly);
         let is_known = matches!(tracker.roster, Roster::Complete | Roster::Named);
-        if !is_known || tracker.missing.len() > awaited {
+        if !is_known || tracker.missing.len() > usize::from(is_early) {
             return;
         }
         let adds = tracker.roster == Roster::Named && !tracker.added.is_empty();

@@ -63,7 +63,7 @@ fn circle(rng: &mut Rng, size: u32, name: String) -> Option<Circle> {
         name,
         members,
         way,
-        number: rng.pick([Number::ForNobody, Number::ForOne, Number::ForAll]),
+        number: rng.pick([Number::Unwanted, Number::ByFirst, Number::ByAll]),
     })
 }
 

@@ -70,10 +70,10 @@ pub(crate) enum Way {
 /// Which members of a group want it to have a number, its context id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
-    ForNobody,
-    /// For the first member.
-    ForOne,
-    ForAll,
+    Unwanted,
+    /// The first member wants it.
+    ByFirst,
+    ByAll,
 }
 
 /// The nodes for a spawned job.

@@ -253,9 +253,9 @@ impl Client {
             }
         };
         let is_numbered = match circle.number {
-            Number::ForNobody => false,
-            Number::ForOne => at == 0,
-            Number::ForAll => true,
+            Number::Unwanted => false,
+            Number::ByFirst => at == 0,
+            Number::ByAll => true,
         };
         if circle.way != Way::Together {
             let seconds = u32::try_from(CONSTRUCT_MAX.as_secs()).unwrap_or(u32::MAX);

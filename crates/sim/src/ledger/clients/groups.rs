@@ -41,7 +41,7 @@ impl Ledger {
                     let told = &group.members;
                     return Some(format!("has group `{name}` of {told:?}, not {members:?}"));
                 }
-                let is_numbered = circle.number != Number::ForNobody;
+                let is_numbered = circle.number != Number::Unwanted;
                 if group.context.is_some() != is_numbered {
                     let number = group.context;
                     return Some(format!("has group `{name}` with number {number:?}"));
