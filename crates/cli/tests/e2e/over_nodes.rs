@@ -327,7 +327,7 @@ fn ranks_of_a_table_are_identified_by_the_agents_of_their_nodes() {
     assert!(json.contains("\"alpha\""), "{json}");
     let out = report(&["--local", "--width", "200"]);
     assert!(
-        out.contains("missing: 1 [0] on host alpha, where no agent was started"),
+        out.contains("missing: 3 [0-2] on hosts alpha,beta,dead1, where no agent was started"),
         "{out}"
     );
     launcher.signal(Signal::SIGTERM);

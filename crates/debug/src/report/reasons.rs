@@ -26,6 +26,8 @@ pub fn reasons<'a>(
         }
     }
     let rest = shared.len().saturating_sub(MAX_REASONS);
+    let mut shared: Vec<_> = shared.into_iter().collect();
+    shared.sort_by_key(|(_, (ranks, _))| ranks.first());
     let mut shared = shared.into_iter();
     let first = shared.by_ref().take(MAX_REASONS);
     let mut reasons: Vec<(RankSet, String)> = first
@@ -125,8 +127,8 @@ mod tests {
         };
         insta::assert_snapshot!(text(&all), @"
         0: ended
-        21-22: the agents on hosts n[8-9] did not start: no route
         2-9,20: the agents on hosts n[1-4,7] were lost
+        21-22: the agents on hosts n[8-9] did not start: no route
         ");
         // The words of ssh often have the name of the host.
         let many = (0..100).map(|host| {
