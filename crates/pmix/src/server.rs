@@ -257,10 +257,7 @@ impl Server {
                     self.on_query_asked(asked, &answer);
                 }
             }
-            Input::Event(mut event) => {
-                self.on_group_event(&mut event);
-                self.deliver(&event, event::From::Host);
-            }
+            Input::Event(event) => self.on_event(*event),
             Input::Gathered { ticket, result } => self.on_gathered(now, ticket, result),
             Input::Watch => self.on_watch(),
             Input::Awaited { id, number } => self.on_awaited(id, number),
@@ -337,5 +334,6 @@ impl Server {
             self.forward(&nspace, &to, channels);
         }
         self.retry_gets(now, &nspace);
+        self.announce_ends();
     }
 }

@@ -32,7 +32,16 @@ pub(super) struct Events {
     by_conn: BTreeMap<Conn, Interests>,
     kept: VecDeque<Kept>,
     kept_bytes: usize,
+    /// True if the other servers know that a process on this node wants [`Status::EVENT_PROC_TERMINATED`].
+    are_ends_announced: bool,
+    /// True if processes on other nodes want it.
+    are_ends_wanted: bool,
 }
+
+/// The status of the event by which a server tells the others, once, that a process on its node has registered for
+/// [`Status::EVENT_PROC_TERMINATED`]. Every process causes that event when it ends, and hardly any program wants it: without
+/// a registration elsewhere, it stays on its node.
+const ENDS_WANTED: Status = Status(i32::MIN);
 
 /// A cached event, and its size in a message.
 #[derive(Debug)]
@@ -84,6 +93,11 @@ impl Events {
         if interests.codes.is_empty() && interests.default.is_none() {
             self.by_conn.remove(&conn);
         }
+    }
+
+    /// Returns true if a process on another node may want to know about regular ends.
+    pub(super) const fn are_ends_wanted(&self) -> bool {
+        self.are_ends_wanted
     }
 
     /// Returns true if there are no registrations.
@@ -183,6 +197,41 @@ impl Server {
         self.status(reply, Status::SUCCESS);
         self.replay(conn, &new);
         self.tell_silent_stop(conn, &new);
+        self.announce_ends();
+    }
+
+    /// Tells the other servers that a process on this node wants [`Status::EVENT_PROC_TERMINATED`], if one does and there are
+    /// other servers.
+    pub(super) fn announce_ends(&mut self) {
+        let wants =
+            |interests: &Interests| interests.codes.contains_key(&Status::EVENT_PROC_TERMINATED);
+        if self.events.are_ends_announced
+            || !self.events.by_conn.values().any(wants)
+            || !self.has_neighbors()
+        {
+            return;
+        }
+        self.events.are_ends_announced = true;
+        self.out.push_back(Output::Event {
+            event: Box::new(Event {
+                status: ENDS_WANTED,
+                source: self.config.identity.clone(),
+                range: Range::GLOBAL,
+                infos: Vec::new(),
+            }),
+            elsewhere: Elsewhere::Everywhere,
+        });
+    }
+
+    /// Handles an event of another node, or of the host.
+    pub(super) fn on_event(&mut self, mut event: Event) {
+        // A process could send this status, too.
+        if event.status == ENDS_WANTED && !self.jobs.contains_key(&event.source.nspace) {
+            self.events.are_ends_wanted = true;
+            return;
+        }
+        self.on_group_event(&mut event);
+        self.deliver(&event, From::Host);
     }
 
     /// libpmix 3 stops in init and registers for its release, but does not report that it waits. Reports it on its

@@ -78,7 +78,13 @@ impl Server {
             range: Range::CUSTOM,
             infos: infos.into_iter().flatten().collect(),
         };
-        self.deliver(&event, From::Peer);
+        // On a thousand nodes, regular ends of all ranks would be a million messages.
+        let from = if code == Status::EVENT_PROC_TERMINATED && !self.events.are_ends_wanted() {
+            From::Host
+        } else {
+            From::Peer
+        };
+        self.deliver(&event, from);
     }
 
     /// Stops events about ends of a job's processes, because the host is ending the job.

@@ -1,5 +1,6 @@
 //! Events for processes on other nodes.
 
+use base::ExitStatus;
 use pmix::{
     keys,
     message::Request,
@@ -8,7 +9,7 @@ use pmix::{
 };
 
 use crate::{
-    cluster::{Cluster, RankConn},
+    cluster::{Cluster, RankConn, job_on},
     world::{KILLED, all, info, proc},
 };
 
@@ -152,4 +153,54 @@ fn ends() {
         assert_eq!(heard[1].contains(&Status::PROC_TERM_WO_SYNC), connected);
         cluster.assert_no_state_left(&["a", "b"]);
     }
+}
+
+/// A regular end takes a message to other nodes only after a process there has registered for it.
+#[test]
+fn regular_ends() {
+    let code = Status::EVENT_PROC_TERMINATED;
+    for wanted in [false, true] {
+        let mut cluster = Cluster::new(3, &[("a", &[0, 1, 2])]);
+        let ranks: [RankConn; 2] = [1, 2].map(|rank: u32| {
+            let node = rank as usize;
+            (node, cluster.nodes[node].connect("a", rank))
+        });
+        if wanted {
+            let (node, conn) = ranks[0];
+            cluster.nodes[node].register(conn, &[code]);
+            cluster.settle();
+        }
+        let before = cluster.said;
+        cluster.nodes[0].end("a", 0, ExitStatus::SUCCESS);
+        cluster.settle();
+        let heard = ranks
+            .iter()
+            .map(|(node, conn)| cluster.nodes[*node].codes(*conn));
+        let heard: Vec<Vec<Status>> = heard.collect();
+        let expected = if wanted { vec![code] } else { Vec::new() };
+        assert_eq!(heard, [expected, Vec::new()]);
+        // The other message says that a member is gone.
+        assert_eq!(cluster.said - before, 1 + usize::from(wanted));
+        cluster.assert_no_state_left(&["a"]);
+    }
+}
+
+/// A job that comes later has the other nodes.
+#[test]
+fn ends_are_wanted_before_there_are_other_nodes() {
+    let code = Status::EVENT_PROC_TERMINATED;
+    let mut cluster = Cluster::new(2, &[("a", &[0])]);
+    let (node, conn) = cluster.connect_all("a", &[0])[0];
+    cluster.nodes[node].register(conn, &[code]);
+    cluster.settle();
+    assert_eq!(cluster.said, 0);
+    for here in [0, 1] {
+        let mut job = job_on("b", &[0, 1], here, 2);
+        job.parent = Some(proc("a", 0));
+        cluster.nodes[here as usize].handle(Input::Register(Box::new(job)));
+    }
+    cluster.settle();
+    cluster.nodes[1].end("b", 1, ExitStatus::SUCCESS);
+    cluster.settle();
+    assert_eq!(cluster.nodes[node].codes(conn), [code]);
 }
