@@ -422,6 +422,7 @@ fn access(snapshot: &Snapshot) -> Access {
                 | Missing::AgentSilent(_)
                 | Missing::AgentRefused(_),
             ) => return Access::Some,
+            Seen::Missing(Missing::NotFound(silent)) if !silent.is_empty() => refused += 1,
             Seen::Missing(Missing::Gone | Missing::Zombie | Missing::NotFound(_)) => {}
             Seen::Missing(
                 Missing::NotPermitted

@@ -12,13 +12,16 @@ use super::{Doubt, NotFound, Proc, Target, Whereabouts, search::found::numbering
 /// Returns the target after a later search, given the one before it.
 ///
 /// # Errors
-/// The job is not found any more, and all nodes that had ranks have answered.
+/// All nodes that may have ranks of the job have answered, and it is not found any more.
 pub fn later(found: Result<Target, NotFound>, earlier: &Target) -> Result<Target, NotFound> {
     let silent = silent(&found);
     let is_silent = |proc: &Proc| proc.host().is_some_and(|host| silent.contains(host));
+    let may_be_there = |proc: &Proc| {
+        is_silent(proc) || (proc.place == Whereabouts::NotFound && !silent.is_empty())
+    };
     match found {
-        // A node that has never had a rank says nothing about the end of the job.
-        Err(_) if earlier.procs.values().any(is_silent) => Ok(earlier.clone()),
+        // A node that was never reached and need not have a rank does not keep a watch alive.
+        Err(_) if earlier.procs.values().any(may_be_there) => Ok(earlier.clone()),
         Err(why) => Err(why),
         Ok(target) if numbering(&target.how) != numbering(&earlier.how) => Ok(target),
         Ok(mut target) if numbering(&target.how).is_some() => {

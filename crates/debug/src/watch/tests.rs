@@ -306,7 +306,7 @@ fn a_watch_of_nodes_that_cannot_be_reached_ends() {
     for (text, ends) in [
         ("0-1: not started\n2-3: lost", true),
         ("0-1: gone\n2-3: lost", true),
-        ("0-1: gone\n2-3: not found", false),
+        ("0-1: gone\n2-3: not found", true),
         ("0-1: main@a.c:1 > f@a.c:2 = poll 0\n2-3: lost", false),
         ("0-1: silent\n2-3: lost", false),
     ] {

@@ -226,6 +226,8 @@ fn a_node_that_is_silent_once_keeps_its_ranks() {
         let after = later(over(&empty, &["n1"]), &first).unwrap();
         assert_eq!(after.procs, first.procs, "{variables:?}");
         assert!(later(over(&empty, &[]), &first).is_err());
+        // A node without a known rank that never answers.
+        assert!(later(over(&empty, &["n9"]), &first).is_err());
         // All have answered, so the rank of n1 is no longer there.
         let after = later(over(&parts[1..], &[]), &first).unwrap();
         assert_eq!(after.procs.len(), 1);
