@@ -368,8 +368,8 @@ fn a_report_names_the_host_of_a_lost_agent() {
     insta::assert_snapshot!(text, @"
     4 [0-3] main > solve - running 1 [2]
     `- 3 [0-1,3] wait - running
-    missing: 1 [8] nothing shows which process it is
     missing: 4 [4-7] the agent on host n2 was lost
+    missing: 1 [8] nothing shows which process it is
     ");
 }
 
