@@ -17,6 +17,8 @@ use runtime::{
     ask::{AskError, Inquirer},
 };
 
+use zeroize::Zeroize as _;
+
 use crate::exit;
 
 /// The variable by which ssh says what kind of question it is.
@@ -50,7 +52,7 @@ pub(crate) fn serve(question: Question) -> u8 {
             line.push(b'\n');
             let mut stdout = io::stdout().lock();
             let printed = stdout.write_all(&line).and_then(|()| stdout.flush());
-            dvm::prompts::erase(&mut line);
+            line.zeroize();
             match printed {
                 Ok(()) => exit::SUCCESS,
                 Err(_) => exit::INTERNAL,

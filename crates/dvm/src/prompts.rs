@@ -17,9 +17,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
-pub use crate::proto::prompt::{
-    ANSWER_MAX, Asked, Prompt, PromptId, PromptKind, Secret, TEXT_MAX, erase,
-};
+pub use crate::proto::prompt::{ANSWER_MAX, Asked, Prompt, PromptId, PromptKind, Secret, TEXT_MAX};
 use crate::{bootstrap::CommandId, proto::FrontId};
 
 /// Maximum number of prompts that are not over: one for each start command that may run. A further one gets no answer.

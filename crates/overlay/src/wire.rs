@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
+use zeroize::Zeroize as _;
 
 /// The version of the frames and their contents. Both ends of a link must have the same one. Increment it with every change
 /// to a message or its encoding.
@@ -121,9 +122,8 @@ impl Default for Outgoing {
 /// Overwrites bytes that are not needed any more. Returns them; `None` if somebody else has them too.
 fn erased(piece: Bytes) -> Option<BytesMut> {
     let mut bytes = piece.try_into_mut().ok()?;
-    bytes.fill(0);
-    // So that the compiler does not leave the line above out.
-    Some(std::hint::black_box(bytes))
+    bytes.as_mut().zeroize();
+    Some(bytes)
 }
 
 impl Outgoing {

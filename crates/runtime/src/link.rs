@@ -16,11 +16,12 @@ use bytes::{Bytes, BytesMut};
 use dvm::{
     alloc::Allocation,
     bootstrap::DaemonPlan,
-    prompts::{ANSWER_MAX, erase},
+    prompts::ANSWER_MAX,
     proto::{Chunk, ChunkEnd, FromFront, Stream, ToFront},
 };
 use os::{ReadOutcome, WriteOutcome};
 use overlay::wire::{self, Incoming, Outgoing, WireError};
+use zeroize::Zeroize as _;
 
 use self::shared::{Malformed, Memory, fixed};
 
@@ -79,6 +80,7 @@ pub enum Received {
 /// Queued frames and unparsed bytes of one end. The event loop owns the descriptor.
 #[derive(Debug)]
 pub struct Link {
+    end: End,
     outgoing: Outgoing,
     incoming: Incoming,
     /// Buffer for reads, allocated once. What is read is copied out of it.
@@ -88,23 +90,26 @@ pub struct Link {
     broken: Option<WireError>,
 }
 
-impl Default for Link {
-    fn default() -> Self {
-        Self {
-            outgoing: Outgoing::default(),
-            incoming: Incoming::default(),
-            buffer: vec![0; READ_SIZE],
-            broken: None,
-        }
-    }
+/// Whose end of a link it is. Answers to prompts, such as passwords, travel from the front to the controller: each end overwrites
+/// what is left of them on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Front,
+    Controller,
 }
 
 impl Link {
-    /// Makes the end of a front: it erases what it has written, such as answers to prompts.
-    fn erasing() -> Self {
+    fn of(end: End) -> Self {
+        let outgoing = Outgoing::default();
         Self {
-            outgoing: Outgoing::default().erasing(),
-            ..Self::default()
+            end,
+            outgoing: match end {
+                End::Front => outgoing.erasing(),
+                End::Controller => outgoing,
+            },
+            incoming: Incoming::default(),
+            buffer: vec![0; READ_SIZE],
+            broken: None,
         }
     }
 
@@ -155,8 +160,10 @@ impl Link {
             ReadOutcome::Bytes(read) => {
                 let bytes = &mut self.buffer[..read];
                 self.incoming.take(bytes);
-                // It may be the answer to a prompt for a password.
-                erase(bytes);
+                // What a front gets is mostly output, which is no secret, and may be much.
+                if self.end == End::Controller {
+                    bytes.zeroize();
+                }
                 Received::Open
             }
             ReadOutcome::WouldBlock => Received::Nothing,
@@ -248,7 +255,7 @@ impl FrontLink {
     /// Makes the end of the front that forks the controller. The controller fills `output`, the front `input`.
     pub fn new(output: os::SlotReader, input: os::SlotWriter) -> Self {
         Self {
-            link: Link::erasing(),
+            link: Link::of(End::Front),
             memory: Memory::shared(input, output),
         }
     }
@@ -256,7 +263,7 @@ impl FrontLink {
     /// Makes the end of a front that has connected to the controller.
     pub fn inline() -> Self {
         Self {
-            link: Link::erasing(),
+            link: Link::of(End::Front),
             memory: Memory::Apart,
         }
     }
@@ -338,7 +345,7 @@ impl ControllerLink {
     /// Makes the controller's end for a front that has connected.
     pub fn inline() -> Self {
         Self {
-            link: Link::default(),
+            link: Link::of(End::Controller),
             memory: Memory::Apart,
         }
     }
@@ -376,7 +383,7 @@ impl ControllerLink {
             if kind == KIND_MESSAGE {
                 let message = wire::decode(&body);
                 // The answer to a prompt is kept only in the message.
-                erase(&mut body);
+                body.as_mut().zeroize();
                 return Ok(Some(message?));
             }
             let mut body = body.freeze();
@@ -400,7 +407,7 @@ impl ControllerLink {
 ///
 /// Returns an error of the system or of the format.
 pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Opening, Link)>, LinkError> {
-    let mut link = Link::default();
+    let mut link = Link::of(End::Controller);
     loop {
         match link.frame()? {
             Some((KIND_OPENING, body)) => return Ok(Some((wire::decode(&body)?, link))),
@@ -416,7 +423,7 @@ pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Opening, Link)>, Li
 
 /// Sends the front the reason why there will be no controller. If that fails, the front only sees the end of the link.
 pub fn send_failure(fd: BorrowedFd<'_>, why: &str) {
-    let mut link = Link::default();
+    let mut link = Link::of(End::Controller);
     link.push_value(KIND_MESSAGE, &ToFront::Failed(why.to_owned()));
     let _ = link.flush(fd);
 }

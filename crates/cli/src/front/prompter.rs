@@ -18,6 +18,7 @@ use dvm::{
 };
 use message::visible;
 use os::{Clock, Echo, Interest, LineMode, Loop, ReadOutcome, Standing, Token, WriteOutcome};
+use zeroize::Zeroize as _;
 
 /// How often to check whether we are back in the foreground of the terminal.
 const BACKGROUND_DELAY: Duration = Duration::from_millis(250);
@@ -65,7 +66,7 @@ pub(super) struct Prompter {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        prompts::erase(&mut self.line);
+        self.line.zeroize();
     }
 }
 
@@ -170,7 +171,7 @@ impl Prompter {
             }
             Ok(ReadOutcome::Closed) | Err(_) => (None, true),
         };
-        prompts::erase(&mut buffer);
+        buffer.zeroize();
         if line.is_none() && !is_over {
             return None;
         }
@@ -287,7 +288,7 @@ fn answer(kind: PromptKind, mut line: Vec<u8>) -> Option<Secret> {
     if kind == PromptKind::Confirm {
         let word = line.trim_ascii().to_ascii_lowercase();
         let is_yes = word == b"yes" || word == b"y";
-        prompts::erase(&mut line);
+        line.zeroize();
         line = is_yes.then(|| b"yes".to_vec())?;
     }
     Secret::new(line)

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize as _;
 
 /// Maximum length of the text of a prompt, in bytes. The rest is cut off.
 pub const TEXT_MAX: usize = 4096;
@@ -70,15 +71,8 @@ impl fmt::Debug for Secret {
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        erase(&mut self.0);
+        self.0.zeroize();
     }
-}
-
-/// Overwrites bytes that are not needed any more.
-pub fn erase(bytes: &mut [u8]) {
-    bytes.fill(0);
-    // So that the compiler does not leave the line above out.
-    std::hint::black_box(bytes);
 }
 
 /// How a prompt is answered.
