@@ -16,9 +16,9 @@ use os::{AcceptOutcome, Interest, PeerIdentity, SocketOwners, Token, WriteOutcom
 use pmix::server::{Conn, PeerOwner};
 
 use super::{
+    listener::Listener,
     machines::DaemonMachine,
     missing::MissingReports,
-    port::Port,
     reactor::{Channel, Reactor, Read, Source},
 };
 
@@ -45,7 +45,7 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Clients {
     node: NodeId,
-    listener: Port,
+    listener: Listener,
     port: u16,
     owners: SocketOwners,
     by_number: BTreeMap<Conn, Client>,
@@ -61,7 +61,7 @@ impl Clients {
         let listener = reactor.add(listener, Interest::Read, port_of)?;
         Ok(Self {
             node,
-            listener: Port::new(listener),
+            listener: Listener::new(listener),
             port,
             owners,
             by_number: BTreeMap::new(),

@@ -12,8 +12,8 @@ use dvm::proto::Missing;
 use os::{Interest, Peer};
 
 use crate::{
+    listener::Listener,
     missing::MissingReports,
-    port::Port,
     reactor::{Reactor, Source},
 };
 
@@ -28,7 +28,7 @@ pub(crate) fn path(session: &Path, front: os::Pid) -> PathBuf {
 /// The socket, once it is open.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    listener: Option<Port>,
+    listener: Option<Listener>,
 }
 
 impl Control {
@@ -48,7 +48,7 @@ impl Control {
             .and_then(|()| os::listen_at(&path))
             .and_then(|listener| reactor.add(listener, Interest::Read, Source::Control));
         match opened {
-            Ok(token) => self.listener = Some(Port::new(token)),
+            Ok(token) => self.listener = Some(Listener::new(token)),
             Err(error) => missing_reports.add(Missing::Control, &error),
         }
     }
@@ -85,7 +85,7 @@ impl Control {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.listener.as_ref().and_then(Port::deadline)
+        self.listener.as_ref().and_then(Listener::deadline)
     }
 
     pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {

@@ -16,7 +16,7 @@ use overlay::{
 };
 
 use crate::{
-    port::Port,
+    listener::Listener,
     reactor::{Reactor, Read, Source, TreeChannel},
 };
 
@@ -91,7 +91,7 @@ enum SocketState {
 #[derive(Debug)]
 pub(crate) struct TreeHost {
     node: Node,
-    listener: Port,
+    listener: Listener,
     sockets: BTreeMap<Conn, Socket>,
 }
 
@@ -105,7 +105,7 @@ impl TreeHost {
         let source = Source::Tree(TreeChannel::Port);
         Ok(Self {
             node,
-            listener: Port::new(reactor.add(listener, Interest::Read, source)?),
+            listener: Listener::new(reactor.add(listener, Interest::Read, source)?),
             sockets: BTreeMap::new(),
         })
     }

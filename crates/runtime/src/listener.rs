@@ -15,13 +15,13 @@ const REST: Duration = Duration::from_millis(100);
 
 /// A listening socket in the event loop.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct Listener {
     token: Token,
     /// When the port is watched again; `None` if it is watched.
     paused_until: Option<Time>,
 }
 
-impl Port {
+impl Listener {
     pub(crate) const fn new(token: Token) -> Self {
         Self {
             token,
@@ -33,7 +33,7 @@ impl Port {
         reactor.fd(self.token)
     }
 
-    /// Stops watching the port.
+    /// Stops watching the listening.
     pub(crate) fn pause(&mut self, now: Time, reactor: &mut Reactor) {
         self.paused_until = Some(now + REST);
         let _ = reactor.set_interest(self.token, Interest::None);
@@ -65,27 +65,27 @@ mod tests {
     use super::*;
     use crate::reactor::{Source, TreeChannel};
 
-    /// The connection was made while the port rested, and no descriptor is closed: only the deadline wakes the port.
+    /// The connection was made while the port rested, and no descriptor is closed: only the deadline wakes the listening.
     #[test]
     fn a_port_without_room_is_tried_again() {
         let mut reactor = Reactor::new(Loop::new(&[]).unwrap());
         let (listener, number) = os::listen_loopback().unwrap();
         let source = Source::Tree(TreeChannel::Port);
         let token = reactor.add(listener, Interest::Read, source).unwrap();
-        let mut port = Port::new(token);
-        assert_eq!(port.deadline(), None);
+        let mut listening = Listener::new(token);
+        assert_eq!(listening.deadline(), None);
         let now = os::Clock::now();
-        port.pause(now, &mut reactor);
+        listening.pause(now, &mut reactor);
         let _client = os::connect_remote(([127, 0, 0, 1], number).into()).unwrap();
         let mut events = Vec::new();
         reactor.wait(Some(now), &mut events).unwrap();
         assert_eq!(events, [Event::Deadline]);
 
-        let until = port.deadline().unwrap();
-        port.on_tick(now, &mut reactor);
-        assert_eq!(port.deadline(), Some(until), "it is too early");
-        port.on_tick(until, &mut reactor);
-        assert_eq!(port.deadline(), None);
+        let until = listening.deadline().unwrap();
+        listening.on_tick(now, &mut reactor);
+        assert_eq!(listening.deadline(), Some(until), "it is too early");
+        listening.on_tick(until, &mut reactor);
+        assert_eq!(listening.deadline(), None);
         events.clear();
         reactor.wait(Some(now + REST * 100), &mut events).unwrap();
         assert_eq!(events, [Event::Readable(token)]);
