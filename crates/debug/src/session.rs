@@ -29,6 +29,7 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
+    sync::Arc,
     time::Duration,
 };
 
@@ -151,7 +152,7 @@ impl Place {
     ) -> BTreeMap<Rank, Self> {
         let silent = nodes.iter().filter(|(_, state)| state.is_err());
         let silent: HostList = silent.map(|(host, _)| host.as_str()).collect();
-        let silent = silent.to_string();
+        let silent: Arc<str> = silent.to_string().into();
         let place = |proc: &crate::target::Proc| match &proc.place {
             &Whereabouts::Here { started } => {
                 let pid = proc.pid;
@@ -160,7 +161,7 @@ impl Place {
             // The process had exited before the search, so its pid may be reused.
             Whereabouts::Gone => Self::Nowhere(Missing::Gone),
             Whereabouts::Unproved => Self::Nowhere(Missing::Unproved),
-            Whereabouts::NotFound => Self::Nowhere(Missing::NotFound(silent.clone())),
+            Whereabouts::NotFound => Self::Nowhere(Missing::NotFound(Arc::clone(&silent))),
             Whereabouts::There { host, started } => match nodes.get(host) {
                 Some(Ok(node)) => {
                     let (pid, started) = (proc.pid, *started);

@@ -188,7 +188,7 @@ pub enum Missing {
     /// Nothing shows which process it is, and sampling another one must be avoided.
     Unproved,
     /// No node that was searched has it. The text lists the hosts that were not searched; it is empty if all were.
-    NotFound(String),
+    NotFound(Arc<str>),
     /// It executed another program during the sample.
     Changed,
     /// It is on this host, which we do not reach.

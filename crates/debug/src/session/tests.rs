@@ -694,7 +694,7 @@ fn ranks_are_where_the_agent_of_their_node_has_found_them() {
         (Whereabouts::Gone, Place::Nowhere(Missing::Gone)),
         (
             Whereabouts::NotFound,
-            Place::Nowhere(Missing::NotFound("n3".to_owned())),
+            Place::Nowhere(Missing::NotFound("n3".into())),
         ),
     ];
     let procs = (0..).map(Rank).zip(&cases).map(|(rank, (place, _))| {

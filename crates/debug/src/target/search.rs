@@ -20,6 +20,9 @@ use super::{
     wrappers::{is_launcher, is_proxy},
 };
 
+/// Maximum number of ancestors of a process that are looked at.
+const MAX_ANCESTORS: usize = 64;
+
 /// A search in the list of processes as it was at the beginning of the search.
 pub(super) struct Search<'a> {
     system: &'a dyn System,
@@ -227,7 +230,9 @@ impl<'a> Search<'a> {
         let all: BTreeSet<i32> = pids.iter().copied().collect();
         let is_inherited = |pid: i32| {
             let own = self.evidence(pid).filter(|own| !own.is_empty());
-            let mut above = std::iter::successors(self.parent(pid), |&at| self.parent(at));
+            let above = std::iter::successors(self.parent(pid), |&at| self.parent(at));
+            // Pids that are reused meanwhile could form a circle.
+            let mut above = above.take(MAX_ANCESTORS);
             own.is_some_and(|own| {
                 above.any(|at| all.contains(&at) && self.evidence(at).as_ref() == Some(&own))
             })

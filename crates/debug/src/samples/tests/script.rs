@@ -228,7 +228,7 @@ fn missing(text: &str) -> Option<Missing> {
         "traced by 7" => Missing::TracedBy(7),
         "unreachable" => Missing::Unreachable,
         "changed" => Missing::Changed,
-        "not found" => Missing::NotFound("n2".to_owned()),
+        "not found" => Missing::NotFound("n2".into()),
         "silent" => Missing::AgentSilent("n3".to_owned()),
         "lost" => Missing::AgentLost("n2".to_owned()),
         "not started" => Missing::NotStarted {
