@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use base::{HostList, NodeId, Rank, Signal, Time};
+use base::{HostList, NodeId, Rank, Time};
 use debug::{
     proto::{Action, CommandId, Extent, Search},
     reply::{Description, Partial, PartialSample},
@@ -20,17 +20,13 @@ use os::Clock;
 use super::{
     host::{self, AgentHost},
     messages,
-    nodes::{Event, Nodes, NotReached},
+    nodes::{ENDING, Event, Nodes, NotReached, SIGNAL_CHECK},
 };
 use crate::args::{AgentArgs, SLURM_NODE, Starter};
 
 /// The node that `dbgr` runs on.
 pub(super) const HERE: NodeId = NodeId(0);
-/// Signals that end the wait for other nodes. Elsewhere than in such a wait, the loop that blocks them takes them.
-const INTERRUPTS: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
-/// How often a wait for other nodes checks for these signals.
-const INTERRUPT_STEP: Duration = Duration::from_millis(100);
-/// How long a command may wait for other nodes after such a signal.
+/// How long a command may wait for other nodes after a signal that ends the wait.
 const INTERRUPTED_MAX: Duration = Duration::from_secs(2);
 
 /// The result of one step.
@@ -295,7 +291,7 @@ impl Local {
                         self.session.handle(Clock::now(), cancel);
                         continue;
                     }
-                    let slice = Clock::now() + INTERRUPT_STEP;
+                    let slice = Clock::now() + SIGNAL_CHECK;
                     if !self.hear(deadline.map(|deadline| deadline.min(slice))) {
                         self.session.handle(Clock::now(), session::Input::Tick);
                     }
@@ -306,7 +302,7 @@ impl Local {
 
     /// Returns true if a command that began then is to end without the nodes that have not answered.
     fn has_waited_enough(&mut self, begin: Time) -> bool {
-        if os::pending_signal(&INTERRUPTS).is_some() {
+        if os::pending_signal(&ENDING).is_some() {
             self.interrupt();
             return true;
         }
@@ -403,6 +399,7 @@ fn slurm_job(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use base::Signal;
     use debug::proto::Proc;
 
     use super::{super::live::tests::Running, *};

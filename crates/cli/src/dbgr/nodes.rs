@@ -37,10 +37,11 @@ const START_MAX: Duration = Duration::from_secs(10);
 const COPY_MAX: Duration = Duration::from_secs(60);
 /// Time for a later search.
 const FIND_MAX: Duration = Duration::from_secs(5);
-/// The signals that end a watch. It blocks them, so a search over nodes has to look for them.
+/// The signals that end a watch and the waits for other nodes. A watch, and a wait between samples, block them, so a wait for nodes has
+/// to look for them.
 pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 /// Time between two looks for signals.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+pub(super) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// Maximum number of characters of the reason why an agent did not start.
 const REASON_MAX: usize = 200;
 

@@ -344,7 +344,8 @@ fn is_alive(proc: &target::Proc) -> bool {
         && os::inspect_thread(pid, through).is_some_and(|it| !matches!(it.state, 'Z' | 'X'))
 }
 
-/// Returns what the samples do not show of each rank on this node, including its descendants. Each process is read once, however many ranks there are.
+/// Returns what the samples do not show of each rank on this node, including its descendants. Each process is read once, however many
+/// ranks there are.
 fn progress(target: &Target) -> BTreeMap<Rank, Progress> {
     let processes: BTreeMap<Pid, os::ProcessInfo> = os::all_processes()
         .into_iter()

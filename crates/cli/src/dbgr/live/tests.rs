@@ -125,6 +125,12 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
+/// Returns true if the first thread of a process waits in pause(2).
+fn pauses(running: &Running) -> bool {
+    let call = os::in_kernel(running.pid(), running.pid());
+    matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
+}
+
 /// Returns the functions of the first thread, outermost first.
 fn functions(sampler: &mut Sampler, running: &Running) -> Vec<String> {
     let seen = sampler.sample(running.pid(), running.started());
@@ -156,16 +162,12 @@ fn a_program_in_the_place_of_another_is_not_taken_for_it() {
     let second = directory.compile("second", &source("afterwards", then), &flags);
     let running = Running::start(&first, &[&second]);
     let mut sampler = Sampler::new(report::Detail::Folded);
-    let pauses = || {
-        let call = os::in_kernel(running.pid(), running.pid());
-        matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
-    };
-    until(pauses);
+    until(|| pauses(&running));
     let names = functions(&mut sampler, &running);
     assert!(names.contains(&"before".to_owned()), "{names:?}");
     os::kill(running.pid(), base::Signal(10)).unwrap();
     let program = || os::program_of(running.pid()).is_some_and(|it| it.ends_with("second"));
-    until(|| program() && pauses());
+    until(|| program() && pauses(&running));
     let names = functions(&mut sampler, &running);
     assert!(names.contains(&"afterwards".to_owned()), "{names:?}");
 }
@@ -184,11 +186,7 @@ fn a_library_that_came_between_two_looks_is_known() {
     let program = directory.compile("program", source, &["-fno-omit-frame-pointer", "-ldl"]);
     let running = Running::start(&program, &[&library]);
     let mut sampler = Sampler::new(report::Detail::Folded);
-    let pauses = || {
-        let call = os::in_kernel(running.pid(), running.pid());
-        matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
-    };
-    until(pauses);
+    until(|| pauses(&running));
     let names = functions(&mut sampler, &running);
     assert!(names.contains(&"main".to_owned()), "{names:?}");
     os::kill(running.pid(), base::Signal(10)).unwrap();
@@ -196,7 +194,7 @@ fn a_library_that_came_between_two_looks_is_known() {
         let maps = os::mappings(running.pid()).unwrap_or_default();
         String::from_utf8_lossy(&maps).contains("library.so")
     };
-    until(|| loaded() && pauses());
+    until(|| loaded() && pauses(&running));
     let names = functions(&mut sampler, &running);
     assert!(names.contains(&"deep".to_owned()), "{names:?}");
 }
@@ -212,11 +210,7 @@ fn the_path_of_a_source_file_is_bounded() {
     let program = directory.compile("program", &source, &["-g"]);
     let running = Running::start(&program, &[]);
     let mut sampler = Sampler::new(report::Detail::Folded);
-    let pauses = || {
-        let call = os::in_kernel(running.pid(), running.pid());
-        matches!(call, Some(InKernel::Blocked { call: Some(34), .. }))
-    };
-    until(pauses);
+    until(|| pauses(&running));
     let names = functions(&mut sampler, &running);
     assert!(names.contains(&"main".to_owned()), "{names:?}");
     let sources = sampler.frames.iter().filter_map(|it| it.source.as_ref());
