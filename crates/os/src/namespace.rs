@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use crate::process::{Pid, current_pid, host_name, read_proc};
+use crate::process::{Pid, current_pid, read_proc};
 
 /// ioctl request for the parent of a namespace.
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
@@ -58,13 +58,13 @@ impl PidNamespace {
     }
 }
 
-/// Returns a text that only processes of one node have in common, whatever names the node has: the host name, the id of the
-/// boot and the pid namespace. `None` if we may not read it.
+/// Returns a text that only processes with the same processes in `/proc` have in common, whatever names their node has: the id of
+/// the boot and the pid namespace. `None` if we may not read it.
 #[must_use]
 pub fn node_identity() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = namespace(current_pid(), "pid")?;
-    Some(format!("{} {} {namespace}", host_name(), boot.trim()))
+    Some(format!("{} {namespace}", boot.trim()))
 }
 
 /// Returns true if the pids in `/proc` are those of our own namespace. They are not if we are in a nested pid namespace and

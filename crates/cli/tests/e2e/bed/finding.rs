@@ -185,6 +185,29 @@ fn processes_that_nobody_has_launched_have_their_ranks() {
     }
 }
 
+/// No process is sampled twice, as if it were two.
+#[test]
+fn hosts_that_share_their_processes_are_searched_once() {
+    let sandbox = Sandbox::new();
+    let program = sandbox.path("sleeps-once");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let program = program.to_str().unwrap();
+    let job = sandbox.start(&mut sandbox.rally(&["run", "-n", "2", program, "1000"]));
+    let found = eventually(DEADLINE, || {
+        let mut command = sandbox.command(dbgr());
+        command.args(["stacks", "--hosts", "n[1-4]", "--name", "sleeps-once"]);
+        let stacks = sandbox.run(command.args(["--samples", "1"]));
+        stacks
+            .out()
+            .contains(" ranks of `sleeps-once`")
+            .then_some(stacks)
+    });
+    let found = found.expect("the ranks run");
+    assert!(found.out().contains(": 2 ranks of"), "{found:?}");
+    job.signal(Signal::SIGTERM);
+    job.end().expect_code(143);
+}
+
 /// They have the ranks of their environment.
 #[test]
 fn ranks_of_hydra_are_found_on_their_hosts() {
