@@ -60,7 +60,8 @@ impl Trial {
 
     /// Returns a pattern that only the processes of this sandbox match.
     fn private_copy(&mut self) -> String {
-        let name = format!("wait-{}", self.sandbox.marker().replace('/', "-"));
+        // Without `=`, which would be a variable for env(1).
+        let name = format!("wait-{}", self.sandbox.marker().replace(['/', '='], "-"));
         let copy = self.sandbox.path(&name);
         fs::copy(&self.program, &copy).unwrap();
         self.program = copy.to_str().unwrap().to_owned();
