@@ -98,6 +98,13 @@ enum End {
     Controller,
 }
 
+/// The end of a controller.
+impl Default for Link {
+    fn default() -> Self {
+        Self::of(End::Controller)
+    }
+}
+
 impl Link {
     fn of(end: End) -> Self {
         let outgoing = Outgoing::default();
@@ -345,7 +352,7 @@ impl ControllerLink {
     /// Makes the controller's end for a front that has connected.
     pub fn inline() -> Self {
         Self {
-            link: Link::of(End::Controller),
+            link: Link::default(),
             memory: Memory::Apart,
         }
     }
@@ -407,7 +414,7 @@ impl ControllerLink {
 ///
 /// Returns an error of the system or of the format.
 pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Opening, Link)>, LinkError> {
-    let mut link = Link::of(End::Controller);
+    let mut link = Link::default();
     loop {
         match link.frame()? {
             Some((KIND_OPENING, body)) => return Ok(Some((wire::decode(&body)?, link))),
@@ -423,7 +430,7 @@ pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Opening, Link)>, Li
 
 /// Sends the front the reason why there will be no controller. If that fails, the front only sees the end of the link.
 pub fn send_failure(fd: BorrowedFd<'_>, why: &str) {
-    let mut link = Link::of(End::Controller);
+    let mut link = Link::default();
     link.push_value(KIND_MESSAGE, &ToFront::Failed(why.to_owned()));
     let _ = link.flush(fd);
 }

@@ -66,7 +66,7 @@ fn what_cannot_be_sent_ends_the_link() {
     let flushed = front.flush(ours.as_fd());
     assert!(matches!(flushed, Err(LinkError::Wire(why)) if why == error));
     assert!(front.next_message().is_err());
-    let mut link = Link::of(End::Controller);
+    let mut link = Link::default();
     link.receive(theirs.as_fd()).unwrap();
     assert!(matches!(link.frame(), Ok(None)), "nothing was sent");
 }
@@ -348,7 +348,7 @@ fn output_from_elsewhere_is_passed_in_a_slot() {
     }
     let region = || os::SharedRegion::new(2 * SHARED_MIN, 1).unwrap();
     let mut controller = ControllerLink::new(
-        Link::of(End::Controller),
+        Link::default(),
         region().into_writer(),
         region().into_reader(),
     );
@@ -378,7 +378,7 @@ fn output_from_elsewhere_is_passed_in_a_slot() {
 fn a_place_from_a_front_that_has_connected_breaks_the_link() {
     for kind in [KIND_STDIN_SHARED, KIND_RELEASE] {
         let (ours, theirs) = os::socket_pair().unwrap();
-        let mut link = Link::of(End::Controller);
+        let mut link = Link::default();
         link.push(kind, &[0; PLACE], Bytes::new());
         link.flush(ours.as_fd()).unwrap();
         let mut controller = ControllerLink::inline();
