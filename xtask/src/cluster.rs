@@ -6,11 +6,11 @@
 //! of the machine, and its files except the home, are neither changed nor visible in the cluster, and clusters do not see each
 //! other.
 //!
-//! A cluster has one pid namespace, which the nodes share. A check for leftover processes on the head therefore sees the processes of
-//! all nodes, and no others; the machine sees them too, with other pids. The first process of the namespace is `init`: with its
-//! death the kernel kills all processes of the cluster, and removes its namespaces, interfaces and mounts. So `down` only kills
-//! this one process, and removes one directory, `target/cluster/NAME`. A cluster that belongs to another process, as in `with`,
-//! ends with that process, because `init` waits for the end of a pipe.
+//! The pid namespace of the head contains those of the nodes. A check for leftover processes on the head therefore sees the processes
+//! of all nodes, and no others. Each node has pids of its own, and a process of a node has another pid on the head, and another one on
+//! the machine. The first process of the head is `init`: with its death the kernel kills all processes of the cluster, and removes
+//! its namespaces, interfaces and mounts. So `down` only kills this one process, and removes one directory, `target/cluster/NAME`.
+//! A cluster that belongs to another process, as in `with`, ends with that process, because `init` waits for the end of a pipe.
 //!
 //! | module | content |
 //! |---|---|
@@ -32,7 +32,6 @@ mod relay;
 
 use std::{
     collections::BTreeSet,
-    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     time::Duration,
@@ -248,10 +247,6 @@ fn up(name: String, nodes: u32, slurm: bool) -> Result<Owned> {
 
 fn exec(bed: &Bed, node: Node, words: &[String]) -> Result<ExitCode> {
     let mut command = bed.direct_command(node, words)?;
-    if bed.is_ours() {
-        let error = command.exec();
-        bail!("cannot run {words:?}: {error}");
-    }
     match relay::run(&mut command, Patience::Unlimited)? {
         Some(status) => relay::imitate(status),
         None => bail!("{words:?} did not end"),

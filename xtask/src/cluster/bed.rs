@@ -16,7 +16,7 @@ use nix::{
     fcntl::{Flock, FlockArg},
     sched::{CloneFlags, setns},
     sys::signal::{self, Signal},
-    unistd::Pid,
+    unistd::{Pid, gethostname},
 };
 use serde_json::Value;
 
@@ -256,6 +256,11 @@ pub(super) fn is_inside() -> bool {
 /// Returns the cluster with this name; in a cluster, that one.
 pub(super) fn find(name: &str) -> Result<Bed> {
     if is_inside() {
+        if gethostname()? != plan::HEAD {
+            bail!(
+                "this is a node of a cluster, which sees nothing of the others: run this on the head"
+            );
+        }
         let text = fs::read_to_string(Path::new(FILES).join(RECORD))?;
         let plan = Plan::recorded(&serde_json::from_str(&text)?)
             .context("the record of the cluster is damaged")?;
@@ -372,44 +377,41 @@ impl Bed {
         self.prepare(node, words, &["--pid"])
     }
 
-    /// Lets the next child of this process be in the pid namespace of the cluster, and returns the command for that child: it
-    /// has the pid of `words` itself. In the cluster, this process may become that command.
+    /// Lets the next child of this process be in the pid namespace of a node, and returns the command for that child: it has the
+    /// pid of `words` itself.
     pub(super) fn direct_command(&self, node: Node, words: &[String]) -> Result<Command> {
-        if let Entry::Outside { init } = self.entry {
-            let namespace = fs::File::open(format!("/proc/{init}/ns/pid"))?;
-            setns(namespace.as_fd(), CloneFlags::CLONE_NEWPID)?;
-        }
+        self.check(node)?;
+        let namespace = fs::File::open(self.holder(node)?.join("ns/pid"))?;
+        setns(namespace.as_fd(), CloneFlags::CLONE_NEWPID)?;
         self.prepare(node, words, &[])
+    }
+
+    /// Returns the directory in `/proc` of the first process of a node.
+    fn holder(&self, node: Node) -> Result<PathBuf> {
+        Ok(self.root().join("proc").join(self.holder_pid(node)?))
+    }
+
+    /// Returns the pid on the head of the first process of a node.
+    fn holder_pid(&self, node: Node) -> Result<String> {
+        match node {
+            Node::Head => Ok("1".to_owned()),
+            Node::Number(_) => Ok(fs::read_to_string(self.file(&node.name()).join("holder"))?),
+        }
     }
 
     fn prepare(&self, node: Node, words: &[String], more: &[&str]) -> Result<Command> {
         const SPACES: [&str; 4] = ["--net", "--uts", "--mount", "--ipc"];
         self.check(node)?;
-        let mut command = match self.entry {
-            // The kernel kills the command when this process dies.
-            Entry::Outside { init } => {
-                let mut command = Command::new("setpriv");
-                command.args([
-                    "--pdeathsig",
-                    "KILL",
-                    "nsenter",
-                    "--target",
-                    &init.to_string(),
-                ]);
-                command.args(SPACES).args(more).arg("--");
-                command
-            }
-            Entry::Inside => Command::new("env"),
-        };
+        // The kernel kills the command when this process dies.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if let Entry::Outside { init } = self.entry {
+            command.args(["nsenter", "--target", &init.to_string()]);
+            command.args(SPACES).args(more).arg("--");
+        }
         if node != Node::Head || self.entry == Entry::Inside {
-            let holder = match node {
-                Node::Head => "1".to_owned(),
-                Node::Number(_) => fs::read_to_string(self.file(&node.name()).join("holder"))?,
-            };
-            command
-                .args(["nsenter", "--target", &holder])
-                .args(SPACES)
-                .arg("--");
+            command.args(["nsenter", "--target", &self.holder_pid(node)?]);
+            command.args(SPACES).args(more).arg("--");
         }
         // Nodes have a `/tmp` of their own, where the caller's directory does not exist.
         command.env_remove("TMPDIR");
@@ -424,22 +426,21 @@ impl Bed {
 
     /// Returns the pids of all processes of the cluster, as the machine sees them; none inside the cluster.
     pub(super) fn pids(&self) -> BTreeSet<i32> {
-        let Entry::Outside { init } = self.entry else {
+        if self.entry == Entry::Inside {
             return BTreeSet::new();
-        };
-        let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-        let Some(own) = namespace(init) else {
-            return BTreeSet::new();
-        };
+        }
+        let namespace = |process: PathBuf| fs::read_link(process.join("ns/pid")).ok();
+        let nodes = std::iter::once(Node::Head).chain(self.plan.nodes());
+        let own: BTreeSet<PathBuf> = nodes
+            .filter_map(|node| namespace(self.holder(node).ok()?))
+            .collect();
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
         all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|pid| namespace(*pid).as_ref() == Some(&own))
+            .filter(|pid: &i32| {
+                let found = namespace(PathBuf::from(format!("/proc/{pid}")));
+                found.is_some_and(|found| own.contains(&found))
+            })
             .collect()
-    }
-
-    /// Returns true if a command can replace this process: it then has its pid, signals and exit status.
-    pub(super) fn is_ours(&self) -> bool {
-        self.entry == Entry::Inside
     }
 
     fn feed(&self, node: Node, words: &[&str], text: &str) -> Result<()> {
@@ -495,7 +496,8 @@ impl Bed {
             let (ipv4, ipv6) = (self.plan.ipv4(node), self.plan.ipv6(node));
             text += &format!("{:<5} {ipv4:<14} {ipv6:<14} {state}", node.name());
             for (service, pid) in self.services(node) {
-                let dead = if start_time(&self.root(), pid).is_some() {
+                let root = self.holder(node).unwrap_or_default().join("root");
+                let dead = if start_time(&root, pid).is_some() {
                     ""
                 } else {
                     " (dead)"
@@ -507,7 +509,7 @@ impl Bed {
         Ok(text)
     }
 
-    /// Returns the services of a node with their pids in the cluster.
+    /// Returns the services of a node with their pids there.
     fn services(&self, node: Node) -> Vec<(String, i32)> {
         let text = fs::read_to_string(self.file(&node.name()).join("services")).unwrap_or_default();
         let service = |line: &str| {

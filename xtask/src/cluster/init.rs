@@ -20,7 +20,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use nix::{
     errno::Errno,
-    sys::wait::wait,
+    sys::{
+        signal::{SigSet, Signal},
+        wait::wait,
+    },
     unistd::{Uid, User, sethostname, setsid},
 };
 
@@ -75,12 +78,17 @@ fn end_with_owner() {
     }
 }
 
-/// Reaps orphans, until all processes of the cluster have exited.
+/// Reaps orphans, for as long as this process lives. There may be none for a while: more may come from elsewhere.
 pub(super) fn reap() -> Result<()> {
+    let ended = SigSet::from(Signal::SIGCHLD);
+    // A blocked signal stays pending, so an end between `wait` and `SigSet::wait` is not missed.
+    ended.thread_block()?;
     loop {
         match wait() {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(Errno::ECHILD) => return Ok(()),
+            Err(Errno::ECHILD) => {
+                ended.wait()?;
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -290,7 +298,7 @@ fn start_slurm(directory: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// Returns a command that runs what follows in new namespaces: of a node, and as `more` says.
+/// Returns a command that runs what follows in new namespaces: of a node or a cluster, and as `more` says.
 pub(super) fn unshare(more: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command
@@ -304,7 +312,7 @@ pub(super) fn unshare(more: &[&str]) -> Command {
 fn start_node(plan: &Plan, node: Node, directory: &Path) -> Result<Child> {
     let own = Path::new(FILES).join(node.name());
     mounts::directory(&own, 0o755)?;
-    let mut command = unshare(&[]);
+    let mut command = unshare(&["--pid", "--fork", "--kill-child"]);
     command
         .arg(own_file()?)
         .args(super::words_for(plan, "node", directory));
@@ -315,9 +323,7 @@ fn start_node(plan: &Plan, node: Node, directory: &Path) -> Result<Child> {
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn();
-    let child = child.context("cannot run `unshare`")?;
-    fs::write(own.join("holder"), child.id().to_string())?;
-    Ok(child)
+    child.context("cannot run `unshare`")
 }
 
 /// Waits until a node is up, and returns its public host key.

@@ -1,6 +1,6 @@
 //! The holder of a node: it sets up the namespaces in which it was started, and starts the services of the node in them.
 //!
-//! The namespaces exist as long as this process, even if a test kills the services.
+//! It has pid 1 in the pid namespace of the node. The namespaces exist as long as this process, even if a test kills the services.
 
 use std::{fs, path::Path};
 
@@ -37,10 +37,15 @@ fn make(plan: &Plan, node: Node, directory: &Path) -> Result<String> {
     let name = node.name();
     sethostname(&name)?;
     let own = Path::new(FILES).join(&name);
+    // Here `/proc` is still that of the head, and its process 1 is the head's.
+    let holder = fs::read_link("/proc/self")?;
+    fs::write(own.join("holder"), holder.display().to_string())?;
     cover(&own)?;
     let mut on_head = tool("nsenter");
     on_head.args(["--target", "1", "--net", "ip", "-batch", "-"]);
+    // `ip` is in our pid namespace.
     feed(&mut on_head, &network::cable(node, std::process::id()))?;
+    mounts::fresh("proc", Path::new("/proc"), "")?;
     feed(
         tool("ip").args(["-batch", "-"]),
         &network::interface(plan, node),

@@ -139,8 +139,12 @@ impl Nodes {
             }
             std::thread::sleep(PAUSE);
         }
-        for file in self.new_files() {
-            let _ = fs::remove_file(&file);
+        // The files in a directory precede it here.
+        for path in self.new_files().iter().rev() {
+            let _ = match path.is_dir() {
+                true => fs::remove_dir(path),
+                false => fs::remove_file(path),
+            };
         }
         self.end_sessions();
         Ok(())

@@ -275,7 +275,7 @@ fn daemons(nodes: &Nodes, node: u32) -> Option<(i32, i32)> {
 
 /// Kills the agent of a node before the last sample. The debugger must name the node, and must end by itself.
 fn agent(programs: &Programs, nodes: &Nodes, plan: &Plan, node: u32) -> Result<()> {
-    // The nodes share their pids, so `dbgr` would find all ranks of a job on the head. With names of hosts it starts agents.
+    // The head sees the processes of all nodes, so `dbgr` would find all ranks of a job there. With names of hosts it starts agents.
     let hosts = format!("n[1-{}]", super::NODES);
     let mut command = Command::new(&programs.dbgr);
     command.args(["stacks", "--hosts", &hosts, "--name", "sleep"]);

@@ -1,4 +1,4 @@
-//! `dbgr` for jobs whose ranks are on other nodes. All nodes of the bed share their pids, so that `dbgr` would find the ranks
+//! `dbgr` for jobs whose ranks are on other nodes. The head sees the processes of all nodes, so that `dbgr` would find the ranks
 //! without an agent. The launcher and `dbgr` therefore run in a pid namespace of their own.
 
 use std::process::Command;

@@ -19,13 +19,15 @@ use crate::{
     over_nodes::has_sampled,
 };
 
-/// Starts a program in a pid namespace of its own.
-const PRIVATE: &str = "unshare --pid --fork --kill-child --mount-proc";
-
-/// What stands between `dbgr` and the hosts. The hosts of the bed share their pids. So each process of a training has a pid
-/// namespace, as if its host were a computer, and this script brings the agent there.
+/// Reaches every host for which there is no file `without-HOST` beside it.
 const SSH: &str = r#"#!/bin/sh
-exec ssh -o BatchMode=yes "$1" "exec nsenter --target $(cat "$(dirname "$0")/$1") --pid --mount /bin/sh"
+[ ! -e "$(dirname "$0")/without-$1" ] || { echo "no route to $1" >&2; exit 255; }
+exec ssh -o BatchMode=yes "$@"
+"#;
+
+/// Each host is a container, which has a name but shares the processes of this one.
+const SHARED: &str = r#"#!/bin/sh
+exec unshare --uts sh -c 'hostname "$0" && exec sh -c "$*"' "$@"
 "#;
 
 /// All ranks but 2 enter a collective. Rank 2 waits for a message of rank 3.
@@ -59,14 +61,19 @@ struct Job {
     started: Vec<Running>,
 }
 
+/// Makes a script that stands between `dbgr` and the hosts.
+fn to_host(sandbox: &Sandbox, script: &str) -> String {
+    let path = sandbox.file("to-host", script);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
 impl Job {
     fn new() -> Self {
         let sandbox = Sandbox::new();
-        let ssh = sandbox.file("to-host", SSH);
-        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
         Self {
+            ssh: to_host(&sandbox, SSH),
             sandbox,
-            ssh,
             started: Vec::new(),
         }
     }
@@ -77,7 +84,7 @@ impl Job {
         let script = testdata("stacks/train.py");
         for (rank, node) in HOSTS.into_iter().enumerate() {
             let line = format!(
-                "{} RANK={rank} WORLD_SIZE=3 MASTER_ADDR=n2 MASTER_PORT=29500 {PRIVATE} python3 {}",
+                "{} RANK={rank} WORLD_SIZE=3 MASTER_ADDR=n2 MASTER_PORT=29500 python3 {}",
                 job.sandbox.marker(),
                 script.display()
             );
@@ -87,7 +94,6 @@ impl Job {
             started.expect(Stream::Stdout, &format!("ready {rank} 3 n2"));
             job.started.push(started);
         }
-        let _: [i32; 3] = job.note_pids("python3 ");
         job
     }
 
@@ -117,24 +123,17 @@ impl Job {
         let mut command = self.sandbox.command(venv("mpich").join("bin/mpiexec"));
         let ranks = HOSTS.to_string();
         command.args(["-wdir", "/", "-hosts", hosts, "-ppn", "1", "-n", &ranks]);
-        command.args(PRIVATE.split(' ')).arg(program);
-        command.arg(self.sandbox.path("go"));
+        command.arg(program).arg(self.sandbox.path("go"));
         let started = self.sandbox.start(&mut command);
         started.expect_times(Stream::Stdout, "ready", HOSTS);
         self.started.push(started);
-        self.note_pids(program.to_str().unwrap())
-    }
-
-    /// Writes the pid of the process of each host into a file with the name of the host, and returns these pids.
-    fn note_pids<const HOSTS: usize>(&self, program: &str) -> [i32; HOSTS] {
+        let program = program.to_str().unwrap();
         let mut found = self.sandbox.find(program);
         found.retain(|process| process.args.starts_with(program));
         std::array::from_fn(|host| {
             let node = u32::try_from(host).unwrap() + 1;
             let process = found.iter().find(|process| is_on(process.pid, node));
-            let pid = process.expect("it runs").pid;
-            self.sandbox.file(&format!("n{node}"), pid.to_string());
-            pid
+            process.expect("it runs").pid
         })
     }
 
@@ -189,13 +188,15 @@ fn processes_that_nobody_has_launched_have_their_ranks() {
 #[test]
 fn hosts_that_share_their_processes_are_searched_once() {
     let sandbox = Sandbox::new();
+    let ssh = to_host(&sandbox, SHARED);
     let program = sandbox.path("sleeps-once");
     fs::copy("/bin/sleep", &program).unwrap();
     let program = program.to_str().unwrap();
     let job = sandbox.start(&mut sandbox.rally(&["run", "-n", "2", program, "1000"]));
     let found = eventually(DEADLINE, || {
         let mut command = sandbox.command(dbgr());
-        command.args(["stacks", "--hosts", "n[1-4]", "--name", "sleeps-once"]);
+        command.args(["stacks", "--ssh", &ssh, "--hosts", "n[1-4]"]);
+        command.args(["--name", "sleeps-once"]);
         let stacks = sandbox.run(command.args(["--samples", "1"]));
         stacks
             .out()
@@ -217,7 +218,6 @@ fn ranks_of_hydra_are_found_on_their_hosts() {
     for pid in pids {
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
-    // The code is that of `unshare`, which its versions choose differently.
     drop(job.end());
 }
 
@@ -243,7 +243,7 @@ fn a_verdict_over_hosts_names_the_rank_and_not_a_part_of_the_job() {
     let row = "{\"rank\":2,\"host\":\"n1\",";
     assert!(json.out().contains(row), "{json:?}");
     // Nobody gets onto n4, where rank 3 is.
-    fs::remove_file(job.sandbox.path("n4")).unwrap();
+    job.sandbox.file("without-n4", "");
     let part = job.start_on("n[1-4]", "skips*", &samples).end();
     let part = part.expect_code(0);
     let out = in_one_line(&part);

@@ -2,7 +2,7 @@
 
 use super::{
     expect_no_daemon,
-    host::{is_on, over},
+    host::{is_on, over, pid_there},
 };
 use crate::{
     debugger::{at_the_breakpoint, expect_held},
@@ -45,16 +45,14 @@ fn gdb_reads_the_table_of_two_hosts() {
         "run", "--host", HOSTS, "--wdir", "/", "--map-by", "node", "-n", "4", "sh", "-c", SCRIPT,
     ];
     let (run, table) = at_the_breakpoint(&sandbox, &words);
-    let pids: Vec<i32> = ranks(&sandbox, SCRIPT)
-        .iter()
-        .map(|rank| rank.pid)
-        .collect();
+    let ranks = ranks(&sandbox, SCRIPT);
+    let pids: Vec<i32> = ranks.iter().map(|rank| pid_there(rank.pid)).collect();
     assert_eq!(table, pids);
     let text = run.so_far(Stream::Stdout);
     for (rank, node) in [1, 2, 1, 2].into_iter().enumerate() {
         let row = format!("rank {rank} host n{node} pid {} program ", pids[rank]);
         assert!(text.contains(&row), "{row}: {text}");
-        expect_held(pids[rank]);
+        expect_held(ranks[rank].pid);
     }
     assert!(!text.contains("ran 0"), "no rank has run: {text}");
     sandbox.file("go", "");

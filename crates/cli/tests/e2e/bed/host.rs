@@ -162,7 +162,9 @@ pub(super) fn command_on(node: u32, script: &str) -> Command {
         panic!("{holder}: {error}; the tests need `cargo xtask cluster with 16 --slurm`")
     });
     let mut command = Command::new("nsenter");
-    command.args(["--target", &holder, "--net", "--uts", "--mount", "--ipc"]);
+    command.args([
+        "--target", &holder, "--pid", "--net", "--uts", "--mount", "--ipc",
+    ]);
     command.args(["--", "sh", "-c", script]).current_dir("/");
     command.env("HOME", HOME).stdin(Stdio::null());
     command
@@ -176,7 +178,17 @@ pub(super) fn is_on(pid: i32, node: u32) -> bool {
     own.is_some() && network(&pid.to_string()) == own
 }
 
-/// Returns the pid of the daemon of a node.
+/// Returns the pid that a process of a node has there.
+pub(super) fn pid_there(pid: i32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mut lines = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("NSpid:"));
+    let last = lines.next().unwrap().split_whitespace().next_back();
+    last.unwrap().parse().unwrap()
+}
+
+/// Returns the pid on the head of the daemon of a node.
 pub(super) fn daemon_on(node: u32) -> i32 {
     let mut all = mischief::all_procs();
     all.retain(|one| one.args.ends_with("__daemon") && is_on(one.pid, node));

@@ -64,8 +64,9 @@ impl Nodes {
         if self == Self::Bed {
             // The libraries cannot know that these hosts share the processors of one computer.
             command.env("OMPI_MCA_mpi_yield_when_idle", "1");
-            // MPICH 5 loses a request, and its transport warns about that on stdout.
-            command.env("UCX_LOG_LEVEL", "error");
+            // The transport of MPICH 5 complains on stdout of a request that MPICH loses, and of connections to ranks that have
+            // left.
+            command.env("UCX_LOG_LEVEL", "fatal");
         }
         command
     }
