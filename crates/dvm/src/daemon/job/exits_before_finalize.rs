@@ -5,15 +5,15 @@
 //!
 //! | other ranks that have initialized and not finalized | response |
 //! |---|---|
-//! | some, and still some after [`NO_FINALIZE_DELAY`] | the job ends, with these ranks as the cause |
+//! | some, and still some [`NO_FINALIZE_DELAY`] after the last exit of this kind | the job ends, with these ranks as the cause |
 //! | none, or the user's policy is to continue | a warning when the job is over |
 
 use std::{collections::BTreeSet, time::Duration};
 
 use base::{ExitStatus, Rank, RankSet, Time};
 
-/// How long other ranks may remain inside. A program in which all ranks exit this way should not be ended before its
-/// last rank has exited.
+/// How long other ranks may remain inside after the last exit of this kind. A program in which all ranks exit this way should not
+/// be ended before its last rank has exited, and many ranks may need long on a busy node.
 pub(super) const NO_FINALIZE_DELAY: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
@@ -43,6 +43,7 @@ impl ExitsBeforeFinalize {
         let has_left = self.inside.remove(&rank) && status.is_success();
         if has_left {
             self.left.insert(rank);
+            self.until = None;
         }
         self.reconsider(now);
         has_left
@@ -51,6 +52,7 @@ impl ExitsBeforeFinalize {
     /// Records that ranks on other nodes have exited from inside with code 0.
     pub(super) fn on_left_elsewhere(&mut self, now: Time) {
         self.has_left_elsewhere = true;
+        self.until = None;
         self.reconsider(now);
     }
 
@@ -114,6 +116,20 @@ mod tests {
         assert!(!exits.overdue(at(5)));
         assert_eq!(exits.take(), Some(RankSet::single(Rank(1))));
         assert_eq!(exits.take(), None);
+    }
+
+    #[test]
+    fn ranks_that_leave_one_after_another_have_time() {
+        let mut exits = inside(4);
+        exits.on_ended(at(1), Rank(1), WELL);
+        exits.on_ended(at(3), Rank(2), WELL);
+        assert_eq!(exits.deadline(), Some(at(6)));
+        exits.on_left_elsewhere(at(5));
+        assert_eq!(exits.deadline(), Some(at(8)));
+        // Others do not extend it.
+        exits.on_ended(at(7), Rank(3), ExitStatus::Exited(1));
+        exits.on_finished(at(7), Rank(3));
+        assert!(exits.overdue(at(8)));
     }
 
     #[test]
