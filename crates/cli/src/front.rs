@@ -207,7 +207,7 @@ fn log_message(message: &ToFront) {
         ToFront::Released { job, ranks, .. } => {
             info!(target: log::FRONT, %job, %ranks, "ranks are released");
         }
-        ToFront::NotReleased(_) | ToFront::Holding(_) => {}
+        ToFront::NotReleased(_) | ToFront::Holding(_) | ToFront::Lost(_) => {}
         ToFront::Note(_) => debug!(target: log::FRONT, "gets a note"),
         ToFront::Ending(_) => info!(target: log::FRONT, "the controller ends the job"),
         ToFront::Ended(_) => info!(target: log::FRONT, "the job has ended"),
@@ -508,7 +508,9 @@ impl Front {
             }
             // The ranks have exited meanwhile, or another client has released them.
             ToFront::NotReleased(_) => {}
-            ToFront::Holding(_) => self.say(&messages::internal("an answer to no question")),
+            ToFront::Holding(_) | ToFront::Lost(_) => {
+                self.say(&messages::internal("an answer to no question"));
+            }
             ToFront::Output { node, chunk } => {
                 self.printers.print(&mut self.events, node, &chunk);
                 self.check_printers();

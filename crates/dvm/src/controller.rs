@@ -153,8 +153,8 @@ pub struct Controller {
     other_version: Option<Refusal>,
     /// The reason to refuse every job that is not launched: some nodes have not joined. `None` if there are no such nodes.
     not_joined: Option<Refusal>,
-    /// Nodes whose daemon was lost.
-    lost: BTreeSet<NodeId>,
+    /// Nodes whose daemon was lost, with the host names in proc tables.
+    lost: BTreeMap<NodeId, String>,
     fronts: BTreeMap<FrontId, Front>,
     /// Jobs from their submission or spawn until they are finished or refused.
     jobs: BTreeMap<JobId, Job>,
@@ -186,7 +186,7 @@ impl Controller {
             topologies: Classes::default(),
             other_version: None,
             not_joined: None,
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
             fronts: BTreeMap::new(),
             jobs: BTreeMap::new(),
             next_job: 1,
@@ -470,8 +470,9 @@ impl Controller {
         if !self.lost.is_empty() && planted::is(Bug::FirstLossOnly) {
             return;
         }
-        self.nodes.remove(&node);
-        self.lost.insert(node);
+        let host = self.nodes.remove(&node).map(|node| node.host);
+        let host = host.unwrap_or_else(|| self.name_of(node).to_owned());
+        self.lost.insert(node, host);
         if !planted::is(Bug::LossNotTold) {
             self.server_lost(node);
             self.fences_without(node);

@@ -193,7 +193,10 @@ impl Front {
             | ToFront::Holding(_)
             | ToFront::Placed { .. } => {}
             // No controller sends these: its host does.
-            ToFront::Prompt(_) | ToFront::PromptWithdrawn(_) | ToFront::Answer(_) => {
+            ToFront::Lost(_)
+            | ToFront::Prompt(_)
+            | ToFront::PromptWithdrawn(_)
+            | ToFront::Answer(_) => {
                 world.require(false, || "a prompt, but no command asks".to_owned());
             }
             ToFront::Ending(cause) => {

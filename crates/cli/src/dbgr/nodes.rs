@@ -24,6 +24,7 @@ use self::searches::Searches;
 use super::{
     host,
     remote::{AGENT_ARGUMENT, BUILD},
+    through,
 };
 use crate::{
     args::{self, AgentArgs, Starter, World},
@@ -118,8 +119,8 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts the agents of these nodes, whose numbers begin with 1. `starter` is who could
-    /// do that in place of our own command.
+    /// Starts the agents of these nodes, whose numbers begin with 1. `starter` is who could do that in place of our own command.
+    /// Daemons of a job start none on nodes that the job has lost.
     ///
     /// # Errors
     /// An error of the system, or an option or a setting that is of no use.
@@ -129,12 +130,29 @@ impl Nodes {
         starter: Option<&Starter>,
         detail: Detail,
     ) -> Result<Self, NotReached> {
-        let plan = agents.plan(&hosts, AGENT_ARGUMENT, starter, &World::capture())?;
-        let all = [os::host_name()].into_iter().chain(hosts.iter().cloned());
-        let relay = match relay::root(plan, all.collect(), BUILD)? {
-            Side::Program(relay) => relay,
-            Side::Relay(code) => os::exit_at_once(code),
+        let lost = match starter {
+            Some(Starter::Daemons(socket)) => through::lost_nodes(socket),
+            Some(Starter::Slurm(_)) | None => BTreeSet::new(),
         };
+        let (lost, hosts): (Vec<String>, Vec<String>) =
+            hosts.into_iter().partition(|host| lost.contains(host));
+        let relay = if hosts.is_empty() {
+            None
+        } else {
+            let plan = agents.plan(&hosts, AGENT_ARGUMENT, starter, &World::capture())?;
+            let all = [os::host_name()].into_iter().chain(hosts.iter().cloned());
+            match relay::root(plan, all.collect(), BUILD)? {
+                Side::Program(relay) => Some(relay),
+                Side::Relay(code) => os::exit_at_once(code),
+            }
+        };
+        let down = |host: &String| {
+            let (host, why) = (host.clone(), "the job has lost this node".to_owned());
+            State::Down(Missing::NotStarted { host, why })
+        };
+        let states = hosts.iter().map(|_| State::Starting);
+        let states: Vec<State> = states.chain(lost.iter().map(down)).collect();
+        let hosts = hosts.into_iter().chain(lost);
         let hosts: BTreeMap<NodeId, String> = (1..).map(NodeId).zip(hosts).collect();
         // The daemons of a job always copy the program.
         let patience = match starter {
@@ -143,8 +161,8 @@ impl Nodes {
         };
         let until = Clock::now() + patience;
         Ok(Self {
-            relay: Some(relay),
-            states: hosts.keys().map(|node| (*node, State::Starting)).collect(),
+            relay,
+            states: hosts.keys().copied().zip(states).collect(),
             due: hosts.keys().map(|node| (*node, until)).collect(),
             hosts,
             searches: Searches::default(),

@@ -5,12 +5,13 @@
 //! a copy of this program. So the controller ends the agents when this process ends, in whatever way, and removes the copies.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Read as _, Write as _},
     path::Path,
     time::Duration,
 };
 
-use dvm::proto::Refusal;
+use dvm::proto::{FromFront, Refusal, ToFront};
 use runtime::{
     ask::{AskError, Inquirer, SubmitError},
     link::LinkError,
@@ -38,6 +39,17 @@ enum NotStarted {
     TooLong,
     #[error("{}", words(.0))]
     Submit(#[from] SubmitError),
+}
+
+/// Returns the nodes that the job of this controller has lost. None if it does not answer: then the start of the agents fails
+/// too, with the reason.
+pub(super) fn lost_nodes(socket: &Path) -> BTreeSet<String> {
+    let asked = Inquirer::connect(socket, PATIENCE)
+        .and_then(|mut controller| controller.ask(FromFront::LostNodes));
+    match asked {
+        Ok(ToFront::Lost(names)) => names.into_iter().collect(),
+        Ok(_) | Err(_) => BTreeSet::new(),
+    }
 }
 
 /// Runs until the agents have ended, and returns the exit code.

@@ -6,7 +6,7 @@
 //!
 //! | state of a front | submits a job | sends a request | its submitted job is finished | connection lost |
 //! |---|---|---|---|---|
-//! | `Connected`, no job | job is added, or refused and the front forgotten | `Release`, `Holds`: answered; others: ignored | – | forgotten |
+//! | `Connected`, no job | job is added, or refused and the front forgotten | `Release`, `Holds`, `LostNodes`: answered; others: ignored | – | forgotten |
 //! | `Connected`, with a job | disconnected → `Lost` | handled; input above the credit: disconnected → `Lost` | gets the outcome; forgotten | end its jobs → `Lost` |
 //! | `Lost` | – | – | forgotten | – |
 
@@ -101,6 +101,10 @@ impl Controller {
             FromFront::Release { job, ranks } => self.on_release(id, own, job, ranks.as_ref()),
             FromFront::Resize(size) => self.with_own(own, |job| job.resize(size)),
             FromFront::Holds => self.on_holds(id),
+            FromFront::LostNodes => {
+                let lost = self.lost.values().cloned().collect();
+                self.tell(id, ToFront::Lost(lost));
+            }
             // The controller's host handles prompts, so that no answer is recorded.
             FromFront::Prompt(_) | FromFront::Answer(..) => {}
         }

@@ -104,18 +104,19 @@ impl Controller {
         refusal.map_or(Ok(Some((map, topologies))), Err)
     }
 
-    /// Returns the placement request of a job, limited to the nodes that are not lost. Only a job whose spawner continues
-    /// without lost nodes can be placed without them, unless it asks for one of them.
+    /// Returns the placement request of a job, limited to the nodes that are not lost. Only a job that continues without lost
+    /// nodes can be placed without them, unless it asks for one of them, or is the first one, for which the nodes were started.
     fn without_lost<'a>(&self, job: &'a Job) -> Result<Cow<'a, place::Request>, Refusal> {
         let request = &job.spec.placement;
-        let Some(first) = self.lost.first() else {
+        let Some((first, _)) = self.lost.first_key_value() else {
             return Ok(Cow::Borrowed(request));
         };
         let lost = self.names_of_lost();
         let gone = |host: &str| Refusal::NodeLost {
             host: host.to_owned(),
         };
-        if job.origin == Origin::Front || job.spec.end.on_node_loss != OnFailure::Continue {
+        let is_first = self.offset == 0;
+        if is_first || job.spec.end.on_node_loss != OnFailure::Continue {
             return Err(gone(self.name_of(*first)));
         }
         let mut request = request.clone();
@@ -132,13 +133,13 @@ impl Controller {
         Ok(Cow::Owned(request))
     }
 
-    fn name_of(&self, node: NodeId) -> &str {
+    pub(super) fn name_of(&self, node: NodeId) -> &str {
         let node = self.allocation.nodes.get(node.0 as usize);
         node.map_or("", |node| node.name.as_str())
     }
 
     fn names_of_lost(&self) -> BTreeSet<&str> {
-        self.lost.iter().map(|id| self.name_of(*id)).collect()
+        self.lost.keys().map(|id| self.name_of(*id)).collect()
     }
 
     /// Ends a job that was to be placed only.
@@ -248,6 +249,7 @@ impl Controller {
         };
         let room = (0..)
             .zip(&self.allocation.nodes)
+            .filter(|(index, _)| !self.lost.contains_key(&NodeId(*index)))
             .map(|(index, node)| match node.slots {
                 Slots::Explicit(slots) => slots,
                 Slots::Implicit => cores(index).unwrap_or(1),

@@ -68,6 +68,8 @@ pub enum FromFront {
     Prompt(Asked),
     /// The user's answer to [`ToFront::Prompt`]; `None`: there is none.
     Answer(PromptId, Option<Secret>),
+    /// Asks which nodes were lost. The controller answers with [`ToFront::Lost`].
+    LostNodes,
 }
 
 /// Credit for output that a front has printed or discarded: one stream of a job's ranks on one node.
@@ -141,6 +143,8 @@ pub enum ToFront {
     PromptWithdrawn(PromptId),
     /// Answer to [`FromFront::Prompt`]. This is the last message. `None`: the user does not answer.
     Answer(Option<Secret>),
+    /// Answer to [`FromFront::LostNodes`]: the names of the lost nodes, as in the proc tables.
+    Lost(Vec<String>),
 }
 
 /// Reason why no rank was released.

@@ -126,6 +126,7 @@ fn from_front() -> Vec<FromFront> {
         FromFront::Holds,
         FromFront::Prompt(Asked::new("Password: ".to_owned(), None)),
         FromFront::Answer(PromptId(3), Secret::new(b"ab".to_vec())),
+        FromFront::LostNodes,
     ];
     for message in &all {
         match message {
@@ -140,7 +141,8 @@ fn from_front() -> Vec<FromFront> {
             | FromFront::Resize(_)
             | FromFront::Holds
             | FromFront::Prompt(_)
-            | FromFront::Answer(..) => {}
+            | FromFront::Answer(..)
+            | FromFront::LostNodes => {}
         }
     }
     all
@@ -208,6 +210,7 @@ fn to_front() -> Vec<ToFront> {
         }),
         ToFront::PromptWithdrawn(PromptId(3)),
         ToFront::Answer(Secret::new(b"ab".to_vec())),
+        ToFront::Lost(vec!["n1".to_owned()]),
     ];
     for message in &all {
         match message {
@@ -230,7 +233,8 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Placed { .. }
             | ToFront::Prompt(_)
             | ToFront::PromptWithdrawn(_)
-            | ToFront::Answer(_) => {}
+            | ToFront::Answer(_)
+            | ToFront::Lost(_) => {}
         }
     }
     all
@@ -275,7 +279,7 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 10
+    version 11
     0001000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
     02
     03020301808020
@@ -287,6 +291,7 @@ fn every_message_of_this_version() {
     09
     0a000a50617373776f72643a20
     0b0301026162
+    0c
     ---
     0002
     0104000704
@@ -307,6 +312,7 @@ fn every_message_of_this_version() {
     1103026e31030d546f75636820746865206b6579
     1203
     1301026162
+    1401026e31
     ");
 }
 

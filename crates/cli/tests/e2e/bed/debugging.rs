@@ -1,10 +1,20 @@
 //! `dbgr` for jobs whose ranks are on other nodes. The head sees the processes of all nodes, so that `dbgr` would find the ranks
 //! without an agent. The launcher and `dbgr` therefore run in a pid namespace of their own.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
-use super::{expect_no_daemon, host::Host};
-use crate::harness::{Finished, Running, Sandbox, compiled, dbgr, rally, testdata};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::{
+    expect_no_daemon,
+    host::{Host, daemon_on},
+};
+use crate::harness::{
+    DEADLINE, Finished, Running, Sandbox, compiled, dbgr, eventually, rally, testdata,
+};
 
 /// Starts a launcher, waits until all ranks say that they are ready, and does something with it. Its pid is `$job`.
 const SCRIPT: &str = r#"
@@ -116,6 +126,27 @@ fn agents_in_our_job_end_with_a_killed_dbgr() {
         kill -0 $job && echo it lives";
     let ended = trial.run_rally(&[], then).expect_code(0);
     assert!(ended.out().contains("it lives"), "{ended:?}");
+}
+
+/// The job continues without a host, and so do its agents.
+#[test]
+fn the_daemons_that_are_left_start_the_agents() {
+    let trial = Trial::new();
+    let then = format!("until grep -q n2 $out.err; do sleep 0.05; done; {WITHOUT_SSH}");
+    let options = ["--on-node-loss=continue", "--kill-on-bad-exit=no"];
+    let job = trial.start_rally(&options, &then);
+    let out = trial.sandbox.path("out");
+    let all_run = || {
+        let out = fs::read_to_string(&out).unwrap_or_default();
+        (out.matches("ready").count() == 6).then_some(())
+    };
+    eventually(DEADLINE, all_run).expect("the ranks run");
+    kill(Pid::from_raw(daemon_on(2)), Signal::SIGKILL).unwrap();
+    let stacks = job.end().expect_code(0);
+    expect_nothing();
+    let out = stacks.out();
+    assert!(out.contains("4 [0,2-3,5] main > wait_here"), "{stacks:?}");
+    assert!(out.contains("missing: 2 [1,4] "), "{stacks:?}");
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
         }
         ToFront::NotReleased(why) => Some(format!("{why:?}")),
         ToFront::Holding(jobs) => Some(format!("{jobs:?}")),
+        ToFront::Lost(names) => Some(format!("lost: {names:?}")),
         _ => None,
     };
     let one = |output| match output {
@@ -267,6 +268,17 @@ fn whoever_connects_may_release() {
     Stdin(b"a")
     End(OutputLost)
     "#);
+}
+
+#[test]
+fn whoever_connects_may_ask_for_lost_nodes() {
+    let mut world = world();
+    world.connects(ASKER, 79);
+    let none = words(world.hears(ASKER, FromFront::LostNodes));
+    assert_eq!(none, ["front 2: lost: []"]);
+    world.lose(1);
+    let one = words(world.hears(ASKER, FromFront::LostNodes));
+    assert_eq!(one, [r#"front 2: lost: ["n1"]"#]);
 }
 
 #[test]

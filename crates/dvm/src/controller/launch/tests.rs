@@ -8,8 +8,9 @@ use crate::{
         spawned::tests::job,
         tests::{JOB, NODES, World, hello},
     },
+    place::Oversubscribe,
     proto::{FromFront, FrontId, ToController, ToDaemon, ToFront, VERSION},
-    spec::{MapFor, OnFailure, Preload, PreloadFile, Preloaded},
+    spec::{JobSpec, MapFor, OnFailure, Preload, PreloadFile, Preloaded, UniverseSize},
 };
 
 /// Formats the outputs that matter for these tests.
@@ -75,10 +76,37 @@ fn a_job_that_would_wait_for_a_lost_node_is_refused() {
     insta::assert_snapshot!(words(world.lose(1)).join("\n"), @r#"NodeLost { host: "n1" }"#);
     let mut world = World::new();
     world.lose(1);
+    let submitted = submit(&mut world, job(OnFailure::EndJob));
+    insta::assert_snapshot!(words(submitted).join("\n"), @r#"NodeLost { host: "n1" }"#);
+}
+
+/// Submits a job by a further front.
+fn submit(world: &mut World, spec: JobSpec) -> Vec<ControllerOutput> {
     let front = FrontId(7);
     world.connects(front, 1);
-    let submit = FromFront::Submit(Box::new(job(OnFailure::Continue)));
-    insta::assert_snapshot!(words(world.hears(front, submit)).join("\n"), @r#"NodeLost { host: "n1" }"#);
+    world.hears(front, FromFront::Submit(Box::new(spec)))
+}
+
+/// The agents of a debugger are such a job.
+#[test]
+fn a_further_job_that_continues_is_placed_on_the_other_nodes() {
+    let mut world = World::new();
+    world.lose(1);
+    let mut spec = job(OnFailure::Continue);
+    spec.placement.apps[0].count = Some(2);
+    spec.placement.oversubscribe = Oversubscribe::Allow;
+    spec.universe = Some(UniverseSize::Slots);
+    let submitted = submit(&mut world, spec);
+    let sizes = submitted.iter().filter_map(|output| match output {
+        ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) => Some(launch.universe),
+        _ => None,
+    });
+    let sizes: Vec<u32> = sizes.map(|universe| universe.slots).collect();
+    assert_eq!(sizes, [2, 2]);
+    insta::assert_snapshot!(words(submitted).join("\n"), @"
+    0: launch on n0, n2
+    2: launch on n0, n2
+    ");
 }
 
 /// Daemons on other nodes may take long to start.
