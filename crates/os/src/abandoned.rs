@@ -1,9 +1,16 @@
 //! Abandoned files: left by dead processes, and not open or mapped in any process.
+//!
+//! Linux 5.3 and newer grant a write lease exactly if no other process has the file open or mapped, whoever that is (fcntl(2)). An
+//! older kernel may refuse it on a file system in memory. Then `/proc` decides, if we may inspect every process of our user. That is
+//! often not so: a session of sshd, or ssh-agent, may not be inspected by its own user.
 
 use std::{
     collections::BTreeSet,
-    fs::{self, Metadata},
-    os::unix::fs::MetadataExt,
+    fs::{self, Metadata, OpenOptions},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{MetadataExt, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -12,6 +19,7 @@ use nix::sys::stat::{major, minor};
 
 use crate::{
     namespace::{is_nested, sees_own_processes},
+    permission::kernel_release,
     process::{Pid, all_processes, effective_uid},
 };
 
@@ -30,16 +38,58 @@ pub enum Abandoned {
 /// Returns the files in `directory` that are ours and that no process has open or mapped. Their names begin with one of
 /// `prefixes`, and they were made at `since` or later.
 ///
-/// Returns no file if that cannot be known. Either a process of our user cannot be inspected: it is not dumpable, or is in
-/// another user namespace. Or `/proc` does not show all processes, because we are in a nested pid namespace.
+/// Leaves out files of which that cannot be known. The kernel grants no lease, and either a process of our user cannot be
+/// inspected: it is not dumpable, or is in another user namespace. Or `/proc` does not show all processes, because we are in a
+/// nested pid namespace.
 #[must_use]
 pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Abandoned {
-    let none = Abandoned::Files(Vec::new());
     let user = effective_uid();
-    let mut found: Vec<(PathBuf, Identity)> = ours(directory, prefixes, user)
+    let (free, held): (Vec<_>, Vec<_>) = ours(directory, prefixes, user)
         .filter(|(_, metadata)| made(metadata).is_some_and(|made| made >= since))
-        .map(|(path, metadata)| (path, identity(&metadata)))
-        .collect();
+        .partition(|(path, _)| is_free(path));
+    let mut free: Vec<PathBuf> = free.into_iter().map(|(path, _)| path).collect();
+    let held = held.into_iter();
+    let held = held.map(|(path, metadata)| (path, identity(&metadata)));
+    match not_in_proc(held.collect(), user) {
+        Abandoned::Files(more) if more.is_empty() || !leases_are_exact() => free.extend(more),
+        // `/proc` does not show who has the others: the first thread of a process has exited, and the last one will. The free
+        // ones are found again.
+        Abandoned::Files(_) | Abandoned::NotYet => return Abandoned::NotYet,
+    }
+    Abandoned::Files(free)
+}
+
+/// Returns true if the kernel refuses a lease only if a process has the file open or mapped.
+fn leases_are_exact() -> bool {
+    let release = kernel_release().unwrap_or_default();
+    let mut numbers = release
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(5), Some(3))
+}
+
+/// fcntl(2) command for the signal of a lease or of asynchronous I/O (Linux's `fcntl.h`, the same for all architectures).
+const F_SETSIG: i32 = 10;
+
+/// Returns true if the kernel grants a write lease: then no process has the file open or mapped.
+#[expect(unsafe_code, reason = "no crate has these commands of fcntl(2)")]
+fn is_free(path: &Path) -> bool {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else {
+        return false;
+    };
+    // The kernel sends a signal if somebody opens the file before the lease ends with `file`. SIGURG is ignored; SIGIO, which is
+    // the default, would end this process.
+    let commands = [(F_SETSIG, libc::SIGURG), (libc::F_SETLEASE, libc::F_WRLCK)];
+    commands.iter().all(|(command, argument)| {
+        // SAFETY: the descriptor is open, and these commands take an integer.
+        unsafe { libc::fcntl(file.as_raw_fd(), *command, *argument) == 0 }
+    })
+}
+
+/// Returns those of these files that no process has open or mapped, according to `/proc`.
+fn not_in_proc(mut found: Vec<(PathBuf, Identity)>, user: u32) -> Abandoned {
+    let none = Abandoned::Files(Vec::new());
     if found.is_empty() || is_nested() || !sees_own_processes() {
         return none;
     }
@@ -143,7 +193,8 @@ fn held_by(pid: Pid) -> Held {
 enum Stranger {
     /// It is alive and one of its user ids is ours, so it may have files that other users may not open.
     MayHold,
-    /// It is such a process, but it is exiting: its memory is released, and meanwhile only root may inspect it.
+    /// It is such a process, but it is exiting: its memory is released, or its first thread has exited. Meanwhile only root may
+    /// inspect it.
     Ends,
     HasNothing,
 }
@@ -167,10 +218,10 @@ impl Stranger {
         let is_ours = ids.split_whitespace().any(|id| id.parse() == Ok(user));
         if !is_ours || is_first_over && is_alone {
             Self::HasNothing
-        } else if is_first_over || field("VmSize:").is_some() {
-            // A first thread that has exited shows no memory, although other threads may still run.
+        } else if field("VmSize:").is_some() {
             Self::MayHold
         } else {
+            // A first thread that has exited shows no memory. The others are usually about to exit too.
             Self::Ends
         }
     }
@@ -212,6 +263,23 @@ mod tests {
         }
     }
 
+    /// A mapping counts after its descriptor is closed, also in a file system in memory.
+    #[test]
+    fn a_lease_shows_who_holds_a_file() {
+        let path = format!("/dev/shm/rally-lease-{}", crate::process::current_pid());
+        let path = Path::new(&path);
+        fs::write(path, "x").unwrap();
+        let open = File::open(path).unwrap();
+        assert!(!is_free(path));
+        let mapped = crate::files::Mapped::open(path).unwrap();
+        drop(open);
+        assert!(!is_free(path));
+        drop(mapped);
+        assert!(is_free(path));
+        fs::remove_file(path).unwrap();
+        assert!(!is_free(path));
+    }
+
     /// Whether we may inspect a process is left to the kernel; this test is about its user, and whether it is alive.
     #[test]
     fn who_lives_and_is_of_the_user_may_hold_files() {
@@ -229,7 +297,7 @@ mod tests {
             ("S (sleeping)", 1, "VmSize:\t7 kB\n", Stranger::MayHold),
             ("R (running)", 1, "", Stranger::Ends),
             ("Z (zombie)", 1, "", Stranger::HasNothing),
-            ("Z (zombie)", 2, "", Stranger::MayHold),
+            ("Z (zombie)", 2, "", Stranger::Ends),
             ("X (dead)", 1, "", Stranger::HasNothing),
         ] {
             let status = format!(
