@@ -33,6 +33,7 @@ mod ranks;
 mod reactor;
 mod record;
 pub mod relay;
+mod search;
 mod starters;
 mod tape;
 mod tree;

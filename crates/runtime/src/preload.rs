@@ -22,7 +22,7 @@ use dvm::{
     proto::PreloadFailure,
 };
 
-use crate::{place::Surroundings, ranks::search_path};
+use crate::{place::Surroundings, search::search_path};
 
 /// Start of the name of a job's directory.
 const DIRECTORY: &str = "rally-preload.";

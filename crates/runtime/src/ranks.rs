@@ -31,7 +31,6 @@ use os::{
     Interest, Pid, Resource, Session, SpawnSpec, SpawnStep, Spawner, Token, Trace, WriteOutcome,
 };
 
-pub(super) use self::find::search_path;
 use self::{
     channels::{Channels, window_size},
     program::{Prepared, c_string, variable},

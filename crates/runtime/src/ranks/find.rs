@@ -1,17 +1,14 @@
 //! The search for a program.
 
-use std::{
-    ffi::{OsStr, OsString},
-    fs,
-    os::unix::ffi::{OsStrExt, OsStringExt},
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, fs, os::unix::ffi::OsStrExt, path::Path};
 
 use dvm::{
     proto::{StartFailure, StartStep},
     spec::App,
 };
 use os::Found;
+
+use crate::search::search_path;
 
 /// Error numbers of Linux, with the same values on every architecture that we build for.
 const ENOENT: i32 = 2;
@@ -58,15 +55,4 @@ pub(super) fn find(app: &App) -> Result<OsString, StartFailure> {
         Found::NotExecutable(path) => failed(EACCES, path.into_os_string()),
         Found::Missing => failed(ENOENT, app.program.clone()),
     }
-}
-
-/// Returns the search path of a rank, with entries that are relative made absolute by its directory.
-pub(crate) fn search_path(directory: &Path, search: &OsStr) -> OsString {
-    let entries = search.as_bytes().split(|byte| *byte == b':').map(|entry| {
-        let place = directory.join(OsStr::from_bytes(entry));
-        // Drop the `.` components that a relative entry brings.
-        let place: PathBuf = place.components().collect();
-        place.into_os_string().into_vec()
-    });
-    OsString::from_vec(entries.collect::<Vec<_>>().join(&b':'))
 }

@@ -22,10 +22,8 @@ use std::{
 use dvm::spec::App;
 use os::Found;
 
-use super::{
-    super::{find, script},
-    linked,
-};
+use super::{super::script, linked};
+use crate::search::search_path;
 
 /// Maximum number of words that are looked up in the file system.
 const MAX_WORDS: usize = 512;
@@ -72,7 +70,7 @@ pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<PathBuf>> {
     }
     let directory = PathBuf::from(&app.directory);
     let mut walk = Walk {
-        search: find::search_path(&directory, &app.search),
+        search: search_path(&directory, &app.search),
         directory,
         seen: BTreeSet::new(),
         programs: Vec::new(),
