@@ -136,6 +136,10 @@ pub enum Bug {
     GoneNotTold,
     /// A node with an outstanding get for a process gets no message about the death of that process.
     DeathNotTold,
+    /// All nodes are told to watch for each node whose members have gone, and not once.
+    WatchForEach,
+    /// The regular end of each process is told to all nodes.
+    EndsToAllNodes,
     /// A message of several nodes counts for the first of them.
     MergedTakenForFirst,
     /// Other nodes do not hear that a node is lost.
@@ -150,7 +154,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 69] = [
+    pub const ALL: [Self; 71] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -215,6 +219,8 @@ impl Bug {
         Self::ContextOfEachNode,
         Self::GoneNotTold,
         Self::DeathNotTold,
+        Self::WatchForEach,
+        Self::EndsToAllNodes,
         Self::MergedTakenForFirst,
         Self::LossNotTold,
         Self::FirstLossOnly,
@@ -260,6 +266,8 @@ mod switched {
             Bug::ContextOfEachNode => Some(server::Bug::ContextOfEachNode),
             Bug::GoneNotTold => Some(server::Bug::GoneNotTold),
             Bug::DeathNotTold => Some(server::Bug::DeathNotTold),
+            Bug::WatchForEach => Some(server::Bug::WatchForEach),
+            Bug::EndsToAllNodes => Some(server::Bug::EndsToAllNodes),
             _ => None,
         }
     }

@@ -37,6 +37,10 @@ pub enum Bug {
     EventEchoes,
     /// A node with an outstanding get for a process gets no message about the death of that process.
     DeathNotTold,
+    /// All nodes are told to watch for each node whose members have gone, and not once.
+    WatchForEach,
+    /// The regular end of each process is told to all nodes.
+    EndsToAllNodes,
 }
 
 #[cfg(feature = "planted")]

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The node that brings the calls together if not every member names all.
-const COORDINATOR: NodeId = NodeId(0);
+pub(in crate::ledger) const COORDINATOR: NodeId = NodeId(0);
 
 impl Ledger {
     /// Checks the answer to a construct. Returns a description of an error.
@@ -97,20 +97,31 @@ impl Ledger {
         members: &[Proc],
     ) -> Option<String> {
         let kind = Together::Destruct;
-        let missing = self.missing(proc, kind, members)?;
         let is_gone = self
             .broken_since(kind, members, proc)
             .is_some_and(|since| since <= now);
-        let has_left = self.pmix.has_finalized(missing);
+        let mut missing = self.all_missing(proc, kind, members).into_iter();
+        let missing = missing.find(|missing| {
+            !self.pmix.has_finalized(*missing) && !self.has_left(*missing, members)
+        })?;
         let missing = called(missing);
-        (!is_gone && !has_left).then(|| format!("has destructed a group before {missing} has come"))
+        (!is_gone).then(|| format!("has destructed a group before {missing} has come"))
     }
 
     /// Returns a member that has not called a collective as often as this process.
     fn missing(&self, proc: ProcId, kind: Together, members: &[Proc]) -> Option<ProcId> {
-        let entered = self.pmix.entered.get(&meeting(kind, members))?;
-        let own = entered.get(&proc).map_or(0, Vec::len);
-        let mut all = self.facts.members(members).into_iter();
-        all.find(|member| entered.get(member).map_or(0, Vec::len) < own)
+        self.all_missing(proc, kind, members).into_iter().next()
+    }
+
+    /// Returns the members that have not called a collective as often as this process.
+    fn all_missing(&self, proc: ProcId, kind: Together, members: &[Proc]) -> Vec<ProcId> {
+        let Some(entered) = self.pmix.entered.get(&meeting(kind, members)) else {
+            return Vec::new();
+        };
+        let calls = |member: &ProcId| entered.get(member).map_or(0, Vec::len);
+        let own = calls(&proc);
+        let mut all = self.facts.members(members);
+        all.retain(|member| calls(member) < own);
+        all
     }
 }

@@ -62,6 +62,32 @@ impl Ledger {
             .max()
     }
 
+    /// Checks that a connect succeeds for all members or for none. Returns a description of the error.
+    pub(super) fn differs(
+        &mut self,
+        proc: ProcId,
+        kind: Together,
+        members: &[Proc],
+        is_ok: bool,
+    ) -> Option<String> {
+        let id = meeting(kind, members);
+        // Calls after a failed one need not belong together.
+        let entered = self.pmix.entered.get(&id)?;
+        if kind != Together::Connect || entered.values().any(|calls| calls.len() > 1) {
+            return None;
+        }
+        let first = self.pmix.connected.entry(id).or_insert((proc, is_ok));
+        let (other, was_ok) = *first;
+        let said = |is_ok| if is_ok { "succeeds" } else { "fails" };
+        (was_ok != is_ok).then(|| {
+            let (now, before) = (said(is_ok), said(was_ok));
+            let other = called(other);
+            format!(
+                "is told that its {kind:?} with {members:?} {now}, and {other} that it {before}"
+            )
+        })
+    }
+
     /// Records the keys that a completed fence has brought to the node of `proc`: those that members committed before they
     /// called. Other collectives, and fences without data, bring none.
     pub(super) fn brings(&mut self, now: Time, proc: ProcId, kind: Together, members: &[Proc]) {
