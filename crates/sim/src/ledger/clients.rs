@@ -241,6 +241,7 @@ impl Ledger {
     /// is unknown.
     fn due(&self, proc: ProcId, ask: &Ask) -> Option<Time> {
         match ask {
+            Ask::Together(Together::Destruct, members) => self.destruct_due(proc, members),
             Ask::Together(kind, members) => self.broken_since(*kind, members, proc),
             // The answer comes from the coordinator, who may be anywhere.
             Ask::Construct(..) => None,

@@ -108,6 +108,21 @@ impl Ledger {
         (!is_gone).then(|| format!("has destructed a group before {missing} has come"))
     }
 
+    /// Returns the time since which the destruct of a group waits for nobody: each member has called or is gone. `None` if one
+    /// has not and is not.
+    pub(super) fn destruct_due(&self, proc: ProcId, members: &[Proc]) -> Option<Time> {
+        let kind = Together::Destruct;
+        let entered = self.pmix.entered.get(&meeting(kind, members))?;
+        let own = entered.get(&proc)?.len();
+        let settled = |member: ProcId| {
+            let came = entered.get(&member).and_then(|calls| calls.get(own - 1));
+            came.copied().or_else(|| self.gone_since(member))
+        };
+        let all = self.facts.members(members).into_iter();
+        let settled: Option<Vec<Time>> = all.map(settled).collect();
+        settled?.into_iter().max()
+    }
+
     /// Returns a member that has not called a collective as often as this process.
     fn missing(&self, proc: ProcId, kind: Together, members: &[Proc]) -> Option<ProcId> {
         self.all_missing(proc, kind, members).into_iter().next()

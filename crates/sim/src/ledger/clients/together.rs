@@ -140,14 +140,20 @@ impl Ledger {
             if !needs_living && entered >= own && *member != me {
                 return None;
             }
-            let died = self.died.get(member).copied();
-            // A node may be lost before it receives the launch, or live when it is lost. Its ranks are then not in `died`.
-            let lost = self.lost(*member);
-            let left = self.left(*member).map(|at| at + LOST_DELAY);
-            died.into_iter().chain(lost).chain(left).min()
+            self.gone_since(*member)
         };
         let members = self.facts.members(members);
         members.iter().filter_map(gone).min()
+    }
+
+    /// Returns the time since which a process can certainly call no collective: it is dead, on a lost node, or disconnected for
+    /// `LOST_DELAY`.
+    pub(super) fn gone_since(&self, proc: ProcId) -> Option<Time> {
+        let died = self.died.get(&proc).copied();
+        // A node may be lost before it receives the launch, or live when it is lost. Its ranks are then not in `died`.
+        let lost = self.lost(proc);
+        let left = self.left(proc).map(|at| at + LOST_DELAY);
+        died.into_iter().chain(lost).chain(left).min()
     }
 
     /// Returns true if a member that called and then died or disconnected may count as one that never called. It may if it was
