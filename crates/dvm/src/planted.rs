@@ -140,6 +140,20 @@ pub enum Bug {
     WatchForEach,
     /// The regular end of each process is told to all nodes.
     EndsToAllNodes,
+    /// Other nodes do not learn of a group by invitation.
+    InvitedOnOneNode,
+    /// The leader of a group by invitation is no member of it.
+    LeaderNotMember,
+    /// Who invites does not hear of the death of a guest.
+    DeathOfGuestNotTold,
+    /// Other nodes do not learn that a member has left its group.
+    LeaveOnOneNode,
+    /// A connect completes while one participant is still missing.
+    ConnectOneEarly,
+    /// A connect completes although a participant that has called is lost.
+    ConnectWithDead,
+    /// Other nodes are not told that a connect has failed.
+    ConnectFailsForSome,
     /// A message of several nodes counts for the first of them.
     MergedTakenForFirst,
     /// Other nodes do not hear that a node is lost.
@@ -154,7 +168,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 71] = [
+    pub const ALL: [Self; 78] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -221,6 +235,13 @@ impl Bug {
         Self::DeathNotTold,
         Self::WatchForEach,
         Self::EndsToAllNodes,
+        Self::InvitedOnOneNode,
+        Self::LeaderNotMember,
+        Self::DeathOfGuestNotTold,
+        Self::LeaveOnOneNode,
+        Self::ConnectOneEarly,
+        Self::ConnectWithDead,
+        Self::ConnectFailsForSome,
         Self::MergedTakenForFirst,
         Self::LossNotTold,
         Self::FirstLossOnly,
@@ -268,6 +289,13 @@ mod switched {
             Bug::DeathNotTold => Some(server::Bug::DeathNotTold),
             Bug::WatchForEach => Some(server::Bug::WatchForEach),
             Bug::EndsToAllNodes => Some(server::Bug::EndsToAllNodes),
+            Bug::InvitedOnOneNode => Some(server::Bug::InvitedOnOneNode),
+            Bug::LeaderNotMember => Some(server::Bug::LeaderNotMember),
+            Bug::DeathOfGuestNotTold => Some(server::Bug::DeathOfGuestNotTold),
+            Bug::LeaveOnOneNode => Some(server::Bug::LeaveOnOneNode),
+            Bug::ConnectOneEarly => Some(server::Bug::ConnectOneEarly),
+            Bug::ConnectWithDead => Some(server::Bug::ConnectWithDead),
+            Bug::ConnectFailsForSome => Some(server::Bug::ConnectFailsForSome),
             _ => None,
         }
     }

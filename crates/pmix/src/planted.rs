@@ -41,6 +41,20 @@ pub enum Bug {
     WatchForEach,
     /// The regular end of each process is told to all nodes.
     EndsToAllNodes,
+    /// Other nodes do not learn of a group by invitation.
+    InvitedOnOneNode,
+    /// The leader of a group by invitation is no member of it.
+    LeaderNotMember,
+    /// Who invites does not hear of the death of a guest.
+    DeathOfGuestNotTold,
+    /// Other nodes do not learn that a member has left its group.
+    LeaveOnOneNode,
+    /// A connect completes while one participant is still missing.
+    ConnectOneEarly,
+    /// A connect completes although a participant that has called is lost.
+    ConnectWithDead,
+    /// Other nodes are not told that a connect has failed.
+    ConnectFailsForSome,
 }
 
 #[cfg(feature = "planted")]

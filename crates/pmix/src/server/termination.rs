@@ -40,7 +40,7 @@ impl Server {
         job.extend(parent.map(|parent| Proc::all(parent.nspace.clone())));
         // Processes that construct a group by invitation register for PROC_TERMINATED. It is not sent for a regular
         // end: their library would send events from its own thread, and hang if its process is finalizing.
-        if code != Status::EVENT_PROC_TERMINATED {
+        if code != Status::EVENT_PROC_TERMINATED && !planted::is(Bug::DeathOfGuestNotTold) {
             self.tell(proc, Status::PROC_TERMINATED, status, job.clone());
         }
         let connected = self.connected_with(proc);

@@ -350,6 +350,9 @@ impl Ledger {
                 if wrong.is_some() || *kind != Together::Connect {
                     return wrong;
                 }
+                if let Some(wrong) = self.on_connected(proc, members) {
+                    return Some(wrong);
+                }
                 let jobs: BTreeSet<_> = members.iter().map(|member| &member.nspace).collect();
                 let mut wrong = jobs
                     .into_iter()

@@ -1,10 +1,12 @@
 //! Random company of the ranks of a job: a group that one of them makes by invitation, a connect of some of them, and ranks
 //! that want to hear of the ends of others.
 
+use std::time::Duration;
+
 use base::Rank;
 use pmix::value::Status;
 
-use super::make::Maker;
+use super::{Fault, make::Maker};
 use crate::script::{Data, GROUP_CODES, Guest, Invitation, Op, Party, PmixOp, Reply, Step};
 
 /// Maximum number of guests of an invitation, and of connected ranks.
@@ -24,6 +26,8 @@ pub(super) struct Company {
 struct Connect {
     members: Vec<Party>,
     ranks: Vec<Rank>,
+    /// Time for which the last one keeps the others waiting.
+    delay: Option<Duration>,
     /// True if they meet in a fence while they are connected.
     meets: bool,
     /// True if they disconnect.
@@ -42,8 +46,15 @@ impl Maker<'_> {
             let round = self.extra.between(0, rounds.saturating_sub(1));
             let ranks = self.pick_some(ranks, 2);
             let members = ranks.iter().copied().map(Party::Rank).collect();
+            let delay = self.extra.chance(40).then(|| self.extra.millis(300, 900));
+            // Ranks of spawned jobs are not killed from outside.
+            if delay.is_some() && self.child.is_none() && self.extra.chance(60) {
+                let when = self.extra.millis(150, 600);
+                self.faults.push((when, Fault::KillRank(ranks[0])));
+            }
             let connect = Connect {
                 members,
+                delay,
                 ranks,
                 meets: self.extra.chance(40),
                 parts: self.extra.chance(75),
@@ -121,25 +132,28 @@ impl Company {
         {
             let steps = invitation.steps_of(rank);
             if !steps.is_empty() {
-                ops.push(PmixOp::Register(GROUP_CODES.to_vec()));
+                ops.push(Op::Pmix(PmixOp::Register(GROUP_CODES.to_vec())));
             }
-            let steps = steps.into_iter();
-            ops.extend(steps.map(|step| PmixOp::Group(Box::new(invitation.clone()), step)));
+            ops.extend(steps.into_iter().map(|step| take(invitation, step)));
         }
         if let Some((round, connect)) = &self.connect
             && *round == number
             && connect.ranks.contains(&rank)
         {
             let members = &connect.members;
-            ops.push(PmixOp::Connect(members.clone()));
+            if connect.ranks.last() == Some(&rank) {
+                ops.extend(connect.delay.map(Op::Sleep));
+            }
+            let mut say = |op| ops.push(Op::Pmix(op));
+            say(PmixOp::Connect(members.clone()));
             if connect.meets {
-                ops.push(PmixOp::Fence(members.clone(), Data::Without));
+                say(PmixOp::Fence(members.clone(), Data::Without));
             }
             if connect.parts {
-                ops.push(PmixOp::Disconnect(members.clone()));
+                say(PmixOp::Disconnect(members.clone()));
             }
         }
-        ops.into_iter().map(Op::Pmix).collect()
+        ops
     }
 
     /// Returns what a rank does at the end.
@@ -150,9 +164,17 @@ impl Company {
         if invitation.steps_of(rank).is_empty() {
             return Vec::new();
         }
-        let leaves = (rank == invitation.leaver).then_some(Step::Leave);
-        let steps = leaves.into_iter().chain([Step::Dissolve]);
-        let step = |step| Op::Pmix(PmixOp::Group(Box::new(invitation.clone()), step));
-        steps.map(step).collect()
+        let mut ops = Vec::new();
+        if rank == invitation.leaver {
+            ops.push(take(invitation, Step::Leave));
+            // Who leaves stays for a while. The others do not wait for that.
+            ops.push(Op::Sleep(invitation.patience));
+        }
+        ops.push(take(invitation, Step::Dissolve));
+        ops
     }
+}
+
+fn take(invitation: &Invitation, step: Step) -> Op {
+    Op::Pmix(PmixOp::Group(Box::new(invitation.clone()), step))
 }

@@ -8,7 +8,7 @@ use pmix::{
 
 use super::{
     super::{Ledger, called},
-    meeting,
+    SLACK, meeting,
 };
 use crate::{
     kernel::Together,
@@ -100,6 +100,12 @@ impl Ledger {
         let is_gone = self
             .broken_since(kind, members, proc)
             .is_some_and(|since| since <= now);
+        let due = self.destruct_due(proc, members);
+        if let Some(due) = due.filter(|due| *due + self.slack + SLACK < now) {
+            return Some(format!(
+                "has destructed a group only now, everybody had come at {due}"
+            ));
+        }
         let mut missing = self.all_missing(proc, kind, members).into_iter();
         let missing = missing.find(|missing| {
             !self.pmix.has_finalized(*missing) && !self.has_left(*missing, members)
@@ -113,10 +119,12 @@ impl Ledger {
     pub(super) fn destruct_due(&self, proc: ProcId, members: &[Proc]) -> Option<Time> {
         let kind = Together::Destruct;
         let entered = self.pmix.entered.get(&meeting(kind, members))?;
-        let own = entered.get(&proc)?.len();
+        let number = entered.get(&proc)?.len().checked_sub(1)?;
         let settled = |member: ProcId| {
-            let came = entered.get(&member).and_then(|calls| calls.get(own - 1));
-            came.copied().or_else(|| self.gone_since(member))
+            let came = entered.get(&member).and_then(|calls| calls.get(number));
+            came.copied()
+                .or_else(|| self.gone_since(member))
+                .or_else(|| self.left_since(member, members))
         };
         let all = self.facts.members(members).into_iter();
         let settled: Option<Vec<Time>> = all.map(settled).collect();

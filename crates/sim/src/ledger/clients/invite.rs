@@ -101,6 +101,13 @@ impl Ledger {
         left.any(|left| left.by == proc && left.members == members)
     }
 
+    /// Returns the time since which a process is known to have left the group with these members.
+    pub(super) fn left_since(&self, proc: ProcId, members: &[Proc]) -> Option<Time> {
+        let mut left = self.pmix.left.iter();
+        let left = left.find(|left| left.by == proc && left.members == members)?;
+        left.since
+    }
+
     /// Returns a description of an end or a leave that a process has missed, among the events that are only for those who have
     /// registered before. `sure` is as for [`Ledger::unheard`].
     pub(super) fn unheard_of_member(

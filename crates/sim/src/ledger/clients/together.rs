@@ -6,7 +6,7 @@ use pmix::{server::LOST_DELAY, value::Proc};
 
 use super::{
     super::{Ledger, called},
-    Standing, meeting,
+    SLACK, Standing, meeting,
 };
 use crate::{kernel::Together, script::Data};
 
@@ -60,6 +60,25 @@ impl Ledger {
         there
             .filter_map(|member| entered.get(&member)?.get(number).copied())
             .max()
+    }
+
+    /// Checks that no member of a connect that has completed for `proc` was gone before the last one called. Returns a
+    /// description of the error.
+    pub(super) fn on_connected(&self, proc: ProcId, members: &[Proc]) -> Option<String> {
+        let id = meeting(Together::Connect, members);
+        let entered = self.pmix.entered.get(&id)?;
+        let number = entered.get(&proc)?.len().checked_sub(1)?;
+        let came = |member: &ProcId| entered.get(member)?.get(number).copied();
+        let members = self.facts.members(members);
+        let last = members.iter().filter_map(came).max()?;
+        let gone = members.into_iter().find(|member| {
+            let since = self.gone_since(*member);
+            since.is_some_and(|since| since + self.slack + SLACK < last)
+        })?;
+        let gone = called(gone);
+        Some(format!(
+            "is connected with {gone}, who was gone before all had called"
+        ))
     }
 
     /// Checks that a connect succeeds for all members or for none. Returns a description of the error.
