@@ -47,14 +47,10 @@ pub enum Bug {
     LeaderNotMember,
     /// Who invites does not hear of the death of a guest.
     DeathOfGuestNotTold,
-    /// Other nodes do not learn that a member has left its group.
-    LeaveOnOneNode,
     /// A connect completes while one participant is still missing.
     ConnectOneEarly,
     /// A connect completes although a participant that has called is lost.
     ConnectWithDead,
-    /// Other nodes are not told that a connect has failed.
-    ConnectFailsForSome,
 }
 
 #[cfg(feature = "planted")]

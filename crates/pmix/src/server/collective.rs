@@ -592,10 +592,7 @@ impl Server {
         let Some(tracker) = self.collectives.get_mut(number) else {
             return;
         };
-        let kind = &tracker.id.0;
-        let is_early = *kind == Kind::Fence && planted::is(Bug::FenceOneEarly)
-            || *kind == Kind::Connect && planted::is(Bug::ConnectOneEarly)
-            || matches!(kind, Kind::Destruct(_)) && planted::is(Bug::DestructOneEarly);
+        let is_early = tracker.id.0.is_early();
         let is_known = matches!(tracker.roster, Roster::Complete | Roster::Named);
         if !is_known || tracker.missing.len() > usize::from(is_early) {
             return;

@@ -182,9 +182,6 @@ impl Server {
         let Some(RemotePart { id, stage, .. }) = &tracker.remote else {
             return;
         };
-        if *tracker.kind() == Kind::Connect && planted::is(Bug::ConnectFailsForSome) {
-            return;
-        }
         let id = id.clone();
         self.out.push_back(match stage {
             Stage::Here => Output::NoShare { id, status },

@@ -207,7 +207,7 @@ impl Server {
             }
             return;
         }
-        if event.status != Status::GROUP_LEFT || planted::is(Bug::LeaveOnOneNode) {
+        if event.status != Status::GROUP_LEFT {
             return;
         }
         let group = find(&event.infos, keys::GROUP_ID).and_then(Value::as_text);
