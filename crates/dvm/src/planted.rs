@@ -136,6 +136,20 @@ pub enum Bug {
     GoneNotTold,
     /// A node with an outstanding get for a process gets no message about the death of that process.
     DeathNotTold,
+    /// All nodes are told to watch for each node whose members have gone, and not once.
+    WatchForEach,
+    /// The regular end of each process is told to all nodes.
+    EndsToAllNodes,
+    /// Other nodes do not learn of a group by invitation.
+    InvitedOnOneNode,
+    /// The leader of a group by invitation is no member of it.
+    LeaderNotMember,
+    /// Who invites does not hear of the death of a guest.
+    DeathOfGuestNotTold,
+    /// A connect completes while one participant is still missing.
+    ConnectOneEarly,
+    /// A connect completes although a participant that has called is lost.
+    ConnectWithDead,
     /// A message of several nodes counts for the first of them.
     MergedTakenForFirst,
     /// Other nodes do not hear that a node is lost.
@@ -150,7 +164,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 69] = [
+    pub const ALL: [Self; 76] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -215,6 +229,13 @@ impl Bug {
         Self::ContextOfEachNode,
         Self::GoneNotTold,
         Self::DeathNotTold,
+        Self::WatchForEach,
+        Self::EndsToAllNodes,
+        Self::InvitedOnOneNode,
+        Self::LeaderNotMember,
+        Self::DeathOfGuestNotTold,
+        Self::ConnectOneEarly,
+        Self::ConnectWithDead,
         Self::MergedTakenForFirst,
         Self::LossNotTold,
         Self::FirstLossOnly,
@@ -260,6 +281,13 @@ mod switched {
             Bug::ContextOfEachNode => Some(server::Bug::ContextOfEachNode),
             Bug::GoneNotTold => Some(server::Bug::GoneNotTold),
             Bug::DeathNotTold => Some(server::Bug::DeathNotTold),
+            Bug::WatchForEach => Some(server::Bug::WatchForEach),
+            Bug::EndsToAllNodes => Some(server::Bug::EndsToAllNodes),
+            Bug::InvitedOnOneNode => Some(server::Bug::InvitedOnOneNode),
+            Bug::LeaderNotMember => Some(server::Bug::LeaderNotMember),
+            Bug::DeathOfGuestNotTold => Some(server::Bug::DeathOfGuestNotTold),
+            Bug::ConnectOneEarly => Some(server::Bug::ConnectOneEarly),
+            Bug::ConnectWithDead => Some(server::Bug::ConnectWithDead),
             _ => None,
         }
     }

@@ -37,6 +37,20 @@ pub enum Bug {
     EventEchoes,
     /// A node with an outstanding get for a process gets no message about the death of that process.
     DeathNotTold,
+    /// All nodes are told to watch for each node whose members have gone, and not once.
+    WatchForEach,
+    /// The regular end of each process is told to all nodes.
+    EndsToAllNodes,
+    /// Other nodes do not learn of a group by invitation.
+    InvitedOnOneNode,
+    /// The leader of a group by invitation is no member of it.
+    LeaderNotMember,
+    /// Who invites does not hear of the death of a guest.
+    DeathOfGuestNotTold,
+    /// A connect completes while one participant is still missing.
+    ConnectOneEarly,
+    /// A connect completes although a participant that has called is lost.
+    ConnectWithDead,
 }
 
 #[cfg(feature = "planted")]

@@ -2,6 +2,7 @@
 
 mod clients;
 pub(crate) mod facts;
+mod traffic;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -16,7 +17,7 @@ use dvm::{
 };
 use pmix::value::Proc;
 
-use self::{clients::Clients, facts::Facts};
+use self::{clients::Clients, facts::Facts, traffic::Traffic};
 pub(crate) use self::{
     clients::{Reaped, TERMINATIONS},
     facts::host,
@@ -257,6 +258,7 @@ pub(crate) struct Ledger {
     pub(crate) ending: BTreeSet<JobId>,
     pub(crate) pmix: Clients,
     pub(crate) facts: Facts,
+    traffic: Traffic,
     /// Upper bound of a round trip between a process and the controller.
     pub(crate) slack: Duration,
     /// Sum of the times for which processes of daemons were stopped.
@@ -290,6 +292,7 @@ impl Ledger {
             ending: BTreeSet::new(),
             pmix: Clients::default(),
             facts: Facts::default(),
+            traffic: Traffic::default(),
             slack,
             stops: Duration::ZERO,
             lost: BTreeSet::new(),

@@ -606,6 +606,7 @@ impl Node {
                     is_ending: ending.due.is_some() || ending.killed,
                 };
                 world.ledger.reaped.insert(proc, reaped);
+                world.ledger.on_end_known(proc, status);
                 self.hear(world, Input::Exited { proc, status });
             }
             None => self.hear(world, Input::StrayExited),

@@ -1,5 +1,6 @@
 //! Scenarios: the jobs of a run, their programs and fronts, and the faults. [`make()`] generates one from random numbers.
 
+mod company;
 mod course;
 mod dvm;
 mod files;

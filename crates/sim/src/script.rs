@@ -1,5 +1,6 @@
 //! The operations of simulated programs, and the text that they write.
 
+mod invite;
 mod pmix;
 
 use std::{sync::OnceLock, time::Duration};
@@ -9,6 +10,7 @@ use base::{Rank, Signal};
 use bytes::Bytes;
 use dvm::proto::Stream;
 
+pub(crate) use self::invite::{GROUP_CODES, Guest, Invitation, Reply, Step};
 pub(crate) use self::pmix::{
     CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Lookup, Notify, Number, Party, PmixOp, Reach, Site,
     Stranger, Way, named, value_of,

@@ -268,6 +268,11 @@ impl World {
     }
 
     pub(crate) fn send_up(&mut self, node: NodeId, message: Carried<ToController>) {
+        if let Carried::Message(message) = &message
+            && let Some(wrong) = self.ledger.on_said(node, message)
+        {
+            return self.fault(wrong);
+        }
         if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message) {
             return carrier.send_up(self.now, node, message.clone());
         }
@@ -282,6 +287,11 @@ impl World {
     }
 
     pub(crate) fn send_down(&mut self, node: NodeId, message: Carried<ToDaemon>) {
+        if let Carried::Message(message) = &message
+            && let Some(wrong) = self.ledger.on_told(node, message)
+        {
+            return self.fault(wrong);
+        }
         if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message) {
             return carrier.send_down(self.now, node, message.clone());
         }

@@ -142,6 +142,7 @@ fn a_replay_finds_planted_bugs() {
         LaunchedTooEarly,
         EndNotToldToPmix,
         GoneNotTold,
+        EndsToAllNodes,
     ]
     ");
 }

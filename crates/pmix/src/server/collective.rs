@@ -364,6 +364,7 @@ impl Collectives {
             let awaited = tracker.missing.contains(&lost);
             let waits = || tracker.arrived.iter().any(|arrival| arrival.member == lost);
             let matters = match tracker.id.0 {
+                Kind::Connect if planted::is(Bug::ConnectWithDead) => awaited,
                 Kind::Construct(_) | Kind::Connect => awaited || waits(),
                 Kind::Fence | Kind::Disconnect | Kind::Destruct(_) => awaited,
             };
@@ -591,9 +592,7 @@ impl Server {
         let Some(tracker) = self.collectives.get_mut(number) else {
             return;
         };
-        let kind = &tracker.id.0;
-        let is_early = *kind == Kind::Fence && planted::is(Bug::FenceOneEarly)
-            || matches!(kind, Kind::Destruct(_)) && planted::is(Bug::DestructOneEarly);
+        let is_early = tracker.id.0.is_early();
         let is_known = matches!(tracker.roster, Roster::Complete | Roster::Named);
         if !is_known || tracker.missing.len() > usize::from(is_early) {
             return;

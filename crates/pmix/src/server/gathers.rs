@@ -225,7 +225,10 @@ impl Gathers {
     /// Records that members on a node have gone, and asks it about the gathers it may hold up:
     /// [`super::Output::MembersGone`].
     pub fn members_gone(&mut self, node: u32) -> Vec<Notice> {
-        self.with_gone_members.insert(node);
+        let is_first = self.with_gone_members.insert(node);
+        if is_first && planted::is(Bug::WatchForEach) {
+            self.watch = Watch::Nobody;
+        }
         self.watch_others(node);
         let ids: Vec<GatherId> = self.open.keys().cloned().collect();
         for id in ids {

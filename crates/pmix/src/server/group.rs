@@ -16,6 +16,7 @@ use base::Time;
 use super::{Event, ReplyTo, Server, event::From, find, info, share::Kind};
 use crate::{
     keys,
+    planted::{self, Bug},
     value::{Info, Nspace, PmixRank, Proc, Range, Status, Text, Value},
 };
 
@@ -201,7 +202,10 @@ impl Server {
     /// group only for itself.
     pub(super) fn on_group_event(&mut self, event: &mut Event) {
         if event.status == Status::GROUP_CONSTRUCT_COMPLETE {
-            return self.on_invited_group(event);
+            if !planted::is(Bug::InvitedOnOneNode) {
+                self.on_invited_group(event);
+            }
+            return;
         }
         if event.status != Status::GROUP_LEFT {
             return;
@@ -294,7 +298,8 @@ impl Server {
             return;
         };
         let mut members: BTreeSet<Proc> = members.into_iter().cloned().collect();
-        if !members.iter().any(|member| member.covers(&event.source)) {
+        let has_leader = members.iter().any(|member| member.covers(&event.source));
+        if !has_leader && !planted::is(Bug::LeaderNotMember) {
             members.insert(event.source.clone());
         }
         let members: Vec<Proc> = members.into_iter().collect();

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::{
     Error, Malformed,
     codec::{Format, Reader, Size, Writer},
+    planted::{self, Bug},
     value::{Info, Nspace, PmixRank, Proc, Status},
 };
 
@@ -23,6 +24,18 @@ pub(super) enum Kind {
     Construct(Nspace),
     /// Destruction of the group with this name.
     Destruct(Nspace),
+}
+
+impl Kind {
+    /// Returns true if a planted bug lets collectives of this kind complete while one member is missing.
+    pub(super) fn is_early(&self) -> bool {
+        match self {
+            Self::Fence => planted::is(Bug::FenceOneEarly),
+            Self::Connect => planted::is(Bug::ConnectOneEarly),
+            Self::Destruct(_) => planted::is(Bug::DestructOneEarly),
+            Self::Disconnect | Self::Construct(_) => false,
+        }
+    }
 }
 
 /// Maximum size in bytes of what a host carries to another server in one message: all shares of a collective, a question,

@@ -5,6 +5,7 @@ use base::ExitStatus;
 use super::{Event, Server, event::From, info, job::end_codes};
 use crate::{
     keys,
+    planted::{self, Bug},
     value::{Nspace, Proc, Range, Status, Value},
 };
 
@@ -39,7 +40,7 @@ impl Server {
         job.extend(parent.map(|parent| Proc::all(parent.nspace.clone())));
         // Processes that construct a group by invitation register for PROC_TERMINATED. It is not sent for a regular
         // end: their library would send events from its own thread, and hang if its process is finalizing.
-        if code != Status::EVENT_PROC_TERMINATED {
+        if code != Status::EVENT_PROC_TERMINATED && !planted::is(Bug::DeathOfGuestNotTold) {
             self.tell(proc, Status::PROC_TERMINATED, status, job.clone());
         }
         let connected = self.connected_with(proc);
@@ -79,7 +80,10 @@ impl Server {
             infos: infos.into_iter().flatten().collect(),
         };
         // On a thousand nodes, regular ends of all ranks would be a million messages.
-        let from = if code == Status::EVENT_PROC_TERMINATED && !self.events.are_ends_wanted() {
+        let from = if code == Status::EVENT_PROC_TERMINATED
+            && !self.events.are_ends_wanted()
+            && !planted::is(Bug::EndsToAllNodes)
+        {
             From::Host
         } else {
             From::Peer

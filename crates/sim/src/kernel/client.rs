@@ -1,6 +1,7 @@
 //! The PMIx client of one process: a script drives the client state machine of `pmix`.
 
 mod ask;
+mod invite;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,6 +44,8 @@ pub(crate) enum News {
     Asked(Ticket, Ask),
     Answered(Ticket, Result<Done, Status>),
     Noticed(Notice),
+    /// The process has waited for events.
+    Waited,
     Finalized,
     /// The process closes its connection without finalize, or sends garbage, so that the server closes the connection.
     Left,
@@ -61,6 +64,8 @@ pub(crate) enum Ask {
     Unpublish(String),
     Register(Vec<Status>),
     Notify(Notify),
+    /// Leave of the group with these members.
+    Leave(Vec<Proc>),
     Spawn(usize, Site),
     /// Abort of these procs; of the whole job if the list is empty.
     Abort(Vec<Proc>),
@@ -99,6 +104,12 @@ pub(super) struct Client {
     /// Constructs whose answers are outstanding, with the names of the groups.
     constructs: BTreeMap<Ticket, String>,
     groups: BTreeSet<String>,
+    /// What the process has heard about groups by invitation, by the names of the groups.
+    heard: BTreeMap<String, invite::Heard>,
+    /// Processes of which it was told that they have died.
+    dead: BTreeSet<Proc>,
+    /// Time until which it waits for an event; `None` if it does not.
+    until: Option<Time>,
 }
 
 impl Client {
@@ -128,7 +139,10 @@ impl Client {
             }
             ProgramEvent::Held => return Err(format!("{me} is held, and nobody asked for it")),
             ProgramEvent::Stdio(_) => return Ok(None),
-            ProgramEvent::Notice { notice, .. } => News::Noticed(notice),
+            ProgramEvent::Notice { notice, .. } => {
+                self.hear_of_group(&notice);
+                News::Noticed(notice)
+            }
             ProgramEvent::Ignored { why } => {
                 return Err(format!("{me} is sent what means nothing: {why}"));
             }
@@ -215,18 +229,25 @@ impl Kernel {
         let Some(client) = &mut proc.client else {
             return Next::Go;
         };
-        let is_done = match op {
+        let is_done = match &op {
             PmixOp::Init => client.is_ready,
             PmixOp::Finalize => client.is_over,
+            PmixOp::Group(invitation, step) if step.waits() => {
+                client.is_through(now, invitation, *step)
+            }
             _ => client.waits.is_empty(),
         };
         proc.asked = !(is_done || over);
         if proc.asked {
-            let deadline = client.program.deadline();
-            if let Some(deadline) = deadline {
+            let deadline = client.program.deadline().into_iter().chain(client.until);
+            if let Some(deadline) = deadline.min() {
                 self.schedule(pid, deadline.max(now));
             }
             return Next::Wait(Run::Pmix, Op::Pmix(op));
+        }
+        if client.until.take().is_some() && !over {
+            let news = News::Waited;
+            self.effects.push(Effect::Told { pid, news });
         }
         let refused = std::mem::take(&mut client.refused);
         if refused && rng.chance(50) {
@@ -299,6 +320,9 @@ impl Kernel {
             children: BTreeMap::new(),
             constructs: BTreeMap::new(),
             groups: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            until: None,
         };
         let Some(proc) = self.procs.get_mut(&pid) else {
             return false;

@@ -3,6 +3,7 @@
 mod data;
 mod events;
 mod groups;
+mod invite;
 mod together;
 
 use std::{
@@ -16,6 +17,8 @@ use pmix::{
     value::{Nspace, Proc, Status},
 };
 
+pub(super) use self::groups::COORDINATOR;
+use self::invite::Left;
 use super::{Ledger, proc_id};
 use crate::{
     kernel::{Ask, News, Together},
@@ -52,8 +55,8 @@ struct Client {
     asked: BTreeMap<Ticket, (Ask, Time)>,
     /// Time of the finalize request; `None` before.
     finalizing: Option<Time>,
-    /// Event codes whose registration has been answered with success.
-    registered: BTreeSet<Status>,
+    /// Event codes whose registration has been answered with success, with the time of the first answer.
+    registered: BTreeMap<Status, Time>,
     /// Numbers of the events from programs that the process has received.
     heard: BTreeSet<u64>,
     /// Events about the ends of procs and jobs that the process has received: the event code, and the name of the proc or job.
@@ -96,6 +99,10 @@ pub(crate) struct Clients {
     /// The numbers of groups, as the first answer to each construct said.
     numbers: BTreeMap<String, Option<u64>>,
     raised: BTreeMap<u64, Raised>,
+    /// Groups by invitation that members have left.
+    left: Vec<Left>,
+    /// The first answer to each connect that no member has called twice: who got it, and whether it succeeded.
+    connected: BTreeMap<Meeting, (ProcId, bool)>,
     /// Procs that a process has named in an abort.
     pub(crate) condemned: BTreeSet<ProcId>,
     /// Number of connections that daemons closed while they had a job. `told_refused` is the number reported to fronts.
@@ -108,6 +115,12 @@ impl Clients {
     pub(crate) fn has_finalized(&self, proc: ProcId) -> bool {
         let client = self.clients.get(&proc);
         client.is_some_and(|client| client.standing == Standing::Finalized)
+    }
+
+    /// Returns true if a process has initialized and not finalized since.
+    pub(super) fn is_inside(&self, proc: ProcId) -> bool {
+        let client = self.clients.get(&proc);
+        client.is_some_and(|client| client.standing != Standing::Finalized)
     }
 
     /// Returns the number of connections that daemons closed, and the number reported to fronts.
@@ -140,7 +153,7 @@ impl Ledger {
                     standing: Standing::Inside,
                     asked: BTreeMap::new(),
                     finalizing: None,
-                    registered: BTreeSet::new(),
+                    registered: BTreeMap::new(),
                     heard: BTreeSet::new(),
                     terminations: BTreeSet::new(),
                 };
@@ -152,8 +165,13 @@ impl Ledger {
                 self.on_asked(now, proc, ask);
                 let client = self.pmix.clients.get_mut(&proc)?;
                 client.asked.insert(*ticket, (ask.clone(), now));
-                if *ask == Ask::Finalize {
-                    client.finalizing = Some(now);
+                match ask {
+                    Ask::Finalize => client.finalizing = Some(now),
+                    Ask::Notify(notify) if notify.code == Status::GROUP_CONSTRUCT_COMPLETE => {
+                        let wrong = self.on_completed(now, proc, notify);
+                        return wrong.map(|wrong| format!("{name} {wrong}"));
+                    }
+                    _ => {}
                 }
                 None
             }
@@ -172,6 +190,12 @@ impl Ledger {
             News::Noticed(notice) => {
                 let wrong = self.on_noticed(proc, notice);
                 wrong.map(|wrong| format!("{name} {wrong}"))
+            }
+            News::Waited => {
+                let until = now.since(Time::ZERO).checked_sub(self.slack + SLACK);
+                let until = until.map(|until| Time::ZERO + until);
+                let wrong = self.unheard(proc, |_| until);
+                wrong.map(|wrong| format!("{name} has waited, and has not heard of {wrong}"))
             }
             News::Finalized => {
                 let client = self.pmix.clients.get_mut(&proc)?;
@@ -217,6 +241,7 @@ impl Ledger {
     /// is unknown.
     fn due(&self, proc: ProcId, ask: &Ask) -> Option<Time> {
         match ask {
+            Ask::Together(Together::Destruct, members) => self.destruct_due(proc, members),
             Ask::Together(kind, members) => self.broken_since(*kind, members, proc),
             // The answer comes from the coordinator, who may be anywhere.
             Ask::Construct(..) => None,
@@ -227,7 +252,9 @@ impl Ledger {
                 committed.copied().flatten().or_else(died)
             }
             // The process's own server answers these immediately.
-            Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Finalize => Some(Time::ZERO),
+            Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Leave(_) | Ask::Finalize => {
+                Some(Time::ZERO)
+            }
             Ask::Publish(_)
             | Ask::Lookup(..)
             | Ask::Unpublish(_)
@@ -237,6 +264,7 @@ impl Ledger {
     }
 
     fn on_asked(&mut self, now: Time, proc: ProcId, ask: &Ask) {
+        self.on_cause(proc, ask);
         let me = self.name_of(proc);
         match ask {
             Ask::Commit(keys) => {
@@ -278,6 +306,11 @@ impl Ledger {
                     self.pmix.raised.insert(notify.number, raised);
                 }
             }
+            Ask::Leave(members) => self.pmix.left.push(Left {
+                by: proc,
+                members: members.clone(),
+                since: None,
+            }),
             Ask::Abort(procs) => {
                 let procs = procs.iter().filter_map(proc_id);
                 self.pmix.condemned.extend(procs);
@@ -313,8 +346,12 @@ impl Ledger {
             (Ask::Together(kind, members), Ok(Done::Nothing)) => {
                 self.brings(now, proc, *kind, members);
                 let wrong = self.on_together(proc, *kind, members);
+                let wrong = wrong.or_else(|| self.differs(proc, *kind, members, true));
                 if wrong.is_some() || *kind != Together::Connect {
                     return wrong;
+                }
+                if let Some(wrong) = self.on_connected(proc, members) {
+                    return Some(wrong);
                 }
                 let jobs: BTreeSet<_> = members.iter().map(|member| &member.nspace).collect();
                 let mut wrong = jobs
@@ -327,9 +364,10 @@ impl Ledger {
                 let since = self.broken_since(*kind, members, proc);
                 let is_broken = since.is_some_and(|since| since <= now)
                     || self.was_deserted(now, *kind, members, proc);
-                (!is_broken).then(|| {
+                let wrong = (!is_broken).then(|| {
                     format!("is told that its {kind:?} with {members:?} is broken, and it is not")
-                })
+                });
+                wrong.or_else(|| self.differs(proc, *kind, members, false))
             }
             // A server no longer knows a job that is over.
             (Ask::Together(_, members), Err(Status::NOT_FOUND))
@@ -358,13 +396,21 @@ impl Ledger {
             (Ask::Lookup(of, lookup), result) => self.on_found(now, asked, of, lookup, result),
             (Ask::Register(codes), Ok(Done::Nothing)) => {
                 let client = self.pmix.clients.get_mut(&proc)?;
-                client.registered.extend(codes);
+                for code in codes {
+                    client.registered.entry(*code).or_insert(now);
+                }
                 None
             }
             (Ask::Notify(notify), Ok(Done::Nothing)) => {
                 if let Some(raised) = self.pmix.raised.get_mut(&notify.number) {
                     raised.since = Some(now);
                 }
+                None
+            }
+            (Ask::Leave(members), Ok(Done::Nothing)) => {
+                let mut left = self.pmix.left.iter_mut();
+                let left = left.find(|left| left.by == proc && left.members == *members)?;
+                left.since = Some(now);
                 None
             }
             (Ask::Spawn(_, Site::Nowhere), Err(Status::JOB_FAILED_TO_MAP)) => None,

@@ -184,6 +184,18 @@ impl Facts {
         job_id(&self.jobs.get(&job)?.parent.as_ref()?.nspace)
     }
 
+    /// Returns the number of jobs that were launched.
+    pub(super) fn jobs(&self) -> u64 {
+        self.jobs.len() as u64
+    }
+
+    /// Returns the number of ranks of all jobs on a node.
+    pub(super) fn ranks_on(&self, node: NodeId) -> u64 {
+        let jobs = self.jobs.values();
+        let ranks = jobs.filter_map(|job| Some(job.of_nodes.get(&node)?.len() as u64));
+        ranks.sum()
+    }
+
     pub(crate) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
         let place = self.jobs.get(&proc.job)?.ranks.get(&proc.rank)?;
         Some(place.node)

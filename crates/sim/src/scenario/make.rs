@@ -54,6 +54,8 @@ const STEPS: [StartStep; 15] = [
 /// The scenario under construction.
 pub(super) struct Maker<'a> {
     pub(super) rng: &'a mut Rng,
+    /// Random numbers for what was added later. They leave the scenarios of kept seeds as they are, where nothing was added.
+    pub(super) extra: Rng,
     /// True if some program may not end by itself.
     pub(super) needs_end: bool,
     /// True if some program reads its input, and may wait for the end of it.
@@ -142,8 +144,10 @@ fn make_on(nodes: u32, family: Family, rng: &mut Rng) -> Scenario {
         _ => rng.number(1, RANKS_MAX),
     };
     let second_app = (size > 1 && rng.chance(25)).then(|| rng.number(1, size - 1));
+    let extra = Rng::new(rng.clone().next().rotate_left(17));
     let mut maker = Maker {
         rng,
+        extra,
         needs_end: false,
         waits_for_input_end: false,
         events: 0,

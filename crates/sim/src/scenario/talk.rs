@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use base::{Rank, Signal};
 use pmix::value::Status;
 
-use super::make::Maker;
+use super::{company::Company, make::Maker};
 use crate::{
     ledger::TERMINATIONS,
     rng::Rng,
@@ -30,6 +30,7 @@ pub(super) struct Plan {
     rounds: Vec<Round>,
     /// True if every rank looks up what its neighbour has published.
     publishes: bool,
+    company: Company,
 }
 
 /// One round of a plan, which ends with a fence of all ranks and the gets and lookups after it.
@@ -87,11 +88,14 @@ impl Maker<'_> {
                 circle,
             }
         };
-        let rounds = (0..rounds).map(&mut round).collect();
+        let planned = (0..rounds).map(&mut round).collect();
+        let publishes = self.rng.chance(60);
+        let ranks: Vec<Rank> = (0..size).map(Rank).collect();
         Plan {
             size,
-            rounds,
-            publishes: self.rng.chance(60),
+            rounds: planned,
+            publishes,
+            company: self.company(&ranks, rounds),
         }
     }
 
@@ -116,12 +120,14 @@ impl Maker<'_> {
             }
             ops.push(Op::Pmix(PmixOp::Register(codes)));
         }
+        ops.extend(plan.company.first(rank));
         for (number, round) in plan.rounds.iter().enumerate() {
             self.round(&mut ops, rank, plan, number, round);
         }
         let circles = plan.rounds.iter().filter_map(|round| round.circle.clone());
         let circles = circles.filter(|circle| circle.members.contains(&rank));
         ops.extend(circles.map(|circle| Op::Pmix(PmixOp::Destruct(circle))));
+        ops.extend(plan.company.last(rank));
         ops.push(Op::Pmix(PmixOp::Finalize));
         ops.push(Op::Sleep(self.rng.millis(0, 30)));
         if self.rng.chance(10) {
@@ -167,6 +173,8 @@ impl Maker<'_> {
         {
             say(PmixOp::Construct(circle.clone()));
         }
+        ops.extend(plan.company.round(rank, number as u64));
+        let mut say = |op| ops.push(Op::Pmix(op));
         say(PmixOp::Fence(vec![Party::Job], round.data));
         let all = (0..plan.size).map(Rank);
         // In large jobs each rank asks some others only.
@@ -212,6 +220,8 @@ impl Maker<'_> {
                     Reach::Some(some.filter(|_| self.rng.chance(50)).collect())
                 }
             },
+            group: None,
+            members: None,
         }
     }
 

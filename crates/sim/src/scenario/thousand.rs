@@ -10,7 +10,7 @@ use base::Rank;
 use dvm::spec::{EndPolicy, OnFailure};
 use pmix::{pmi::Dialect, value::Status};
 
-use super::{make::Maker, talk::CODES};
+use super::{company::Company, make::Maker, talk::CODES};
 use crate::{
     ledger::TERMINATIONS,
     script::{Data, Lookup, Op, Party, PmiOp, PmixOp},
@@ -36,8 +36,9 @@ impl Maker<'_> {
         } else {
             Data::Without
         };
+        let company = self.company(&clients, rounds);
         for at in 0..clients.len() {
-            let ops = self.far_talker(&clients, at, rounds, data);
+            let ops = self.far_talker(&clients, at, rounds, data, &company);
             scripts.insert(clients[at], ops);
         }
         for _ in 0..self.rng.pick([0, 0, 1, 2]) {
@@ -90,7 +91,14 @@ impl Maker<'_> {
     }
 
     /// Returns the program of a PMIx client that talks to the other members, of which it is number `at`.
-    fn far_talker(&mut self, members: &[Rank], at: usize, rounds: u64, data: Data) -> Vec<Op> {
+    fn far_talker(
+        &mut self,
+        members: &[Rank],
+        at: usize,
+        rounds: u64,
+        data: Data,
+        company: &Company,
+    ) -> Vec<Op> {
         let me = members[at];
         let neighbor = members[(at + 1) % members.len()];
         let others = members.iter().cycle().skip(at + 1).take(ASKED);
@@ -116,6 +124,7 @@ impl Maker<'_> {
                 say(PmixOp::Get(vec![(Party::Rank(neighbor), key.clone())]));
             }
             ops.push(Op::Sleep(self.rng.millis(0, PAUSE_MS)));
+            ops.extend(company.round(me, round));
             let mut say = |op| ops.push(Op::Pmix(op));
             say(PmixOp::Fence(all.clone(), data));
             let asked = others.iter();
@@ -132,6 +141,7 @@ impl Maker<'_> {
                 say(PmixOp::Unpublish(service(before, me)));
             }
         }
+        ops.extend(company.last(me));
         ops.push(Op::Pmix(PmixOp::Finalize));
         ops.push(Op::Sleep(self.rng.millis(0, 30)));
         ops

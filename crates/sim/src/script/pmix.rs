@@ -5,6 +5,8 @@ use std::{ffi::CStr, time::Duration};
 use base::Rank;
 use pmix::value::{Nspace, Proc, Status};
 
+use super::{Invitation, Step};
+
 /// A PMIx operation of a program. The values that it puts and publishes follow from its PMIx name and the key, so the
 /// expected result of every get is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) enum PmixOp {
     Construct(Circle),
     /// Destructs the group, if the process has constructed it.
     Destruct(Circle),
+    /// Takes a step in a group that is made by invitation.
+    Group(Box<Invitation>, Step),
     /// Sends several gets simultaneously. Each waits until its key exists.
     Get(Vec<(Party, String)>),
     Publish(String),
@@ -119,6 +123,10 @@ pub(crate) struct Notify {
     pub(crate) number: u64,
     pub(crate) code: Status,
     pub(crate) reach: Reach,
+    /// The group that the event is about, if it is.
+    pub(crate) group: Option<String>,
+    /// The members of the group, if the event names them.
+    pub(crate) members: Option<Vec<Proc>>,
 }
 
 /// The receivers of an event.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 
 use base::Time;
 use pmix::{
-    client::{Collect, Search},
+    client::{Collect, Search, Ticket},
     keys,
     value::{App, Info, Key, Proc, Range, Scope, Status, Value},
 };
@@ -15,7 +15,8 @@ use super::{
 };
 use crate::files::FILES;
 use crate::script::{
-    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Number, Party, PmixOp, Reach, Site, Way, value_of,
+    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Notify, Number, Party, PmixOp, Reach, Site, Way,
+    value_of,
 };
 
 impl Kernel {
@@ -162,23 +163,16 @@ impl Kernel {
                 asks.push((ticket, Ask::Register(codes.clone())));
             }
             PmixOp::Notify(notify) => {
-                let mut told = infos([(EVENT_NUMBER, Value::Uint64(notify.number))]);
-                let range = match &notify.reach {
-                    Reach::Node => Range::LOCAL,
-                    Reach::Job => Range::NAMESPACE,
-                    Reach::Session => Range::SESSION,
-                    Reach::Some(ranks) => {
-                        let some = ranks.iter().map(|rank| Party::Rank(*rank));
-                        let some: Vec<Party> = some.collect();
-                        let Some(procs) = client.resolve_all(&some) else {
-                            return false;
-                        };
-                        told.extend(infos([(keys::EVENT_CUSTOM_RANGE, Value::procs(procs))]));
-                        Range::CUSTOM
-                    }
+                let Some(ticket) = client.notify(notify) else {
+                    return false;
                 };
-                let ticket = client.program.notify(notify.code, range, told);
                 asks.push((ticket, Ask::Notify(notify.clone())));
+            }
+            PmixOp::Group(invitation, step) => {
+                let Some(begun) = client.begin_step(now, invitation, *step) else {
+                    return false;
+                };
+                asks = begun;
             }
             PmixOp::Spawn(child, procs, site) => {
                 let infos = match site {
@@ -222,6 +216,34 @@ impl Kernel {
 }
 
 impl Client {
+    /// Sends an event. Returns `None` if it cannot name the receivers.
+    pub(super) fn notify(&mut self, notify: &Notify) -> Option<Ticket> {
+        let mut told = infos([(EVENT_NUMBER, Value::Uint64(notify.number))]);
+        let range = match &notify.reach {
+            Reach::Node => Range::LOCAL,
+            Reach::Job => Range::NAMESPACE,
+            Reach::Session => Range::SESSION,
+            Reach::Some(ranks) => {
+                let some = ranks.iter().map(|rank| Party::Rank(*rank));
+                let some: Vec<Party> = some.collect();
+                let procs = self.resolve_all(&some)?;
+                told.extend(infos([(keys::EVENT_CUSTOM_RANGE, Value::procs(procs))]));
+                Range::CUSTOM
+            }
+        };
+        if let Some(group) = &notify.group {
+            told.extend(infos([
+                (keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+                (keys::GROUP_ID, Value::text(group)),
+            ]));
+        }
+        if let Some(members) = &notify.members {
+            let members = Value::procs(members.clone());
+            told.extend(infos([(keys::GROUP_MEMBERSHIP, members)]));
+        }
+        Some(self.program.notify(notify.code, range, told))
+    }
+
     fn members_of(&self, circle: &Circle) -> Option<Vec<Proc>> {
         let mut members = circle.members.clone();
         members.sort_unstable();

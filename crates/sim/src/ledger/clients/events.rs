@@ -21,7 +21,7 @@ impl Ledger {
         let code = notice.status;
         let registers =
             |(ask, _): &(Ask, Time)| matches!(ask, Ask::Register(codes) if codes.contains(&code));
-        if !client.registered.contains(&code) && !client.asked.values().any(registers) {
+        if !client.registered.contains_key(&code) && !client.asked.values().any(registers) {
             return Some(format!("hears of {code}, for which it has not registered"));
         }
         if let Some(number) = notice.attribute(EVENT_NUMBER).and_then(Value::as_count) {
@@ -33,7 +33,10 @@ impl Ledger {
             }
             let right = raised.by == notice.source && raised.notify.code == code;
             let meant = self.reaches(raised, &me) && raised.by != me;
-            return (!right || !meant).then(|| format!("hears of {raised:?} as {notice:?}"));
+            if !right || !meant {
+                return Some(format!("hears of {raised:?} as {notice:?}"));
+            }
+            return self.on_told_of_group(notice, raised);
         }
         let about = notice.affected();
         let [about] = &about[..] else {
@@ -54,6 +57,9 @@ impl Ledger {
             return (!is_right)
                 .then(|| format!("hears that {about} has come to {said:?}, really: {expected:?}"));
         }
+        if code == Status::GROUP_LEFT {
+            return self.on_told_of_leave(&me, &about);
+        }
         let Some(status) = proc_id(&about).and_then(|about| self.statuses.get(&about)) else {
             return Some(format!("hears of {code} of {about}, who lives"));
         };
@@ -61,6 +67,7 @@ impl Ledger {
         let is_right = match code {
             Status::PROC_ABORTED_BY_SIG => is_signaled,
             Status::EXIT_NONZERO_TERM => !is_signaled && !status.is_success(),
+            Status::EVENT_PROC_TERMINATED => status.is_success(),
             _ => true,
         };
         (!is_right).then(|| format!("hears of {code} of {about}, who {status}"))
@@ -82,7 +89,7 @@ impl Ledger {
             let told = raised
                 .since
                 .is_some_and(|since| until.is_some_and(|until| since <= until));
-            told && client.registered.contains(&raised.notify.code)
+            told && client.registered.contains_key(&raised.notify.code)
                 && self.reaches(raised, &me)
                 && raised.by != me
                 && !client.heard.contains(number)
@@ -99,13 +106,17 @@ impl Ledger {
             Some(*of) == node && sure(node).is_some_and(|until| **at < until) && !heard
         });
         if let Some(((_, job), _)) = over
-            && client.registered.contains(&Status::EVENT_JOB_END)
+            && client.registered.contains_key(&Status::EVENT_JOB_END)
         {
             return Some(format!("the end of job {job}"));
         }
+        let of_node = |of| sure(self.facts.node_of(of));
+        if let Some(wrong) = self.unheard_of_member(proc, of_node) {
+            return Some(wrong);
+        }
         if !TERMINATIONS
             .iter()
-            .all(|code| client.registered.contains(code))
+            .all(|code| client.registered.contains_key(code))
         {
             return None;
         }

@@ -8,7 +8,7 @@ use pmix::{
 
 use super::{
     super::{Ledger, called},
-    meeting,
+    SLACK, meeting,
 };
 use crate::{
     kernel::Together,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The node that brings the calls together if not every member names all.
-const COORDINATOR: NodeId = NodeId(0);
+pub(in crate::ledger) const COORDINATOR: NodeId = NodeId(0);
 
 impl Ledger {
     /// Checks the answer to a construct. Returns a description of an error.
@@ -97,20 +97,54 @@ impl Ledger {
         members: &[Proc],
     ) -> Option<String> {
         let kind = Together::Destruct;
-        let missing = self.missing(proc, kind, members)?;
         let is_gone = self
             .broken_since(kind, members, proc)
             .is_some_and(|since| since <= now);
-        let has_left = self.pmix.has_finalized(missing);
+        let due = self.destruct_due(proc, members);
+        if let Some(due) = due.filter(|due| *due + self.slack + SLACK < now) {
+            return Some(format!(
+                "has destructed a group only now, everybody had come at {due}"
+            ));
+        }
+        let mut missing = self.all_missing(proc, kind, members).into_iter();
+        let missing = missing.find(|missing| {
+            !self.pmix.has_finalized(*missing) && !self.has_left(*missing, members)
+        })?;
         let missing = called(missing);
-        (!is_gone && !has_left).then(|| format!("has destructed a group before {missing} has come"))
+        (!is_gone).then(|| format!("has destructed a group before {missing} has come"))
+    }
+
+    /// Returns the time since which the destruct of a group waits for nobody: each member has called or is gone. `None` if one
+    /// has not and is not.
+    pub(super) fn destruct_due(&self, proc: ProcId, members: &[Proc]) -> Option<Time> {
+        let kind = Together::Destruct;
+        let entered = self.pmix.entered.get(&meeting(kind, members))?;
+        let number = entered.get(&proc)?.len().checked_sub(1)?;
+        let settled = |member: ProcId| {
+            let came = entered.get(&member).and_then(|calls| calls.get(number));
+            came.copied()
+                .or_else(|| self.gone_since(member))
+                .or_else(|| self.left_since(member, members))
+        };
+        let all = self.facts.members(members).into_iter();
+        let settled: Option<Vec<Time>> = all.map(settled).collect();
+        settled?.into_iter().max()
     }
 
     /// Returns a member that has not called a collective as often as this process.
     fn missing(&self, proc: ProcId, kind: Together, members: &[Proc]) -> Option<ProcId> {
-        let entered = self.pmix.entered.get(&meeting(kind, members))?;
-        let own = entered.get(&proc).map_or(0, Vec::len);
-        let mut all = self.facts.members(members).into_iter();
-        all.find(|member| entered.get(member).map_or(0, Vec::len) < own)
+        self.all_missing(proc, kind, members).into_iter().next()
+    }
+
+    /// Returns the members that have not called a collective as often as this process.
+    fn all_missing(&self, proc: ProcId, kind: Together, members: &[Proc]) -> Vec<ProcId> {
+        let Some(entered) = self.pmix.entered.get(&meeting(kind, members)) else {
+            return Vec::new();
+        };
+        let calls = |member: &ProcId| entered.get(member).map_or(0, Vec::len);
+        let own = calls(&proc);
+        let mut all = self.facts.members(members);
+        all.retain(|member| calls(member) < own);
+        all
     }
 }

@@ -6,7 +6,7 @@ use pmix::{server::LOST_DELAY, value::Proc};
 
 use super::{
     super::{Ledger, called},
-    Standing, meeting,
+    SLACK, Standing, meeting,
 };
 use crate::{kernel::Together, script::Data};
 
@@ -62,6 +62,51 @@ impl Ledger {
             .max()
     }
 
+    /// Checks that no member of a connect that has completed for `proc` was gone before the last one called. Returns a
+    /// description of the error.
+    pub(super) fn on_connected(&self, proc: ProcId, members: &[Proc]) -> Option<String> {
+        let id = meeting(Together::Connect, members);
+        let entered = self.pmix.entered.get(&id)?;
+        let number = entered.get(&proc)?.len().checked_sub(1)?;
+        let came = |member: &ProcId| entered.get(member)?.get(number).copied();
+        let members = self.facts.members(members);
+        let last = members.iter().filter_map(came).max()?;
+        let gone = members.into_iter().find(|member| {
+            let since = self.gone_since(*member);
+            since.is_some_and(|since| since + self.slack + SLACK < last)
+        })?;
+        let gone = called(gone);
+        Some(format!(
+            "is connected with {gone}, who was gone before all had called"
+        ))
+    }
+
+    /// Checks that a connect succeeds for all members or for none. Returns a description of the error.
+    pub(super) fn differs(
+        &mut self,
+        proc: ProcId,
+        kind: Together,
+        members: &[Proc],
+        is_ok: bool,
+    ) -> Option<String> {
+        let id = meeting(kind, members);
+        // Calls after a failed one need not belong together.
+        let entered = self.pmix.entered.get(&id)?;
+        if kind != Together::Connect || entered.values().any(|calls| calls.len() > 1) {
+            return None;
+        }
+        let first = self.pmix.connected.entry(id).or_insert((proc, is_ok));
+        let (other, was_ok) = *first;
+        let said = |is_ok| if is_ok { "succeeds" } else { "fails" };
+        (was_ok != is_ok).then(|| {
+            let (now, before) = (said(is_ok), said(was_ok));
+            let other = called(other);
+            format!(
+                "is told that its {kind:?} with {members:?} {now}, and {other} that it {before}"
+            )
+        })
+    }
+
     /// Records the keys that a completed fence has brought to the node of `proc`: those that members committed before they
     /// called. Other collectives, and fences without data, bring none.
     pub(super) fn brings(&mut self, now: Time, proc: ProcId, kind: Together, members: &[Proc]) {
@@ -114,14 +159,20 @@ impl Ledger {
             if !needs_living && entered >= own && *member != me {
                 return None;
             }
-            let died = self.died.get(member).copied();
-            // A node may be lost before it receives the launch, or live when it is lost. Its ranks are then not in `died`.
-            let lost = self.lost(*member);
-            let left = self.left(*member).map(|at| at + LOST_DELAY);
-            died.into_iter().chain(lost).chain(left).min()
+            self.gone_since(*member)
         };
         let members = self.facts.members(members);
         members.iter().filter_map(gone).min()
+    }
+
+    /// Returns the time since which a process can certainly call no collective: it is dead, on a lost node, or disconnected for
+    /// `LOST_DELAY`.
+    pub(super) fn gone_since(&self, proc: ProcId) -> Option<Time> {
+        let died = self.died.get(&proc).copied();
+        // A node may be lost before it receives the launch, or live when it is lost. Its ranks are then not in `died`.
+        let lost = self.lost(proc);
+        let left = self.left(proc).map(|at| at + LOST_DELAY);
+        died.into_iter().chain(lost).chain(left).min()
     }
 
     /// Returns true if a member that called and then died or disconnected may count as one that never called. It may if it was
