@@ -201,7 +201,9 @@ impl Run {
                 self.act();
             }
             Event::Cancel(id) => self.cancel(id),
-            Event::SearchOver => self.end_search(),
+            Event::SearchOver if self.desk.is_search_over(now) => self.end_search(),
+            // The search was over before.
+            Event::SearchOver => {}
             Event::Fault(fault) => {
                 self.ledger.note(now, || format!("{fault:?}"));
                 self.strike(fault);

@@ -61,6 +61,7 @@ families! {
     crowd: Crowd,
     dvm: Dvm,
     thousand: Thousand,
+    debug: Debug,
 }
 
 /// A family that no longer fails has to move to [`Family::ALL`].

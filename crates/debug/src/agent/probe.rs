@@ -41,6 +41,7 @@ use super::{
     reader::{Known, Reader},
 };
 use crate::{
+    planted::{self, Bug},
     python,
     stack::{Activity, Missing, Seen, Thread},
     unwind::{Capture, Code},
@@ -329,7 +330,8 @@ impl Probe {
     /// Ends the sample, or repeats it if the process executes another program now.
     fn end(&mut self, reader: &mut Reader, seen: Seen, found: Option<(i32, Identity)>) -> Step {
         let after = found.map(|(_, identity)| identity);
-        if after.is_some_and(|after| after.started != self.started) {
+        let is_other = after.is_some_and(|after| after.started != self.started);
+        if is_other && !planted::is(Bug::ReusedPidShown) {
             // The process has exited, and these may be threads of the one that has its pid now.
             reader.known.remove(&self.pid);
             return Step::Done(Seen::Missing(Missing::Gone));

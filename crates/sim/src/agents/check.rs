@@ -275,6 +275,11 @@ impl Ledger {
         };
         command.parts += 1;
         for node in &answers.refused {
+            // No run has as many commands as wait at an agent before it is busy.
+            let is_right = self.characters.get(node) == Some(&Character::Refuses);
+            self.record.require(now, is_right, || {
+                format!("{node} refuses, and has no reason to")
+            });
             command.waiting.remove(node);
             command.refused.insert(*node);
         }

@@ -85,6 +85,11 @@ impl Desk {
         self.search.is_some()
     }
 
+    /// Returns true if the time for a search is over.
+    pub(super) fn is_search_over(&self, now: Time) -> bool {
+        self.search.is_some_and(|until| until <= now)
+    }
+
     /// Returns the nodes by name, each with its number, or the reason why it does not answer.
     fn by_name(&self) -> BTreeMap<String, Result<NodeId, Missing>> {
         let state = |(node, state): (&NodeId, &State)| {
@@ -318,7 +323,7 @@ impl Run {
     /// Ends the search, and follows the ranks that were found.
     pub(super) fn end_search(&mut self) {
         let now = self.net.now;
-        if self.desk.search.take().is_none() {
+        if !self.desk.is_searching() {
             return;
         }
         for (node, state) in &mut self.desk.states {
@@ -351,6 +356,7 @@ impl Run {
         let places = places.unwrap_or_default();
         self.ledger.note(now, || format!("follow {places:?}"));
         self.desk.places.clone_from(&places);
+        self.desk.search = None;
         self.desk.session.follow(places);
         self.settle();
         self.act();
