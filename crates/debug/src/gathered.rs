@@ -27,7 +27,8 @@ impl Answers {
     fn add(&mut self, other: Self) -> Option<()> {
         match (&mut self.part, other.part) {
             (Some(part), Some(other)) => part.merge(other).ok()?,
-            (None, Some(_)) if planted::is(Bug::RefusedHidesAnswer) && !self.refused.is_empty() => {}
+            (None, Some(_)) if planted::is(Bug::RefusedHidesAnswer) && !self.refused.is_empty() => {
+            }
             (part @ None, other) => *part = other,
             (Some(_), None) => {}
         }

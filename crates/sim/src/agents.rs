@@ -1,11 +1,11 @@
 //! A debug session over a tree: `dbgr` at the root, and the agents of the nodes.
 //!
-//! Session, agents, searches, the merge of answers and the processes of the tree are the code that ships. Simulated are their
-//! hosts ([`member`] and `desk`, which do what `dbgr` and `runtime::relay` do), the network, and the ranks with their kernels
-//! ([`truth`]). The checks are in [`check`].
+//! Session, agents, searches, the merge of answers and the processes of the tree are the code that ships. The simulator
+//! replaces their hosts (`dbgr` and `member` do what `dbgr` and `runtime::relay` do), the network, and the ranks with their
+//! kernels (`truth`). The module `check` compares each reply with what really happened.
 
 mod check;
-mod desk;
+mod dbgr;
 mod member;
 mod plan;
 mod program;
@@ -30,7 +30,7 @@ use overlay::{
 
 use self::{
     check::Ledger,
-    desk::Desk,
+    dbgr::Dbgr,
     member::{Incoming, Member, Sent},
     plan::{Act, Fault, Plan},
     truth::Truth,
@@ -48,9 +48,9 @@ use crate::{
 const MERGING_MAX: Duration = Duration::from_secs(20);
 /// How long a question stays open, as in `runtime::relay`.
 const ASKING_MAX: Duration = Duration::from_secs(3600);
-/// Time after which a process tries again to send when there was no room.
+/// Time after which a program tries to send again if the process in the tree had no room.
 const ROOM_RETRY: Duration = Duration::from_millis(50);
-/// Time after the last command in which late answers may come.
+/// Time after the last command for late answers.
 const REST: Duration = Duration::from_secs(30);
 /// Number of events after which a run counts as an endless loop.
 const EVENTS_MAX: u64 = 4_000_000;
@@ -76,20 +76,20 @@ fn host(node: NodeId) -> String {
 #[derive(Debug)]
 enum Event {
     Start(Address),
-    /// The program of a node goes on.
+    /// The program of a node takes its next step.
     GoOn(NodeId),
-    /// The program of a node sends what is left.
+    /// The program of a node sends its remaining messages.
     Send(NodeId),
     /// The deadline of the session.
     Tick,
     /// The next act of the user.
     Act(Act),
     Cancel(CommandId),
-    /// The search ends without those who have not answered.
+    /// The time for a search is over.
     SearchOver,
     Fault(Fault),
     Mend(Trouble),
-    /// The root expects absent processes no longer.
+    /// The root no longer expects absent processes.
     GiveUp,
 }
 
@@ -98,11 +98,11 @@ struct Run {
     net: Net,
     rng: Rng,
     agenda: Agenda<Event>,
-    desk: Desk,
+    dbgr: Dbgr,
     members: BTreeMap<NodeId, Member>,
     truth: Truth,
     ledger: Ledger,
-    /// Acts that wait for a search or for commands.
+    /// Acts of the user that wait for a search or for commands.
     todo: VecDeque<Act>,
     events: u64,
 }
@@ -127,22 +127,22 @@ impl Run {
         for (who, at) in &plan.starts {
             agenda.at(Time::ZERO + *at, Event::Start(*who));
         }
-        let mut desk = Desk::new(plan.members);
-        desk.acts = plan.acts.len();
+        let mut dbgr = Dbgr::new(plan.members);
+        dbgr.acts = plan.acts.len();
         for (at, act) in std::mem::take(&mut plan.acts) {
             agenda.at(Time::ZERO + at, Event::Act(act));
         }
         for (at, fault) in std::mem::take(&mut plan.faults) {
             agenda.at(Time::ZERO + at, Event::Fault(fault));
         }
-        agenda.at(Time::ZERO + desk::START_MAX, Event::GiveUp);
+        agenda.at(Time::ZERO + dbgr::START_MAX, Event::GiveUp);
         let truth = Truth::new(std::mem::take(&mut plan.lives));
         Self {
             plan,
             net,
             rng: own,
             agenda,
-            desk,
+            dbgr,
             members,
             truth,
             ledger,
@@ -160,7 +160,7 @@ impl Run {
             let Some(at) = mine.into_iter().chain(net).min() else {
                 break;
             };
-            if self.desk.acts > 0 || self.desk.is_searching() || self.ledger.is_open() {
+            if self.dbgr.acts > 0 || self.dbgr.is_searching() || self.ledger.is_open() {
                 last = at;
             } else if at > last + REST {
                 break;
@@ -201,7 +201,7 @@ impl Run {
                 self.act();
             }
             Event::Cancel(id) => self.cancel(id),
-            Event::SearchOver if self.desk.is_search_over(now) => self.end_search(),
+            Event::SearchOver if self.dbgr.is_search_over(now) => self.end_search(),
             // The search was over before.
             Event::SearchOver => {}
             Event::Fault(fault) => {
@@ -215,7 +215,8 @@ impl Run {
                 for who in (1..=self.plan.members).map(Address) {
                     let has_failed = self.ledger.members.has_failed(who);
                     if has_failed || !self.plan.starts.contains_key(&who) {
-                        self.net.with(Address::ROOT, |root, now| root.give_up(now, who));
+                        self.net
+                            .with(Address::ROOT, |root, now| root.give_up(now, who));
                     }
                 }
             }
@@ -246,7 +247,7 @@ impl Run {
         }
     }
 
-    /// Passes on what arrives at a program.
+    /// Passes a message to a program.
     fn give(&mut self, node: NodeId, incoming: Incoming) {
         let now = self.net.now;
         let member = self.members.get_mut(&node);
@@ -271,7 +272,7 @@ impl Run {
         self.send(node);
     }
 
-    /// Sends what a program has to send, as far as the process in the tree takes it.
+    /// Sends the messages of a program, as far as the process in the tree has room for them.
     fn send(&mut self, node: NodeId) {
         let who = Address(node.0);
         loop {

@@ -330,12 +330,15 @@ impl Probe {
     /// Ends the sample, or repeats it if the process executes another program now.
     fn end(&mut self, reader: &mut Reader, seen: Seen, found: Option<(i32, Identity)>) -> Step {
         let after = found.map(|(_, identity)| identity);
-        let is_other = after.is_some_and(|after| after.started != self.started);
-        if is_other && !planted::is(Bug::ReusedPidShown) {
+        let after = match after.filter(|after| after.started != self.started) {
+            None => after,
+            Some(_) if planted::is(Bug::ReusedPidShown) => None,
             // The process has exited, and these may be threads of the one that has its pid now.
-            reader.known.remove(&self.pid);
-            return Step::Done(Seen::Missing(Missing::Gone));
-        }
+            Some(_) => {
+                reader.known.remove(&self.pid);
+                return Step::Done(Seen::Missing(Missing::Gone));
+            }
+        };
         let became = self
             .identity
             .zip(after)

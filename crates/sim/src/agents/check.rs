@@ -1,5 +1,5 @@
-//! What has to come of each command, by the table of [`debug::session`]: who is awaited until when, and why a rank may be
-//! missing. The checks compare each reply with that and with the truth.
+//! A model of each command by the table of [`debug::session`]: which agents it awaits until when, and why a rank may be
+//! missing. The checks compare each reply with the model and with the truth.
 
 mod reply;
 
@@ -35,7 +35,7 @@ const NODES_MAX: usize = FRAMES_MAX + 2;
 #[derive(Debug)]
 struct Command {
     at: Time,
-    /// When it ends, whoever has not answered.
+    /// Latest time of the reply.
     end: Time,
     action: Action,
     ranks: RankSet,
@@ -48,18 +48,18 @@ struct Command {
     /// Until when each node is awaited.
     waiting: BTreeMap<NodeId, Time>,
     refused: BTreeSet<NodeId>,
-    /// Nodes that were silent or late, or cancelled.
+    /// Nodes that were silent or late, or that the session did not await when the user cancelled the command.
     given_up: BTreeSet<NodeId>,
     lost: BTreeSet<NodeId>,
     /// Nodes whose answers the session has taken.
     answered: BTreeSet<NodeId>,
-    /// Nodes whose answers came together with one that is not true.
+    /// Nodes whose answers were merged with one that may be false.
     spoiled: BTreeSet<NodeId>,
-    /// When the agents have given their answers.
+    /// The times at which the agents answered.
     given: BTreeMap<NodeId, Time>,
-    /// Number of messages with answers.
+    /// Number of messages with answers that the root has received.
     parts: usize,
-    /// How many there are if nothing goes wrong, at most.
+    /// Maximum of `parts` without faults.
     parts_max: usize,
     is_over: bool,
 }
@@ -70,11 +70,11 @@ pub(super) struct Ledger {
     pub(super) members: Members,
     pub(super) characters: BTreeMap<NodeId, Character>,
     commands: BTreeMap<CommandId, Command>,
-    /// The agents that the session knows.
+    /// Nodes whose agents the session knows.
     joined: BTreeSet<NodeId>,
     silent: BTreeSet<NodeId>,
     lost: BTreeSet<NodeId>,
-    /// How long agents did nothing.
+    /// How long agents were stopped.
     pub(super) stalls: BTreeMap<NodeId, Duration>,
     last_id: u64,
 }
@@ -174,7 +174,7 @@ impl Ledger {
         self.commands.insert(id, command);
     }
 
-    /// Returns why the agent of a node must not be asked; `None` if it has to be.
+    /// Returns why the session must not ask the agent of a node; `None` if it must.
     fn absent(&self, node: NodeId) -> Option<Missing> {
         if !self.joined.contains(&node) {
             Some(Missing::AgentLost(node.to_string()))
@@ -186,7 +186,7 @@ impl Ledger {
         }
     }
 
-    /// Checks a command that the session gives to the agent of a node.
+    /// Checks that the session may send a command to the agent of a node.
     pub(super) fn on_told(&mut self, now: Time, node: NodeId, id: CommandId, ranks: &RankSet) {
         let command = self.commands.get_mut(&id);
         let is_right = command.is_some_and(|command| {
@@ -197,7 +197,7 @@ impl Ledger {
         });
     }
 
-    /// Notes that the agent of a node has given its answer.
+    /// Notes that the agent of a node has answered.
     pub(super) fn on_given(&mut self, now: Time, node: NodeId, id: CommandId) {
         if let Some(command) = self.commands.get_mut(&id) {
             command.given.entry(node).or_insert(now);
@@ -217,7 +217,7 @@ impl Ledger {
         }
     }
 
-    /// Handles that the session loses the agent of a node.
+    /// Notes that the session has lost the agent of a node.
     pub(super) fn on_lost(&mut self, node: NodeId) {
         if !self.joined.contains(&node) {
             return;
@@ -332,7 +332,7 @@ impl Ledger {
         }
     }
 
-    /// Lets time pass: who was silent for too long is not awaited any more.
+    /// Gives up agents whose deadline has passed.
     pub(super) fn expire(&mut self, now: Time) {
         let all = self.commands.values();
         let all = all.flat_map(|command| &command.waiting);
@@ -354,7 +354,7 @@ impl Ledger {
         self.silent.extend(silent);
     }
 
-    /// Returns a description if nothing explains the silence of a node.
+    /// Returns a description of the failure if neither the agent nor a fault explains the silence of a node.
     fn wrongly_silent(&self, node: NodeId) -> Option<String> {
         let stalled = self.stalls.get(&node).copied().unwrap_or_default();
         let quiet = stalled + self.members.delay() + MERGING_MAX + WAY_MAX;
@@ -364,10 +364,12 @@ impl Ledger {
         is_well.then(|| format!("{node} gives signs of life, and none arrives"))
     }
 
-    /// Checks that the session does not wait for anybody who has answered or was given up.
+    /// Checks that a command has its reply as soon as it awaits no agent.
     pub(super) fn check_open(&mut self, now: Time) {
         let mut open = self.commands.iter().filter(|(_, it)| !it.is_over);
-        let over = open.find(|(_, it)| it.waiting.is_empty()).map(|(id, _)| *id);
+        let over = open
+            .find(|(_, it)| it.waiting.is_empty())
+            .map(|(id, _)| *id);
         self.record.require(now, over.is_none(), || {
             format!("{over:?} awaits nobody, and has no reply")
         });

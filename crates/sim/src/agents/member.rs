@@ -1,7 +1,7 @@
 //! The program of a node: the agent that ships, on the kernel of its node, as `dbgr __agent` hosts it.
 //!
-//! A node has a *character*. An agent that is not honest carries out its commands like any other, and its host changes what
-//! it sends.
+//! A node has a *character*. The agent always carries out its commands. The host of an agent that is not honest changes what
+//! the agent sends.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -12,9 +12,7 @@ use base::{NodeId, Rank, RankSet, Time};
 use bytes::Bytes;
 use debug::{
     agent::{Agent, Input, Output, kernel::Question},
-    proto::{
-        Action, Answers, CommandId, FromAgent, FromNode, Refusal, Search, ToAgent, ToNode,
-    },
+    proto::{Action, Answers, CommandId, FromAgent, FromNode, Refusal, Search, ToAgent, ToNode},
     reply::{Description, Partial, PartialSample, PartialStacks},
     report::Detail,
     stack::{Missing, Seen},
@@ -25,19 +23,19 @@ use overlay::node::GatherId;
 use super::truth::{OWN, Truth};
 use crate::rng::Rng;
 
-/// A rank that no job has.
+/// A rank that the job does not have.
 pub(super) const NOBODY: Rank = Rank(100_000);
 
-/// What an agent makes of its commands.
+/// The behavior of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Character {
-    /// It answers.
+    /// It answers each command.
     Honest,
-    /// It answers, also what was cancelled.
+    /// It also answers cancelled commands.
     AnswersCancelled,
     /// It refuses commands.
     Refuses,
-    /// It gives signs of life at this interval, and no answer.
+    /// It sends signs of life at this interval, and no answer.
     Chatters(Duration),
     /// It answers twice, once outside of the gather.
     Twice,
@@ -45,18 +43,18 @@ pub(super) enum Character {
     Garbles,
     /// It sends bytes that are no message beside its answer.
     Babbles,
-    /// It answers about a rank that no job has.
+    /// It answers about a rank that the job does not have.
     Unasked,
     /// It says that the ranks of other nodes are gone.
     Others,
     /// It answers another question.
     OtherKind,
-    /// It answers a command that nobody gave.
+    /// It answers a command that the session never sent.
     UnknownCommand,
 }
 
 impl Character {
-    /// Returns true if everything that the agent says is true.
+    /// Returns true if the answers of the agent are true.
     pub(super) const fn is_true(self) -> bool {
         matches!(
             self,
@@ -70,7 +68,7 @@ impl Character {
     }
 }
 
-/// What arrives at the program.
+/// A message to the program.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Body(Bytes),
@@ -79,7 +77,7 @@ pub(super) enum Incoming {
     Local(ToAgent),
 }
 
-/// What the program sends.
+/// A message of the program.
 #[derive(Debug)]
 pub(super) enum Sent {
     Up(Bytes),
@@ -88,7 +86,7 @@ pub(super) enum Sent {
     Local(FromAgent),
 }
 
-/// What the program does now.
+/// A step of the program that takes time.
 #[derive(Debug)]
 enum Work {
     Step(Question),
@@ -109,9 +107,9 @@ pub(super) struct Member {
     actions: BTreeMap<CommandId, (RankSet, Action)>,
     inbox: VecDeque<Incoming>,
     work: Option<Work>,
-    /// When it continues, if that is scheduled.
+    /// Time of the next step; `None` if the program waits for a message.
     pub(super) due: Option<Time>,
-    /// It does nothing before that.
+    /// The program is stopped until this time.
     pub(super) stalled: Time,
     pub(super) outbox: VecDeque<Sent>,
 }
@@ -134,7 +132,7 @@ impl Member {
         }
     }
 
-    /// Takes what has arrived. Returns when the program has to go on, unless that is scheduled.
+    /// Takes a message. Returns the time of the next step, unless that is scheduled.
     pub(super) fn take(&mut self, now: Time, incoming: Incoming) -> Option<Time> {
         self.inbox.push_back(incoming);
         self.wake_at(now)
@@ -149,7 +147,7 @@ impl Member {
         Some(at)
     }
 
-    /// Goes on. Returns when to do so again; `None` if it waits for a message.
+    /// Takes the next step. Returns the time of the one after it; `None` if the program waits for a message.
     pub(super) fn go_on(&mut self, now: Time, truth: &Truth, rng: &mut Rng) -> Option<Time> {
         self.due = None;
         if now < self.stalled {
@@ -319,7 +317,8 @@ impl Member {
                 part
             }
             Character::Babbles => {
-                self.outbox.push_back(Sent::Up(Bytes::from_static(b"\xff?")));
+                self.outbox
+                    .push_back(Sent::Up(Bytes::from_static(b"\xff?")));
                 part
             }
             Character::UnknownCommand => {

@@ -27,6 +27,8 @@ use crate::{
 const FAULTS: std::ops::RangeInclusive<u64> = 3..=6;
 /// Time in which commands begin, in milliseconds.
 const LENGTH: u64 = 20_000;
+/// Time at which some further commands begin, in milliseconds: agents may be silent by then.
+const LATE: u64 = 65_000;
 /// Largest number of nodes for a command that may take as long as any.
 const LONG_NODES: u32 = 3;
 /// Pid of the first rank of a node.
@@ -39,7 +41,7 @@ pub(super) struct Plan {
     pub(super) radix: u32,
     pub(super) timing: Timing,
     pub(super) delay_max: Duration,
-    /// When the process of each node starts; the others never do.
+    /// Start time of each process. Processes without one never start.
     pub(super) starts: BTreeMap<Address, Duration>,
     pub(super) lives: BTreeMap<Rank, Life>,
     pub(super) characters: BTreeMap<NodeId, Character>,
@@ -51,7 +53,7 @@ pub(super) struct Plan {
     pub(super) count: u32,
 }
 
-/// What the user does. A search waits for the commands before it, and a command for the search.
+/// An act of the user. A search waits for the commands before it, and a command for the search before it.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     Search,
@@ -67,9 +69,9 @@ pub(super) enum Act {
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     Trouble(Trouble),
-    /// The agent of a node does nothing for a while. The process that keeps its place in the tree lives.
+    /// The agent of a node is stopped for a while. The process that keeps its place in the tree runs.
     Stall(NodeId, Duration),
-    /// A rank ends.
+    /// A rank exits.
     End(Rank),
 }
 
@@ -79,7 +81,12 @@ pub(super) fn make(rng: &mut Rng) -> Plan {
         3..9 => rng.number(3, 16),
         _ => rng.number(16, 40),
     };
-    let timings = [(10_000, 2_000), (10_000, 2_000), (3_000, 4_000), (1_000, 3_000)];
+    let timings = [
+        (10_000, 2_000),
+        (10_000, 2_000),
+        (3_000, 4_000),
+        (1_000, 3_000),
+    ];
     let (lease, window) = rng.pick(timings);
     let mut plan = Plan {
         members,
@@ -112,7 +119,11 @@ pub(super) fn make(rng: &mut Rng) -> Plan {
             0 => Act::Search,
             _ => plan.command(rng),
         };
-        plan.acts.push((rng.millis(0, LENGTH), act));
+        let late = if rng.chance(20) { LATE } else { 0 };
+        plan.acts.push((rng.millis(late, late + LENGTH), act));
+    }
+    if is_rough {
+        plan.add_accident(rng);
     }
     plan.acts.sort_by_key(|(when, _)| *when);
     if is_rough {
@@ -136,13 +147,17 @@ impl Plan {
                     at = at + rng.millis(1, LENGTH);
                     phases.push((at, rng.number(0, PHASES - 1)));
                 }
-                let ends = rng.chance(15);
+                let ends = rng.chance(25);
                 let life = Life {
                     node: NodeId(node),
                     pid,
                     phases,
                     ends: ends.then(|| Time::ZERO + rng.millis(0, LENGTH * 3 / 2)),
-                    after: if rng.chance(50) { After::Nothing } else { After::Reused },
+                    after: if rng.chance(50) {
+                        After::Nothing
+                    } else {
+                        After::Reused
+                    },
                 };
                 self.lives.insert(Rank(rank), life);
                 rank += 1;
@@ -154,8 +169,9 @@ impl Plan {
         for node in (0..=self.members).map(NodeId) {
             let slowness = match rng.below(10) {
                 0..6 => 2_000,
-                6..9 => 50_000,
-                _ => 900_000,
+                6 | 7 => 50_000,
+                8 => 900_000,
+                _ => 4_000_000,
             };
             self.slowness.insert(node, slowness);
             let is_other = is_rough && node.0 > 0 && rng.chance(8);
@@ -173,6 +189,58 @@ impl Plan {
             };
             self.characters.insert(node, character);
         }
+    }
+
+    /// Lets some runs have what needs several nodes or faults at the same time.
+    fn add_accident(&mut self, rng: &mut Rng) {
+        let node = NodeId(rng.number(1, self.members));
+        let other = NodeId(rng.number(1, self.members));
+        let chatters = Character::Chatters(rng.millis(5_000, 30_000));
+        let (cancelled_after, fault) = match rng.below(10) {
+            // An agent is given up, and answers while the command waits for another one.
+            0 => {
+                self.characters.insert(node, Character::AnswersCancelled);
+                self.characters.insert(other, chatters);
+                self.count += 1;
+                let stall = Fault::Stall(node, rng.millis(LATE, LATE + LENGTH));
+                let cancelled_after = rng.millis(100_000, 180_000);
+                (Some(cancelled_after), Some((Duration::ZERO, stall)))
+            }
+            1 if self.members <= LONG_NODES => {
+                self.characters.insert(other, chatters);
+                (None, None)
+            }
+            2 => {
+                for character in self.characters.values_mut().skip(1) {
+                    if rng.chance(40) {
+                        *character = Character::Refuses;
+                    }
+                }
+                return;
+            }
+            // A rank exits during its sample, and another process gets its pid.
+            3 => {
+                let last = self.lives.len().saturating_sub(1);
+                let Some((rank, life)) = self.lives.iter_mut().nth(rng.length(0, last)) else {
+                    return;
+                };
+                (life.ends, life.after) = (None, After::Reused);
+                self.slowness.insert(life.node, 900_000);
+                self.count += 1;
+                (None, Some((rng.millis(0, 10_000), Fault::End(*rank))))
+            }
+            _ => return,
+        };
+        let command = Act::Command {
+            ranks: self.lives.keys().copied().collect(),
+            action: rng.pick([
+                Action::Stacks(Detail::Folded),
+                Action::Sample(Extent::Everybody),
+            ]),
+            cancelled_after,
+            faults: fault.into_iter().collect(),
+        };
+        self.acts.push((rng.millis(0, LENGTH), command));
     }
 
     fn command(&self, rng: &mut Rng) -> Act {
@@ -204,7 +272,7 @@ impl Plan {
         }
     }
 
-    /// Adds a fault: mostly shortly after a command was given, when the answers are on their way.
+    /// Adds a fault, mostly shortly after a command, when the answers are on their way.
     fn add_fault(&mut self, rng: &mut Rng) {
         let fault = self.fault(rng);
         self.count += 1;

@@ -3,12 +3,12 @@
 use base::Registers;
 use bytes::Bytes;
 
-/// Number of phases of the program. In each its thread has another stack.
+/// Number of phases of the program, each with its own stack.
 pub(super) const PHASES: u32 = 6;
-/// The phase of a process that is no rank, and has the pid of one that has ended.
+/// The phase of a process that reuses the pid of a rank.
 pub(super) const STRANGE: u32 = PHASES;
 
-/// Where the program is mapped.
+/// Address at which the program is mapped.
 pub(super) const BASE: u64 = 0x10_0000;
 /// Size of its code in bytes.
 pub(super) const LENGTH: usize = 0x1000;

@@ -1,13 +1,11 @@
-//! What really happens on the nodes: the life of each rank, and what the kernel of its node answers to an agent.
+//! The truth about the nodes: the life of each rank, and the answers of a node's kernel to the agent.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use base::{InKernel, NodeId, Rank, Time};
 use bytes::Bytes;
 use debug::{
-    agent::kernel::{
-        Answer, Group, Identity, Lent, NotStopped, Process, Question, ThreadFacts,
-    },
+    agent::kernel::{Answer, Group, Identity, Lent, NotStopped, Process, Question, ThreadFacts},
     image::Files,
     maps::Mapping,
     memory::{Memory, Unreadable},
@@ -16,9 +14,9 @@ use debug::{
 
 use super::program;
 
-/// When the process of a rank has started, in ticks since boot.
+/// Start time of the process of a rank, in ticks since boot.
 pub(super) const STARTED: u64 = 7;
-/// When a process has started that has the pid of a rank that has ended.
+/// Start time of a process that reuses the pid of a rank.
 const LATER: u64 = 8;
 /// Pid of the agents.
 pub(super) const OWN: i32 = 99;
@@ -31,18 +29,18 @@ const NAME: &str = "a.out";
 pub(super) struct Life {
     pub(super) node: NodeId,
     pub(super) pid: i32,
-    /// When each phase begins; the first one at time zero.
+    /// The phases by their begin. The first one begins at time zero.
     pub(super) phases: Vec<(Time, u32)>,
     pub(super) ends: Option<Time>,
-    /// Whether another process gets the pid when the rank has ended.
+    /// The fate of the pid when the rank has exited.
     pub(super) after: After,
 }
 
-/// What becomes of the pid of a rank that has ended.
+/// The fate of the pid of a rank that has exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Nothing,
-    /// Another process has it, which is no rank.
+    /// A process that is no rank reuses it.
     Reused,
 }
 
@@ -69,7 +67,10 @@ impl Life {
         let ends = self.phases.iter().skip(1).map(|(at, _)| Some(*at));
         let phases = self.phases.iter().zip(ends.chain([None]));
         phases.into_iter().any(|((begin, one), end)| {
-            let is_over = [end, self.ends].into_iter().flatten().any(|end| end <= from);
+            let is_over = [end, self.ends]
+                .into_iter()
+                .flatten()
+                .any(|end| end <= from);
             *one == phase && *begin <= to && !is_over
         })
     }
@@ -127,7 +128,7 @@ impl Truth {
             .is_some_and(|(life, phase)| life.was_in(phase, from, to))
     }
 
-    /// Returns true if a rank has ended by then.
+    /// Returns true if a rank has exited by then.
     pub(super) fn has_ended(&self, rank: Rank, by: Time) -> bool {
         self.lives.get(&rank).is_none_or(|life| !life.lives(by))
     }

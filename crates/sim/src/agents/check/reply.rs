@@ -1,4 +1,4 @@
-//! The checks of a reply: each rank is in it once, and what it says of a rank is true.
+//! The checks of a reply: it has each rank once, and tells the truth about it.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use overlay::Address;
 
 use super::{super::truth::Truth, Character, Command, Ledger, MERGING_MAX, WAY_MAX, host};
 
-/// What a reply says of a rank.
+/// The entries of a rank in a reply.
 #[derive(Debug, Default)]
 struct Said {
     stacks: Vec<Vec<String>>,
     missing: Vec<Missing>,
-    /// In a description: how often the rank is in it.
+    /// Number of entries in a description.
     described: u32,
 }
 
-/// What a reply says of each rank.
+/// The entries of all ranks in a reply.
 type All = BTreeMap<Rank, Said>;
 
 impl Ledger {
-    /// Checks the reply to a command, which is over with it.
+    /// Checks the reply to a command, and ends the command.
     pub(in super::super) fn on_reply(&mut self, now: Time, reply: &Reply, truth: &Truth) {
         let Some(command) = self.commands.get(&reply.id).filter(|it| !it.is_over) else {
             return self.fault_if(now, Some(format!("{:?} has two replies", reply.id)));
@@ -120,7 +120,9 @@ impl Ledger {
                 return None;
             }
             if !is_once {
-                return Some(format!("rank {rank} is not there once: {said:?}, {reasons:?}"));
+                return Some(format!(
+                    "rank {rank} is not there once: {said:?}, {reasons:?}"
+                ));
             }
             if !reasons.is_empty() || is_description {
                 return None;
@@ -134,28 +136,29 @@ impl Ledger {
         })
     }
 
-    /// Checks that the answers of those to whom nothing has happened are in the reply, whoever else is silent.
+    /// Checks that the reply has the early answers of agents without faults, although other agents are silent.
     fn check_time(&self, now: Time, command: &Command) -> Option<String> {
         let slack = MERGING_MAX + WAY_MAX + self.members.delay();
         let mut given = command.given.iter();
         let late = given.find(|(node, at)| {
-            let is_well =
-                self.is_true(**node) && self.members.is_lucky(Address(node.0)) && **at + slack < now;
+            let is_well = self.is_true(**node)
+                && self.members.is_lucky(Address(node.0))
+                && **at + slack < now;
             let is_here = command.answered.contains(node) || command.refused.contains(node);
             is_well && !is_here && !self.has_liar(command)
         });
         late.map(|(node, at)| format!("the answer of {node}, given at {at}, is not in it"))
     }
 
-    /// Returns true if somebody was asked whose answers are not accepted: what came together with them is lost. Bytes that are
-    /// no answer are not merged with any.
+    /// Returns true if the command was sent to an agent whose answers the session rejects, together with those merged with them.
+    /// Bytes that are no answer are not merged.
     fn has_liar(&self, command: &Command) -> bool {
         let is_garbled = |node| self.characters.get(node) == Some(&Character::Garbles);
         let mut asked = command.asked.keys();
         asked.any(|node| !self.is_true(*node) && !is_garbled(node))
     }
 
-    /// Checks that answers come merged if nothing goes wrong.
+    /// Checks that the answers were merged if there was no fault.
     fn check_parts(&self, command: &Command) -> Option<String> {
         let is_quiet = self.members.delay().is_zero()
             && self.stalls.is_empty()
@@ -202,9 +205,12 @@ fn said(answer: &Partial) -> All {
                 for (count, ranks) in threads.by_count() {
                     for rank in ranks.iter() {
                         let said = all.entry(rank).or_default();
-                        let count = if ending.thread == Which::First { count } else { 0 };
-                        said.stacks
-                            .extend((0..count).map(|_| stack.clone()));
+                        let count = if ending.thread == Which::First {
+                            count
+                        } else {
+                            0
+                        };
+                        said.stacks.extend((0..count).map(|_| stack.clone()));
                     }
                 }
             });

@@ -1,4 +1,4 @@
-//! `dbgr` at the root of the tree: the host of the session, as `dbgr` passes its messages to the agents.
+//! `dbgr` at the root of the tree: the host of the session. It passes the messages between session and agents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +42,7 @@ enum State {
 
 /// The state of `dbgr`.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Dbgr {
     session: Session,
     places: BTreeMap<Rank, Place>,
     states: BTreeMap<NodeId, State>,
@@ -50,25 +50,27 @@ pub(super) struct Desk {
     /// A command for several nodes that waits for further ones, and the nodes.
     command: Option<(BTreeSet<NodeId>, CommandId, RankSet, Action)>,
     gathers: BTreeMap<GatherId, CommandId>,
-    /// Number of acts that the user has still to do.
+    /// Number of acts that the user has not begun.
     pub(super) acts: usize,
-    /// When the current search ends.
+    /// Latest end of the current search; `None` without a search.
     search: Option<Time>,
     /// Nodes that have not answered a search.
     asked: BTreeSet<NodeId>,
     /// Those of them that did not answer in time.
     late: BTreeSet<NodeId>,
-    /// What each node has found last.
+    /// The last answer of each node to a search.
     found: BTreeMap<NodeId, OnNode>,
     tick_for: Option<Time>,
 }
 
-impl Desk {
+impl Dbgr {
     pub(super) fn new(members: u32) -> Self {
         Self {
             session: Session::new(),
             places: BTreeMap::new(),
-            states: (1..=members).map(|node| (NodeId(node), State::Starting)).collect(),
+            states: (1..=members)
+                .map(|node| (NodeId(node), State::Starting))
+                .collect(),
             joined: BTreeSet::new(),
             command: None,
             gathers: BTreeMap::new(),
@@ -112,10 +114,10 @@ impl Run {
         self.tell(Input::Joined { node, host });
     }
 
-    /// Begins what the user does next, unless it has to wait.
+    /// Begins the next acts of the user, until one of them has to wait.
     pub(super) fn act(&mut self) {
         let now = self.net.now;
-        while !self.desk.is_searching() {
+        while !self.dbgr.is_searching() {
             if let Some(Act::Search) = self.todo.front()
                 && self.ledger.is_open()
             {
@@ -124,7 +126,7 @@ impl Run {
             let Some(act) = self.todo.pop_front() else {
                 return;
             };
-            self.desk.acts -= 1;
+            self.dbgr.acts -= 1;
             match act {
                 Act::Search => self.search(),
                 Act::Command {
@@ -144,12 +146,12 @@ impl Run {
 
     fn command(&mut self, ranks: &RankSet, action: Action, cancelled_after: Option<Duration>) {
         let now = self.net.now;
-        let Ok(id) = self.desk.session.command(now, ranks, action) else {
+        let Ok(id) = self.dbgr.session.command(now, ranks, action) else {
             return;
         };
         self.ledger
             .note(now, || format!("{id:?}: {action:?} for {ranks}"));
-        let places = self.desk.places.iter();
+        let places = self.dbgr.places.iter();
         let places = places.filter(|(rank, _)| ranks.contains(**rank));
         let places = places.map(|(rank, place)| (*rank, place.clone())).collect();
         // Each process below the root sends one message with the answers of all below it.
@@ -170,22 +172,22 @@ impl Run {
     }
 
     pub(super) fn tick(&mut self) {
-        self.desk.tick_for = None;
+        self.dbgr.tick_for = None;
         self.tell(Input::Tick);
     }
 
-    /// Passes an event to the session. The ledger has been told.
+    /// Passes an event to the session. The ledger has it already.
     pub(super) fn tell(&mut self, input: Input) {
         let now = self.net.now;
         self.ledger.expire(now);
-        self.desk.session.handle(now, input);
+        self.dbgr.session.handle(now, input);
         self.settle();
     }
 
-    /// Carries out what the session asks for.
+    /// Carries out the outputs of the session.
     fn settle(&mut self) {
         let now = self.net.now;
-        while let Some(output) = self.desk.session.poll() {
+        while let Some(output) = self.dbgr.session.poll() {
             match output {
                 Told::Send(node, message) => self.pass(node, message),
                 Told::Reply(reply) => {
@@ -208,11 +210,11 @@ impl Run {
         }
         self.ask_agents();
         self.ledger.check_open(now);
-        let deadline = self.desk.session.deadline();
-        if deadline != self.desk.tick_for
+        let deadline = self.dbgr.session.deadline();
+        if deadline != self.dbgr.tick_for
             && let Some(due) = deadline
         {
-            self.desk.tick_for = deadline;
+            self.dbgr.tick_for = deadline;
             self.agenda.at(due, Event::Tick);
         }
         if !self.ledger.is_open() {
@@ -232,20 +234,20 @@ impl Run {
         let ToAgent::Do { id, ranks, action } = message else {
             return self.push(node, &ToNode::Agent(message));
         };
-        match &mut self.desk.command {
+        match &mut self.dbgr.command {
             Some((nodes, of, all, _)) if *of == id => {
                 nodes.insert(node);
                 *all = all.union(&ranks);
             }
             _ => {
                 self.ask_agents();
-                self.desk.command = Some(([node].into(), id, ranks, action));
+                self.dbgr.command = Some(([node].into(), id, ranks, action));
             }
         }
     }
 
     fn ask_agents(&mut self) {
-        let Some((nodes, id, ranks, action)) = self.desk.command.take() else {
+        let Some((nodes, id, ranks, action)) = self.dbgr.command.take() else {
             return;
         };
         let Ok(body) = wire::encode(&ToAgent::Do { id, ranks, action }) else {
@@ -259,17 +261,21 @@ impl Run {
         let mut begun = None;
         self.net.with(Address::ROOT, |root, now| {
             let body = Bytes::from(body);
-            begun = root.gather(now, &nodes, Lane::Control, &body, patience).ok();
+            begun = root
+                .gather(now, &nodes, Lane::Control, &body, patience)
+                .ok();
         });
         if let Some(gather) = begun {
-            self.desk.gathers.insert(gather, id);
+            self.dbgr.gathers.insert(gather, id);
         }
     }
 
     fn end_question(&mut self, id: CommandId) {
         self.ask_agents();
-        let gathers = self.desk.gathers.iter();
-        let gather = gathers.filter(|(_, of)| **of == id).map(|(gather, _)| *gather);
+        let gathers = self.dbgr.gathers.iter();
+        let gather = gathers
+            .filter(|(_, of)| **of == id)
+            .map(|(gather, _)| *gather);
         if let Some(gather) = { gather }.next() {
             self.net
                 .with(Address::ROOT, |root, now| root.end_gather(now, gather));
@@ -289,11 +295,11 @@ impl Run {
     /// Begins a search on all nodes, except those that have not answered the last one.
     fn search(&mut self) {
         let now = self.net.now;
-        let is_first = self.desk.found.is_empty() && self.desk.asked.is_empty();
+        let is_first = self.dbgr.found.is_empty() && self.dbgr.asked.is_empty();
         let time = if is_first { START_MAX } else { FIND_MAX };
-        self.desk.search = Some(now + time);
+        self.dbgr.search = Some(now + time);
         self.agenda.at(now + time, Event::SearchOver);
-        let up = self.desk.states.iter();
+        let up = self.dbgr.states.iter();
         let up = up.filter(|(_, state)| **state == State::Up);
         for node in up.map(|(node, _)| *node).collect::<Vec<_>>() {
             self.ask(node);
@@ -302,20 +308,20 @@ impl Run {
     }
 
     fn ask(&mut self, node: NodeId) {
-        if self.desk.is_searching() && self.desk.asked.insert(node) {
+        if self.dbgr.is_searching() && self.dbgr.asked.insert(node) {
             let search = Search::Wish(Wish::Name(NAME.to_owned()));
             self.push(node, &ToNode::Find(search));
         }
     }
 
-    /// Ends the search if everybody has answered.
+    /// Ends the search if all nodes have answered.
     fn check_search(&mut self) {
         let is_open = |(node, state): (&NodeId, &State)| match state {
             State::Starting => true,
-            State::Up => self.desk.asked.contains(node) && !self.desk.late.contains(node),
+            State::Up => self.dbgr.asked.contains(node) && !self.dbgr.late.contains(node),
             State::Down(_) => false,
         };
-        if !self.desk.states.iter().any(is_open) {
+        if !self.dbgr.states.iter().any(is_open) {
             self.end_search();
         }
     }
@@ -323,41 +329,41 @@ impl Run {
     /// Ends the search, and follows the ranks that were found.
     pub(super) fn end_search(&mut self) {
         let now = self.net.now;
-        if !self.desk.is_searching() {
+        if !self.dbgr.is_searching() {
             return;
         }
-        for (node, state) in &mut self.desk.states {
+        for (node, state) in &mut self.dbgr.states {
             match state {
                 State::Starting => {
                     let why = "it did not connect".to_owned();
                     let host = host(*node);
                     *state = State::Down(Missing::NotStarted { host, why });
                 }
-                State::Up if self.desk.asked.contains(node) => drop(self.desk.late.insert(*node)),
+                State::Up if self.dbgr.asked.contains(node) => drop(self.dbgr.late.insert(*node)),
                 State::Up | State::Down(_) => {}
             }
         }
         let mut parts = vec![(host(HERE), self.truth.search(HERE, now))];
-        let states = self.desk.states.iter();
+        let states = self.dbgr.states.iter();
         let up = states.filter(|(_, state)| **state == State::Up);
         for node in up.map(|(node, _)| *node).collect::<Vec<_>>() {
-            if self.desk.joined.insert(node) {
+            if self.dbgr.joined.insert(node) {
                 let host = host(node);
                 self.ledger.on_joined(node);
                 self.tell(Input::Joined { node, host });
             }
-            if let Some(found) = self.desk.found.get(&node) {
+            if let Some(found) = self.dbgr.found.get(&node) {
                 parts.push((host(node), found.clone()));
             }
         }
         let wish = Wish::Name(NAME.to_owned());
         let target = target::over_nodes(&wish, &parts, Some(&host(HERE)));
-        let places = target.map(|target| Place::of_target(&target, HERE, &self.desk.by_name()));
+        let places = target.map(|target| Place::of_target(&target, HERE, &self.dbgr.by_name()));
         let places = places.unwrap_or_default();
         self.ledger.note(now, || format!("follow {places:?}"));
-        self.desk.places.clone_from(&places);
-        self.desk.search = None;
-        self.desk.session.follow(places);
+        self.dbgr.places.clone_from(&places);
+        self.dbgr.search = None;
+        self.dbgr.session.follow(places);
         self.settle();
         self.act();
     }
@@ -370,10 +376,10 @@ impl Run {
                 let nodes = of.into_iter().map(|who| NodeId(who.0)).collect();
                 self.on_part(id, nodes, &body);
             }
-            Output::Gathered { id, .. } => drop(self.desk.gathers.remove(&id)),
+            Output::Gathered { id, .. } => drop(self.dbgr.gathers.remove(&id)),
             Output::Joined(who) => {
                 let node = NodeId(who.0);
-                let state = self.desk.states.get_mut(&node);
+                let state = self.dbgr.states.get_mut(&node);
                 let before = state.map(|state| match state {
                     State::Starting | State::Down(Missing::NotStarted { .. }) => {
                         std::mem::replace(state, State::Up)
@@ -401,14 +407,14 @@ impl Run {
         }
     }
 
-    /// Returns true if the session has to be told.
+    /// Notes the loss of a node. Returns true if the session has to hear of it.
     fn lose(&mut self, node: NodeId) -> bool {
-        let Some(state) = self.desk.states.get_mut(&node) else {
+        let Some(state) = self.dbgr.states.get_mut(&node) else {
             return false;
         };
         let down = State::Down(Missing::AgentLost(host(node)));
         let was_up = std::mem::replace(state, down) == State::Up;
-        if self.desk.is_searching() {
+        if self.dbgr.is_searching() {
             self.check_search();
         }
         was_up
@@ -418,16 +424,18 @@ impl Run {
         let now = self.net.now;
         match wire::decode(body) {
             Ok(FromNode::Found { found, .. }) => {
-                self.ledger.note(now, || format!("{node} has found {found:?}"));
-                self.desk.asked.remove(&node);
-                self.desk.late.remove(&node);
-                self.desk.found.insert(node, found);
-                if self.desk.is_searching() {
+                self.ledger
+                    .note(now, || format!("{node} has found {found:?}"));
+                self.dbgr.asked.remove(&node);
+                self.dbgr.late.remove(&node);
+                self.dbgr.found.insert(node, found);
+                if self.dbgr.is_searching() {
                     self.check_search();
                 }
             }
             Ok(FromNode::Agent(message)) => {
-                self.ledger.note(now, || format!("{node} sends {message:?}"));
+                self.ledger
+                    .note(now, || format!("{node} sends {message:?}"));
                 self.ledger.on_message(now, node, &message);
                 self.tell(Input::Message(node, message));
             }
@@ -442,13 +450,13 @@ impl Run {
 
     fn on_part(&mut self, id: GatherId, nodes: BTreeSet<NodeId>, body: &[u8]) {
         let now = self.net.now;
-        let Some(id) = self.desk.gathers.get(&id).copied() else {
+        let Some(id) = self.dbgr.gathers.get(&id).copied() else {
             return;
         };
         self.ledger.note(now, || {
             format!("answers of {nodes:?} to {id:?}, {} bytes", body.len())
         });
-        // Nobody knows whose answer it was. The session gives all of them up when it has waited long enough.
+        // It is unknown whose answer it was. The session gives up all of them after `SILENCE`.
         let Ok(answers) = wire::decode(body) else {
             return;
         };
