@@ -44,6 +44,7 @@ use self::{
     sampling::Work,
 };
 use crate::{
+    planted::{self, Bug},
     proto::{Action, CommandId, Extent, FromAgent, Proc, Refusal, ToAgent},
     reply::MAX_THREADS,
     report::Detail,
@@ -219,6 +220,8 @@ impl Agent {
                 }
                 if matches!(self.state, State::Idle) {
                     self.last_sign = now;
+                } else if planted::is(Bug::OrderForgotten) {
+                    return;
                 }
                 self.orders.push_back(Order { id, ranks, action });
             }
@@ -336,6 +339,7 @@ impl Agent {
     fn show_life(&mut self, now: Time) {
         if let Some(id) = self.current()
             && now.since(self.last_sign) >= SIGN_OF_LIFE
+            && !planted::is(Bug::SignNotSent)
         {
             self.last_sign = now;
             self.send(FromAgent::Working(id));

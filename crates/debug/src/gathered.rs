@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::{proto::Answers, wire};
+use crate::{
+    planted::{self, Bug},
+    proto::Answers,
+    wire,
+};
 
 /// Merges encoded [`Answers`] about different nodes. `None` if one of them does not decode or is of another kind, or if the
 /// result is too long for a message or exceeds another bound of the decoder: then they have to travel as they are.
@@ -23,10 +27,14 @@ impl Answers {
     fn add(&mut self, other: Self) -> Option<()> {
         match (&mut self.part, other.part) {
             (Some(part), Some(other)) => part.merge(other).ok()?,
+            (None, Some(_)) if planted::is(Bug::RefusedHidesAnswer) && !self.refused.is_empty() => {
+            }
             (part @ None, other) => *part = other,
             (Some(_), None) => {}
         }
-        self.refused.extend(other.refused);
+        if !planted::is(Bug::RefusalsForgotten) || self.refused.is_empty() {
+            self.refused.extend(other.refused);
+        }
         Some(())
     }
 }

@@ -14,6 +14,7 @@ pub mod languages;
 pub mod maps;
 pub mod memory;
 pub mod peers;
+pub mod planted;
 pub mod proto;
 pub mod python;
 pub mod reply;

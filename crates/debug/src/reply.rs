@@ -13,6 +13,7 @@ use base::{NodeId, Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    planted::{self, Bug},
     report::{Command, Merged},
     snapshot::Snapshot,
     stack::{Frames, Missing, Seen},
@@ -323,6 +324,9 @@ impl PartialStacks {
         self.merged.merge(&other.merged, &translation);
         for (why, ranks) in other.missing {
             let missing = self.missing.entry(why).or_default();
+            if planted::is(Bug::MissingOverwritten) {
+                *missing = RankSet::new();
+            }
             *missing = missing.union(&ranks);
         }
     }

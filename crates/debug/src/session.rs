@@ -36,6 +36,7 @@ use std::{
 use base::{HostList, NodeId, Rank, RankSet, Time};
 
 use crate::{
+    planted::{self, Bug},
     proto::{Action, Answers, CommandId, Extent, FromAgent, Proc, ToAgent},
     reply::{Description, Fault, Partial, PartialSample, PartialStacks},
     stack::Missing,
@@ -375,6 +376,9 @@ impl Session {
         agent.state = Link::Lost;
         let why = Missing::AgentLost(agent.host.clone());
         for command in self.commands.values_mut() {
+            if planted::is(Bug::LostLeftOut) {
+                command.waiting.remove(&node);
+            }
             command.give_up(node, &why);
         }
     }
@@ -387,6 +391,7 @@ impl Session {
         };
         match state {
             Link::Up => None,
+            Link::Silent if planted::is(Bug::SilentAsked) => None,
             Link::Silent => Some(Missing::AgentSilent(host.clone())),
             Link::Lost => Some(Missing::AgentLost(host.clone())),
         }
@@ -412,6 +417,12 @@ impl Session {
             return self.drop_answer(node, id, &message, Dropped::Over);
         };
         let Some(waiting) = command.waiting.get(&node) else {
+            if planted::is(Bug::LateTaken)
+                && let FromAgent::Done { part, .. } = message
+            {
+                let _ = command.answer.merge(part);
+                return;
+            }
             return self.drop_answer(node, id, &message, Dropped::Late);
         };
         match message {
@@ -443,7 +454,9 @@ impl Session {
             self.send_ranks(node);
         }
         for command in self.commands.values_mut() {
-            if let Some(waiting) = command.waiting.get_mut(&node) {
+            if let Some(waiting) = command.waiting.get_mut(&node)
+                && !planted::is(Bug::SignsIgnored)
+            {
                 waiting.until = now + SILENCE;
             }
         }
@@ -475,6 +488,7 @@ impl Session {
         let mut answered = RankSet::new();
         if let Some(mut part) = answers.part {
             let fault = part.check(nodes, &asked).err();
+            let fault = fault.filter(|_| !planted::is(Bug::FaultyTaken));
             answered = part.ranks();
             part.name_hosts(hosts.clone());
             let fault = fault.or_else(|| {
@@ -486,7 +500,9 @@ impl Session {
             }
         }
         for ranks in command.missing.values_mut() {
-            *ranks = ranks.difference(&answered);
+            if !planted::is(Bug::LateStaysMissing) {
+                *ranks = ranks.difference(&answered);
+            }
         }
         command.missing.retain(|_, ranks| !ranks.is_empty());
         for (node, host) in hosts {
@@ -513,7 +529,9 @@ impl Session {
         }
         for &node in nodes {
             let host = self.agents.get(&node).map(|agent| agent.host.clone());
-            if let Some(command) = self.commands.get_mut(&id) {
+            if let Some(command) = self.commands.get_mut(&id)
+                && !planted::is(Bug::FaultyAwaited)
+            {
                 command.give_up(node, &Missing::AgentSilent(host.unwrap_or_default()));
             }
             let why = Dropped::Faulty;
@@ -527,7 +545,8 @@ impl Session {
     }
 
     fn cancel(&mut self, id: CommandId) {
-        let Some(command) = self.commands.get(&id) else {
+        let command = self.commands.get(&id);
+        let Some(command) = command.filter(|_| !planted::is(Bug::CancelIgnored)) else {
             return;
         };
         let waiting: Vec<NodeId> = command.waiting.keys().copied().collect();
@@ -544,7 +563,10 @@ impl Session {
             for (&node, waiting) in &command.waiting {
                 if waiting.until <= now {
                     silent.insert(node);
-                } else if command.end <= now {
+                    if planted::is(Bug::SilenceOfOneCommand) {
+                        late.push((id, node));
+                    }
+                } else if command.end <= now && !planted::is(Bug::LongestIgnored) {
                     late.push((id, node));
                 }
             }
@@ -553,7 +575,9 @@ impl Session {
             let nodes = command.waiting.keys();
             nodes.map(move |&node| (id, node))
         });
-        late.extend(waiting.filter(|(_, node)| silent.contains(node)));
+        if !planted::is(Bug::SilenceOfOneCommand) {
+            late.extend(waiting.filter(|(_, node)| silent.contains(node)));
+        }
         for &node in &silent {
             if let Some(agent) = self.agents.get_mut(&node) {
                 agent.state = Link::Silent;

@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
-use crate::stack::{Activity, End, Frame, FrameId, Frames};
+use crate::{
+    planted::{self, Bug},
+    stack::{Activity, End, Frame, FrameId, Frames},
+};
 
 pub use self::wire::{MAX_COUNTS, MAX_NODES, Malformed};
 
@@ -237,9 +240,16 @@ impl Tree {
         while let Some((ours, theirs)) = open.pop() {
             for (ending, threads) in &other.node(theirs).ends {
                 let own = &mut self.node_mut(ours).ends;
+                if planted::is(Bug::ClassOverwritten) {
+                    own.remove(ending);
+                }
                 own.entry(ending.clone()).or_default().merge(threads);
             }
             for &(frame, child) in &other.node(theirs).children {
+                if planted::is(Bug::FramesNotTranslated) {
+                    open.push((self.child(ours, frame), child));
+                    continue;
+                }
                 // A frame without a translation is in no table. Its stacks are dropped.
                 if let Some(&frame) = translation.get(frame.index()) {
                     open.push((self.child(ours, frame), child));

@@ -70,11 +70,13 @@ pub enum Family {
     Dvm,
     /// The same with 1,024 nodes.
     Thousand,
+    /// A debug session with the agents of its nodes over the tree, without jobs.
+    Debug,
 }
 
 impl Family {
     /// The families that are played by default.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -95,6 +97,7 @@ impl Family {
         Self::Crowd,
         Self::Dvm,
         Self::Thousand,
+        Self::Debug,
     ];
 
     /// Families that fail today, and why. They are played only if the user names them.
@@ -124,6 +127,7 @@ impl Family {
             Self::Files => "files",
             Self::Dvm => "dvm",
             Self::Thousand => "thousand",
+            Self::Debug => "debug",
         }
     }
 

@@ -12,6 +12,7 @@ const fn seeds(family: Family) -> u64 {
         // A run takes a quarter of a minute in a release build.
         Family::Thousand => 0,
         Family::Dvm => 40,
+        Family::Debug => 100,
         Family::Fronts | Family::Files => 150,
         Family::Output | Family::Input | Family::Pmix | Family::Spawn | Family::Nodes => 150,
         _ => 300,
@@ -61,6 +62,7 @@ families! {
     crowd: Crowd,
     dvm: Dvm,
     thousand: Thousand,
+    debug: Debug,
 }
 
 /// A family that no longer fails has to move to [`Family::ALL`].

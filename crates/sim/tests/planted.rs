@@ -54,8 +54,8 @@ fn find<Bug: Copy + Debug>(
 #[test]
 fn every_planted_bug_is_found() {
     let runs_dvm = |family: &Family| {
-        use Family::{Crowd, Dvm, Thousand, Tree};
-        !matches!(family, Tree | Crowd | Dvm | Thousand)
+        use Family::{Crowd, Debug, Dvm, Thousand, Tree};
+        !matches!(family, Tree | Crowd | Dvm | Thousand | Debug)
     };
     let families: Vec<Family> = Family::ALL.into_iter().filter(runs_dvm).collect();
     find(Bug::ALL, &families, SEEDS_MAX, |bug, family, seed| {
@@ -70,6 +70,16 @@ fn every_planted_bug_of_the_tree_is_found() {
         &[Family::Tree],
         SEEDS_MAX,
         |bug, family, seed| overlay::planted::with(bug, || sim::run(family, seed)).err(),
+    );
+}
+
+#[test]
+fn every_planted_bug_of_the_debugger_is_found() {
+    find(
+        debug::planted::Bug::ALL,
+        &[Family::Debug],
+        SEEDS_MAX,
+        |bug, family, seed| debug::planted::with(bug, || sim::run(family, seed)).err(),
     );
 }
 

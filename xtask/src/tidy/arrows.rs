@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
         ],
         &["mischief", "sim"],
     ),
-    ("sim", &["dvm", "pmix", "overlay", "base"], &[]),
+    ("sim", &["dvm", "debug", "pmix", "overlay", "base"], &[]),
     ("mischief", &[], &[]),
     ("xtask", &["mischief"], &[]),
 ];

@@ -115,8 +115,12 @@ pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
 }
 
 /// The files with the bugs planted for the simulator, and the document that lists them.
-const PLANTED: ([&str; 2], &str) = (
-    ["crates/dvm/src/planted.rs", "crates/overlay/src/planted.rs"],
+const PLANTED: ([&str; 3], &str) = (
+    [
+        "crates/dvm/src/planted.rs",
+        "crates/overlay/src/planted.rs",
+        "crates/debug/src/planted.rs",
+    ],
     "docs/simulator.md",
 );
 
@@ -137,7 +141,7 @@ fn compare_planted(code: &str, document: &str) -> Complaints {
     };
     let (code, document) = (listed(code, "Self::", ","), listed(document, "| `", "` |"));
     let (paths, place) = PLANTED;
-    let paths = paths.join(" and ");
+    let paths = paths.join(", ");
     let missing = code
         .difference(&document)
         .map(|name| format!("{place}: no line for the planted bug `{name}`"));
@@ -221,7 +225,7 @@ mod tests {
             compare_planted(code, "| `One` | a |\n| `Three` | b |"),
             [
                 "docs/simulator.md: no line for the planted bug `Two`",
-                "docs/simulator.md: no bug `Three` in crates/dvm/src/planted.rs and crates/overlay/src/planted.rs",
+                "docs/simulator.md: no bug `Three` in crates/dvm/src/planted.rs, crates/overlay/src/planted.rs, crates/debug/src/planted.rs",
             ]
         );
     }

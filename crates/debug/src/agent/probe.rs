@@ -20,6 +20,7 @@
 //! | `Remaining` | the state of the process | `After`: *gone*, *zombie* or *not permitted* |
 //! | any | the last thread is done | `After`; `Remaining` if no thread was seen |
 //! | `After` | the same process with the same program | over |
+//! | `After` | the pid belongs to another process | over: *gone* |
 //! | `After` | another program | `Before`; after [`TRIES`] over: *changed* |
 //!
 //! The mappings of a process are read before its threads are stopped. If the process executes another program in between, its
@@ -40,6 +41,7 @@ use super::{
     reader::{Known, Reader},
 };
 use crate::{
+    planted::{self, Bug},
     python,
     stack::{Activity, Missing, Seen, Thread},
     unwind::{Capture, Code},
@@ -328,7 +330,15 @@ impl Probe {
     /// Ends the sample, or repeats it if the process executes another program now.
     fn end(&mut self, reader: &mut Reader, seen: Seen, found: Option<(i32, Identity)>) -> Step {
         let after = found.map(|(_, identity)| identity);
-        let after = after.filter(|after| after.started == self.started);
+        let after = match after.filter(|after| after.started != self.started) {
+            None => after,
+            Some(_) if planted::is(Bug::ReusedPidShown) => None,
+            // The process has exited, and these may be threads of the one that has its pid now.
+            Some(_) => {
+                reader.known.remove(&self.pid);
+                return Step::Done(Seen::Missing(Missing::Gone));
+            }
+        };
         let became = self
             .identity
             .zip(after)
@@ -354,6 +364,5 @@ impl Probe {
 /// are 0: the sample was taken before, and counts.
 fn became(before: Identity, after: Identity) -> bool {
     let unknown = after.stack == 0;
-    before.started != after.started
-        || !(unknown || (before.code, before.stack) == (after.code, after.stack))
+    !(unknown || (before.code, before.stack) == (after.code, after.stack))
 }

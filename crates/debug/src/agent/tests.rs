@@ -119,6 +119,21 @@ fn who_is_another_process_now_is_not_looked_at() {
 }
 
 #[test]
+fn of_a_process_whose_pid_another_one_gets_during_the_sample_nothing_is_shown() {
+    for (starts, expected) in [
+        (&[STARTED, STARTED][..], "_start>main running"),
+        (&[STARTED, STARTED + 1], "Gone"),
+    ] {
+        let mut process = process("main");
+        process.starts = starts.iter().copied().collect();
+        let mut node = node(process);
+        assert_eq!(seen(&sample(&mut node), 0), expected);
+        let asked = node.asked.iter().filter(|it| it.starts_with("threads of"));
+        assert_eq!(asked.count(), 1);
+    }
+}
+
+#[test]
 fn a_program_that_changes_is_looked_at_anew() {
     for (stacks, samples, expected) in [
         (&[5, 5][..], 1, "_start>main running"),

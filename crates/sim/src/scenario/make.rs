@@ -306,7 +306,8 @@ impl Maker<'_> {
                 | Family::Tree
                 | Family::Crowd
                 | Family::Dvm
-                | Family::Thousand => match self.rng.below(5) {
+                | Family::Thousand
+                | Family::Debug => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),

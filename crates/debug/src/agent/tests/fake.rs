@@ -94,6 +94,8 @@ pub(crate) struct FakeProcess {
     pub(crate) threads: Vec<FakeThread>,
     /// The address of its stack at each request; the last one is repeated.
     pub(crate) stacks: VecDeque<Option<u64>>,
+    /// The start time of the process that has the pid, at each request; the last one is repeated.
+    pub(crate) starts: VecDeque<u64>,
     /// The pid of its tracer.
     pub(crate) tracer: Option<i32>,
     /// The length of its code mapping in bytes; `None` if its mappings cannot be read.
@@ -111,6 +113,7 @@ impl FakeProcess {
             name,
             threads: vec![FakeThread::running(pid, at)],
             stacks: [Some(5)].into(),
+            starts: [STARTED].into(),
             tracer: None,
             mappings: Some(LENGTH as u64),
         }
@@ -209,14 +212,17 @@ impl Node {
                 ("owners".to_owned(), Answer::Owners(owners))
             }
             Question::Identity { pid, through } => {
-                let process = self.processes.get_mut(&pid);
-                let stack = process.and_then(|process| match process.stacks.len() {
-                    0 | 1 => process.stacks.front().copied().flatten(),
-                    _ => process.stacks.pop_front().flatten(),
+                let mut process = self.processes.get_mut(&pid);
+                let stack = process.as_mut().and_then(|it| match it.stacks.len() {
+                    0 | 1 => it.stacks.front().copied().flatten(),
+                    _ => it.stacks.pop_front().flatten(),
                 });
-                let identity = stack.map(|stack| {
+                let started = process.and_then(|it| match it.starts.len() {
+                    0 | 1 => it.starts.front().copied(),
+                    _ => it.starts.pop_front(),
+                });
+                let identity = stack.zip(started).map(|(stack, started)| {
                     let code = 1;
-                    let started = STARTED;
                     let identity = Identity {
                         started,
                         code,
