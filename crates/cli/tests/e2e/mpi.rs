@@ -22,6 +22,12 @@ use crate::harness::{
 };
 use nodes::Nodes;
 
+/// What MPICH 5 prints, under whatever launcher, if a rank reads the address of another one too early: once in some thousand runs
+/// (issue 7417 of MPICH). Such a run says nothing about us.
+const UNWRITTEN: &str = "failed to unpack address, invalid bandwidth";
+/// How often such a run is repeated.
+const UNWRITTEN_MAX: u32 = 2;
+
 /// The MPI libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Library {
@@ -114,9 +120,14 @@ impl Trial {
     fn expect(&self, name: &str, ranks: &str, lines: &[&str]) -> Finished {
         let program = self.library.program(name);
         let expected: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
-        self.run(&["-n", ranks, &program])
-            .expect_code(0)
-            .expect_out(&expected)
+        let mut run = self.run(&["-n", ranks, &program]);
+        for _ in 0..UNWRITTEN_MAX {
+            if !run.out().contains(UNWRITTEN) {
+                break;
+            }
+            run = self.run(&["-n", ranks, &program]);
+        }
+        run.expect_code(0).expect_out(&expected)
     }
 }
 
