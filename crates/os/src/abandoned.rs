@@ -15,7 +15,10 @@ use std::{
     time::SystemTime,
 };
 
-use nix::sys::stat::{major, minor};
+use nix::{
+    errno::Errno,
+    sys::stat::{major, minor},
+};
 
 use crate::{
     namespace::{is_nested, sees_own_processes},
@@ -44,22 +47,36 @@ pub enum Abandoned {
 #[must_use]
 pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Abandoned {
     let user = effective_uid();
-    let (free, held): (Vec<_>, Vec<_>) = ours(directory, prefixes, user)
-        .filter(|(_, metadata)| made(metadata).is_some_and(|made| made >= since))
-        .partition(|(path, _)| is_free(path));
-    let mut free: Vec<PathBuf> = free.into_iter().map(|(path, _)| path).collect();
-    let held = held.into_iter();
-    let held = held.map(|(path, metadata)| (path, identity(&metadata)));
-    match not_in_proc(held.collect(), user) {
-        Abandoned::Files(more) if more.is_empty() || !leases_are_exact() => free.extend(more),
-        // `/proc` does not show who has the others: the first thread of a process has exited, and the last one will. The free
-        // ones are found again.
-        Abandoned::Files(_) | Abandoned::NotYet => return Abandoned::NotYet,
+    let mut free = Vec::new();
+    let mut held = BTreeSet::new();
+    let mut others = Vec::new();
+    for (path, metadata) in ours(directory, prefixes, user) {
+        if made(&metadata).is_none_or(|made| made < since) {
+            continue;
+        }
+        match lease_on(&path) {
+            Lease::Granted => free.push(path),
+            lease => {
+                if lease == Lease::Refused {
+                    held.insert(path.clone());
+                }
+                others.push((path, identity(&metadata)));
+            }
+        }
     }
+    let Abandoned::Files(more) = not_in_proc(others, user) else {
+        // The free ones are found again.
+        return Abandoned::NotYet;
+    };
+    if leases_are_exact() && more.iter().any(|path| held.contains(path)) {
+        // `/proc` does not show who has it: the first thread of a process has exited, and the last one will.
+        return Abandoned::NotYet;
+    }
+    free.extend(more);
     Abandoned::Files(free)
 }
 
-/// Returns true if the kernel refuses a lease only if a process has the file open or mapped.
+/// Returns true if the kernel refuses a lease only if a process has the file open or mapped (since Linux 5.3).
 fn leases_are_exact() -> bool {
     let release = kernel_release().unwrap_or_default();
     let mut numbers = release
@@ -71,20 +88,37 @@ fn leases_are_exact() -> bool {
 /// fcntl(2) command for the signal of a lease or of asynchronous I/O (Linux's `fcntl.h`, the same for all architectures).
 const F_SETSIG: i32 = 10;
 
-/// Returns true if the kernel grants a write lease: then no process has the file open or mapped.
+/// What the kernel says to a request for a write lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lease {
+    /// No process has the file open or mapped.
+    Granted,
+    /// Some process has.
+    Refused,
+    /// There are no leases: the administrator has switched them off, or the file system has none. Or the file cannot be opened.
+    Unknown,
+}
+
 #[expect(unsafe_code, reason = "no crate has these commands of fcntl(2)")]
-fn is_free(path: &Path) -> bool {
+fn lease_on(path: &Path) -> Lease {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else {
-        return false;
+        return Lease::Unknown;
     };
     // The kernel sends a signal if somebody opens the file before the lease ends with `file`. SIGURG is ignored; SIGIO, which is
     // the default, would end this process.
     let commands = [(F_SETSIG, libc::SIGURG), (libc::F_SETLEASE, libc::F_WRLCK)];
-    commands.iter().all(|(command, argument)| {
+    for (command, argument) in commands {
         // SAFETY: the descriptor is open, and these commands take an integer.
-        unsafe { libc::fcntl(file.as_raw_fd(), *command, *argument) == 0 }
-    })
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
+        if result != 0 {
+            return match Errno::last() {
+                Errno::EAGAIN => Lease::Refused,
+                _ => Lease::Unknown,
+            };
+        }
+    }
+    Lease::Granted
 }
 
 /// Returns those of these files that no process has open or mapped, according to `/proc`.
@@ -270,14 +304,14 @@ mod tests {
         let path = Path::new(&path);
         fs::write(path, "x").unwrap();
         let open = File::open(path).unwrap();
-        assert!(!is_free(path));
+        assert_eq!(lease_on(path), Lease::Refused);
         let mapped = crate::files::Mapped::open(path).unwrap();
         drop(open);
-        assert!(!is_free(path));
+        assert_eq!(lease_on(path), Lease::Refused);
         drop(mapped);
-        assert!(is_free(path));
+        assert_eq!(lease_on(path), Lease::Granted);
         fs::remove_file(path).unwrap();
-        assert!(!is_free(path));
+        assert_eq!(lease_on(path), Lease::Unknown);
     }
 
     /// Whether we may inspect a process is left to the kernel; this test is about its user, and whether it is alive.
