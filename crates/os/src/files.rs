@@ -5,14 +5,14 @@
 )]
 
 use std::{
-    ffi::{CString, OsStr},
+    ffi::{CString, OsStr, OsString},
     fs::{self, File},
     io::{self, Read},
     num::NonZeroUsize,
     os::{
         fd::OwnedFd,
         unix::{
-            ffi::OsStrExt,
+            ffi::{OsStrExt, OsStringExt},
             fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
         },
     },
@@ -140,6 +140,18 @@ pub enum Found {
     NotExecutable(PathBuf),
     /// No file of that name exists.
     Missing,
+}
+
+/// Returns a search path (a value of `PATH`) whose relative and empty entries are made absolute by a directory.
+#[must_use]
+pub fn search_path(directory: &Path, path: &OsStr) -> OsString {
+    let entries = path.as_bytes().split(|byte| *byte == b':').map(|entry| {
+        let place = directory.join(OsStr::from_bytes(entry));
+        // Drop the `.` components that a relative entry brings.
+        let place: PathBuf = place.components().collect();
+        place.into_os_string().into_vec()
+    });
+    OsString::from_vec(entries.collect::<Vec<_>>().join(&b':'))
 }
 
 /// Finds the file for `name` as a shell does. A name with a slash is used as it is. Any other is searched for in the

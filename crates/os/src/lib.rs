@@ -44,7 +44,7 @@ pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
     Found, Mapped, entries, find_program, is_executable, make_private_dirs, open_for_reading,
-    read_owned, remove_files, remove_tree,
+    read_owned, remove_files, remove_tree, search_path,
 };
 pub use foreign::{
     LATE_STEP, NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,

@@ -33,7 +33,6 @@ mod ranks;
 mod reactor;
 mod record;
 pub mod relay;
-mod search;
 mod starters;
 mod tape;
 mod tree;

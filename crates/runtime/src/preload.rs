@@ -22,7 +22,7 @@ use dvm::{
     proto::PreloadFailure,
 };
 
-use crate::{place::Surroundings, search::search_path};
+use crate::place::Surroundings;
 
 /// Start of the name of a job's directory.
 const DIRECTORY: &str = "rally-preload.";
@@ -70,7 +70,8 @@ pub(crate) fn find(wanted: &[WantedFile]) -> Result<Vec<FoundFile>, NotFound> {
         let directory = Path::new(&file.directory);
         let path = match &file.search {
             None => directory.join(&file.path),
-            Some(search) => match os::find_program(&file.path, &search_path(directory, search)) {
+            Some(search) => match os::find_program(&file.path, &os::search_path(directory, search))
+            {
                 os::Found::Program(path) | os::Found::NotExecutable(path) => path,
                 os::Found::Missing => {
                     return Err(NotFound {

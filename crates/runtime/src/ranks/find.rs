@@ -8,8 +8,6 @@ use dvm::{
 };
 use os::Found;
 
-use crate::search::search_path;
-
 /// Error numbers of Linux, with the same values on every architecture that we build for.
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
@@ -50,7 +48,7 @@ pub(super) fn find(app: &App) -> Result<OsString, StartFailure> {
             Err(error) => failed(error.raw_os_error().unwrap_or(ENOENT), app.program.clone()),
         };
     }
-    match os::find_program(&app.program, &search_path(directory, &app.search)) {
+    match os::find_program(&app.program, &os::search_path(directory, &app.search)) {
         Found::Program(path) => Ok(path.into_os_string()),
         Found::NotExecutable(path) => failed(EACCES, path.into_os_string()),
         Found::Missing => failed(ENOENT, app.program.clone()),

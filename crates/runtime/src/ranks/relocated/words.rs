@@ -23,7 +23,6 @@ use dvm::spec::App;
 use os::Found;
 
 use super::{super::script, linked};
-use crate::search::search_path;
 
 /// Maximum number of words that are looked up in the file system.
 const MAX_WORDS: usize = 512;
@@ -70,7 +69,7 @@ pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<PathBuf>> {
     }
     let directory = PathBuf::from(&app.directory);
     let mut walk = Walk {
-        search: search_path(&directory, &app.search),
+        search: os::search_path(&directory, &app.search),
         directory,
         seen: BTreeSet::new(),
         programs: Vec::new(),
