@@ -7,6 +7,7 @@ mod arch;
 mod cpuset;
 mod hostlist;
 mod id;
+mod planted;
 mod set;
 mod status;
 mod time;

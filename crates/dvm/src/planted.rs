@@ -3,6 +3,9 @@
 //! The feature `planted` is not part of any release. Without it, `is` is the constant `false`, and none of these bugs
 //! is compiled in.
 
+#[cfg(feature = "planted")]
+use pmix::planted as server;
+
 /// Plausible bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
@@ -244,68 +247,39 @@ impl Bug {
     ];
 }
 
+base::planted_switch!(Bug);
+
+/// Runs `act` on this thread with one bug switched on, here or in the PMIx server.
 #[cfg(feature = "planted")]
-mod switched {
-    use std::cell::Cell;
-
-    use pmix::planted as server;
-
-    use super::Bug;
-
-    thread_local! {
-        static ON: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Runs `act` on this thread with one bug switched on.
-    pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
-        let before = ON.replace(Some(bug));
-        let result = match of_server(bug) {
-            Some(bug) => server::with(bug, act),
-            None => act(),
-        };
-        ON.set(before);
-        result
-    }
-
-    /// Returns the bug of the PMIx server that a bug stands for, if any.
-    const fn of_server(bug: Bug) -> Option<server::Bug> {
-        match bug {
-            Bug::FenceOneEarly => Some(server::Bug::FenceOneEarly),
-            Bug::GetOfAnother => Some(server::Bug::GetOfAnother),
-            Bug::EventTwice => Some(server::Bug::EventTwice),
-            Bug::SilenceNotTold => Some(server::Bug::SilenceNotTold),
-            Bug::FenceStaysHere => Some(server::Bug::FenceStaysHere),
-            Bug::DestructOneEarly => Some(server::Bug::DestructOneEarly),
-            Bug::AddedForgotten => Some(server::Bug::AddedForgotten),
-            Bug::LastLeaderNotAwaited => Some(server::Bug::LastLeaderNotAwaited),
-            Bug::ContextOfEachNode => Some(server::Bug::ContextOfEachNode),
-            Bug::GoneNotTold => Some(server::Bug::GoneNotTold),
-            Bug::DeathNotTold => Some(server::Bug::DeathNotTold),
-            Bug::WatchForEach => Some(server::Bug::WatchForEach),
-            Bug::EndsToAllNodes => Some(server::Bug::EndsToAllNodes),
-            Bug::InvitedOnOneNode => Some(server::Bug::InvitedOnOneNode),
-            Bug::LeaderNotMember => Some(server::Bug::LeaderNotMember),
-            Bug::DeathOfGuestNotTold => Some(server::Bug::DeathOfGuestNotTold),
-            Bug::ConnectOneEarly => Some(server::Bug::ConnectOneEarly),
-            Bug::ConnectWithDead => Some(server::Bug::ConnectWithDead),
-            _ => None,
-        }
-    }
-
-    /// Returns true if a bug is switched on.
-    pub(crate) fn is(bug: Bug) -> bool {
-        ON.get() == Some(bug)
-    }
+pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
+    switched::with(bug, || match of_server(bug) {
+        Some(bug) => server::with(bug, act),
+        None => act(),
+    })
 }
 
+/// Returns the bug of the PMIx server that a bug stands for, if any.
 #[cfg(feature = "planted")]
-pub(crate) use switched::is;
-#[cfg(feature = "planted")]
-pub use switched::with;
-
-/// Returns `false`: no bug is switched on.
-#[cfg(not(feature = "planted"))]
-#[inline(always)]
-pub(crate) const fn is(_: Bug) -> bool {
-    false
+const fn of_server(bug: Bug) -> Option<server::Bug> {
+    match bug {
+        Bug::FenceOneEarly => Some(server::Bug::FenceOneEarly),
+        Bug::GetOfAnother => Some(server::Bug::GetOfAnother),
+        Bug::EventTwice => Some(server::Bug::EventTwice),
+        Bug::SilenceNotTold => Some(server::Bug::SilenceNotTold),
+        Bug::FenceStaysHere => Some(server::Bug::FenceStaysHere),
+        Bug::DestructOneEarly => Some(server::Bug::DestructOneEarly),
+        Bug::AddedForgotten => Some(server::Bug::AddedForgotten),
+        Bug::LastLeaderNotAwaited => Some(server::Bug::LastLeaderNotAwaited),
+        Bug::ContextOfEachNode => Some(server::Bug::ContextOfEachNode),
+        Bug::GoneNotTold => Some(server::Bug::GoneNotTold),
+        Bug::DeathNotTold => Some(server::Bug::DeathNotTold),
+        Bug::WatchForEach => Some(server::Bug::WatchForEach),
+        Bug::EndsToAllNodes => Some(server::Bug::EndsToAllNodes),
+        Bug::InvitedOnOneNode => Some(server::Bug::InvitedOnOneNode),
+        Bug::LeaderNotMember => Some(server::Bug::LeaderNotMember),
+        Bug::DeathOfGuestNotTold => Some(server::Bug::DeathOfGuestNotTold),
+        Bug::ConnectOneEarly => Some(server::Bug::ConnectOneEarly),
+        Bug::ConnectWithDead => Some(server::Bug::ConnectWithDead),
+        _ => None,
+    }
 }

@@ -157,38 +157,7 @@ impl Bug {
     ];
 }
 
-#[cfg(feature = "planted")]
-mod switched {
-    use std::cell::Cell;
+base::planted_switch!(Bug);
 
-    use super::Bug;
-
-    thread_local! {
-        static ON: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Runs `act` on this thread with one bug switched on.
-    pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
-        let before = ON.replace(Some(bug));
-        let result = act();
-        ON.set(before);
-        result
-    }
-
-    /// Returns true if a bug is switched on.
-    pub(crate) fn is(bug: Bug) -> bool {
-        ON.get() == Some(bug)
-    }
-}
-
-#[cfg(feature = "planted")]
-pub(crate) use switched::is;
 #[cfg(feature = "planted")]
 pub use switched::with;
-
-/// Returns `false`: no bug is switched on.
-#[cfg(not(feature = "planted"))]
-#[inline(always)]
-pub(crate) const fn is(_: Bug) -> bool {
-    false
-}

@@ -53,45 +53,7 @@ pub enum Bug {
     ConnectWithDead,
 }
 
-#[cfg(feature = "planted")]
-mod switched {
-    use std::cell::Cell;
+base::planted_switch!(Bug);
 
-    use super::Bug;
-
-    thread_local! {
-        static ON: Cell<Option<Bug>> = const { Cell::new(None) };
-    }
-
-    /// Runs `act` on this thread with one bug switched on.
-    pub fn with<T>(bug: Bug, act: impl FnOnce() -> T) -> T {
-        /// Guard that restores the previous bug on drop, also when a test panics.
-        struct Before(Option<Bug>);
-
-        impl Drop for Before {
-            fn drop(&mut self) {
-                ON.set(self.0);
-            }
-        }
-
-        let _before = Before(ON.replace(Some(bug)));
-        act()
-    }
-
-    /// Returns true if a bug is switched on.
-    pub(crate) fn is(bug: Bug) -> bool {
-        ON.get() == Some(bug)
-    }
-}
-
-#[cfg(feature = "planted")]
-pub(crate) use switched::is;
 #[cfg(feature = "planted")]
 pub use switched::with;
-
-/// Returns `false`: no bug is switched on.
-#[cfg(not(feature = "planted"))]
-#[inline(always)]
-pub(crate) const fn is(_: Bug) -> bool {
-    false
-}
