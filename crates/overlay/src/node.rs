@@ -13,6 +13,7 @@
 //! | `Greeting` | `Welcome::Resumed` | the link continues | `Linked` |
 //! | `Greeting` | `Welcome::Elsewhere` | dial the parent | closed |
 //! | `Greeting` | `Welcome::Child` after the loss of the parent | send again what the root has not received | `Linked` |
+//! | `Greeting` at the root | neither a welcome nor a sign of life for a lease and the reconnect window | [`Output::Unreachable`] | closed |
 //! | `Dialing`, `Greeting` | closed without an answer | dial again, for [`AGAIN_MAX`] | closed |
 //! | `Dialing`, `Greeting` | another failure | try the next address, then the root, or [`Output::Unreachable`] | closed |
 //! | `Accepted` | `Hello` with a place here | `Welcome::Child` | `Linked` |
@@ -20,6 +21,7 @@
 //! | `Accepted` | `Hello` with a place below a process that has not joined | – | `Waiting` |
 //! | `Accepted`, `Waiting` | the parent has joined | `Welcome::Elsewhere` | `Closing` |
 //! | `Waiting` | the parent was given up or lost | as for a place here | `Linked` |
+//! | `Waiting` | a third of a lease is over | sign of life | `Waiting` |
 //! | `Waiting` | the same process says hello on another connection, or [`PLACE_MAX`] is over | – | closed |
 //! | `Accepted`, `Waiting` | [`HANDSHAKE_MAX`] is over (`Accepted`), wrong secret, another build | [`Output::Refused`] | closed |
 //! | `Accepted` | `Hello::Return` at the root | `Welcome::Child`, send again what the process has not received | `Linked` |
@@ -226,6 +228,8 @@ enum Phase {
     Waiting {
         parent: Address,
         comer: Comer,
+        /// When it last got a sign of life.
+        said: Time,
     },
     Linked(Address),
     /// The parent was silent, and its link continues on another connection. Until then this one stays open and is not read: the
@@ -463,7 +467,7 @@ impl Node {
             return;
         };
         let entered = match &phase {
-            Phase::Waiting { parent, comer } => Some((*parent, comer.who)),
+            Phase::Waiting { parent, comer, .. } => Some((*parent, comer.who)),
             _ => None,
         };
         let is_pending = matches!(phase, Phase::Accepted(_));
@@ -481,7 +485,7 @@ impl Node {
     fn leave(&mut self, conn: Conn, phase: &Phase) {
         match phase {
             Phase::Accepted(_) => drop(self.pending.remove(&conn)),
-            Phase::Waiting { parent, comer } => {
+            Phase::Waiting { parent, comer, .. } => {
                 let waits = (*parent, comer.who);
                 if self.waiting.get(&waits) == Some(&conn) {
                     self.waiting.remove(&waits);
@@ -526,8 +530,9 @@ impl Node {
         let Timing { lease, .. } = self.config.timing;
         let pending = self.connections.values().filter_map(|one| match one.phase {
             Phase::Accepted(_) | Phase::Closing => Some(one.since + HANDSHAKE_MAX),
-            Phase::Waiting { .. } => {
-                Some(one.since + self.waits_for.unwrap_or(WAITING_MAX).min(WAITING_MAX))
+            Phase::Waiting { said, .. } => {
+                let end = one.since + self.waits_for.unwrap_or(WAITING_MAX).min(WAITING_MAX);
+                Some(end.min(said + lease / 3))
             }
             _ => None,
         });

@@ -22,6 +22,10 @@ pub enum Bug {
     LeaseIgnored,
     /// An idle link says nothing.
     AliveNotSent,
+    /// A process that waits for its place does not notice that the root is silent.
+    WaitsInSilence,
+    /// The root sends no sign of life to a process that waits for its place.
+    WaitingNotReassured,
     /// A process that cannot send a sign of life tries again at once.
     AliveTriedAtOnce,
     /// A link whose connection was closed is given up at once.
@@ -108,7 +112,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 47] = [
         Self::SecretIgnored,
         Self::BuildNotCompared,
         Self::HandshakeWithoutLimit,
@@ -116,6 +120,8 @@ impl Bug {
         Self::StrangerNotReported,
         Self::LeaseIgnored,
         Self::AliveNotSent,
+        Self::WaitsInSilence,
+        Self::WaitingNotReassured,
         Self::AliveTriedAtOnce,
         Self::ClosedGivenUp,
         Self::NoAnswerTakenForDeath,

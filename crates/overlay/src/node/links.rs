@@ -260,6 +260,7 @@ impl Node {
             self.close(conn);
         }
         self.place_late(now);
+        self.reassure(now);
         let peers: Vec<Address> = self.links.keys().copied().collect();
         for peer in peers {
             match self.links.get_mut(&peer).map(|link| &mut link.state) {
@@ -299,6 +300,22 @@ impl Node {
         self.on_gather_tick(now);
         self.on_merge_tick(now);
         self.dial(now);
+    }
+
+    /// Sends a sign of life to the processes that wait for a place.
+    fn reassure(&mut self, now: Time) {
+        let pause = self.config.timing.lease / 3;
+        for conn in self.waiting.values() {
+            if let Some(connection) = self.connections.get_mut(conn)
+                && let Phase::Waiting { said, .. } = &mut connection.phase
+                && *said + pause <= now
+            {
+                *said = now;
+                if connection.notes.is_empty() && !planted::is(Bug::WaitingNotReassured) {
+                    connection.notes.push_back(Note::Alive);
+                }
+            }
+        }
     }
 }
 

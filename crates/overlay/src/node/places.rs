@@ -129,7 +129,13 @@ impl Node {
         if let Some(before) = self.waiting.get(&(parent, comer.who)).copied() {
             self.close(before);
         }
-        self.enter(now, conn, Phase::Waiting { parent, comer });
+        let said = now;
+        let waiting = Phase::Waiting {
+            parent,
+            comer,
+            said,
+        };
+        self.enter(now, conn, waiting);
     }
 
     /// Makes a process a child of this one. It has joined when it answers.

@@ -110,7 +110,7 @@ impl Node {
         }
         if matches!(connection.phase, Phase::Dialing) && connection.secure.is_open() {
             self.enter(now, conn, Phase::Greeting);
-            let hello = self.greet(conn);
+            let hello = self.greet(now, conn);
             if let Some(hello) = hello
                 && let Some(connection) = self.connections.get_mut(&conn)
             {
@@ -175,6 +175,7 @@ impl Node {
                 }
             }
             (Note::Alive, Some(_)) => {}
+            (Note::Alive, None) if self.is_awaited(now, conn) => {}
             (Note::Hello(_) | Note::Welcome(_) | Note::Credit(_) | Note::Alive, _) => {
                 self.break_rules(now, conn, "it sent a note at the wrong time");
             }

@@ -439,6 +439,40 @@ fn a_process_whose_parent_does_not_come_gets_a_place_below_the_root() {
 }
 
 #[test]
+fn a_process_that_waits_for_its_place_gives_up_a_silent_root() {
+    let Timing { lease, window } = Timing::default();
+    let mut net = Net::new(6, 2);
+    net.start(3);
+    // The root says that it is there.
+    net.run(10 * lease);
+    assert_eq!((net.joined_members(), net.news_of(3)), (vec![], &[][..]));
+    net.cut.insert(Address(3));
+    net.run(lease + window - lease / 2);
+    assert_eq!(net.news_of(3), []);
+    net.run(lease);
+    let given_up = [Output::Unreachable(vec![(
+        net::at(Address::ROOT),
+        DialError::Silent(lease + window),
+    )])];
+    assert_eq!(net.news_of(3), given_up);
+}
+
+#[test]
+fn a_process_that_waits_for_its_place_survives_a_short_cut() {
+    let Timing { lease, .. } = Timing::default();
+    let mut net = Net::new(6, 2);
+    net.start(3);
+    net.run(lease);
+    net.cut.insert(Address(3));
+    net.run(lease / 2);
+    net.cut.clear();
+    net.run(4 * lease);
+    net.start(1);
+    net.run(Duration::from_millis(100));
+    assert_eq!(net.joined_members(), [1, 3]);
+}
+
+#[test]
 fn a_process_whose_parent_is_late_gets_a_place_below_the_root_in_time() {
     let mut net = Net::new(6, 2);
     net.root().wait_at_most(Duration::from_secs(3));

@@ -7,6 +7,7 @@ use base::Time;
 use super::{Conn, DialError, LinkState, Node, Output, Phase, Side};
 use crate::{
     packet::{Address, Hello, Loss, Note, Reason, Welcome},
+    planted::{self, Bug},
     secure::Secure,
 };
 
@@ -17,7 +18,7 @@ pub const DIAL_MAX: Duration = Duration::from_secs(5);
 /// The same while a link can be resumed. The network may work again at any time, and the kernel's own attempts become rare.
 const REDIAL_MAX: Duration = Duration::from_millis(500);
 /// Time for which a process waits for its place, which it gets when the process above it has joined. The root gives up
-/// earlier.
+/// earlier. Meanwhile it sends signs of life.
 pub const PLACE_MAX: Duration = Duration::from_secs(600);
 /// Pause before all addresses are dialed again, while a link can be resumed.
 const DIAL_PAUSE: Duration = Duration::from_millis(100);
@@ -128,6 +129,11 @@ impl Uplink {
 }
 
 impl Dialing {
+    /// Returns true if the root is asked for a place, which it may give much later.
+    fn waits_for_place(&self) -> bool {
+        self.whom == Address::ROOT && matches!(self.purpose, Purpose::Join(_))
+    }
+
     /// Dials all addresses again after a pause.
     fn pause(&mut self, now: Time) {
         self.next = 0;
@@ -147,9 +153,13 @@ impl Node {
             .filter(|one| one.2 <= now)
             .map(|one| one.0)
             .collect();
+        let patience = match dialing.is_greeted && dialing.waits_for_place() {
+            true => self.silence(),
+            false => DIAL_MAX,
+        };
         for conn in late {
             self.close(conn);
-            self.on_dial_failed(now, conn, DialError::Silent(DIAL_MAX));
+            self.on_dial_failed(now, conn, DialError::Silent(patience));
         }
         if let Uplink::Dialing(dialing) = &self.uplink
             && dialing.at.is_empty()
@@ -186,15 +196,16 @@ impl Node {
     }
 
     /// Returns the first note of a dialed connection whose handshake is complete. The other connections are closed.
-    pub(super) fn greet(&mut self, conn: Conn) -> Option<Hello> {
+    pub(super) fn greet(&mut self, now: Time, conn: Conn) -> Option<Hello> {
+        let silence = self.silence();
         let Uplink::Dialing(dialing) = &mut self.uplink else {
             return None;
         };
         dialing.is_greeted = true;
         let index = dialing.open.iter().position(|one| one.0 == conn)?;
         let mut chosen = dialing.open.swap_remove(index);
-        if let (Address::ROOT, Purpose::Join(_)) = (dialing.whom, dialing.purpose) {
-            chosen.2 = dialing.until;
+        if dialing.waits_for_place() {
+            chosen.2 = dialing.until.min(now + silence);
         }
         let others = std::mem::replace(&mut dialing.open, vec![chosen]);
         let number = *dialing.link.get_or_insert_with(|| self.entropy.number());
@@ -217,6 +228,30 @@ impl Node {
                 at: self.config.at.clone(),
             }),
         }
+    }
+
+    /// Returns the time without a sign of life after which the root is given up by a process that waits for its place.
+    fn silence(&self) -> Duration {
+        if planted::is(Bug::WaitsInSilence) {
+            return PLACE_MAX;
+        }
+        self.config.timing.lease + self.config.timing.window
+    }
+
+    /// Handles a sign of life on a connection that is no link. Returns false if this process awaits no answer there.
+    pub(super) fn is_awaited(&mut self, now: Time, conn: Conn) -> bool {
+        let silence = self.silence();
+        let Uplink::Dialing(dialing) = &mut self.uplink else {
+            return false;
+        };
+        let (is_place, until) = (dialing.waits_for_place(), dialing.until);
+        let Some(open) = dialing.open.iter_mut().find(|one| one.0 == conn) else {
+            return false;
+        };
+        if is_place {
+            open.2 = until.min(now + silence);
+        }
+        dialing.is_greeted
     }
 
     /// Handles the failure of a dialed connection.
