@@ -22,8 +22,6 @@ pub enum Bug {
     LeaseIgnored,
     /// An idle link says nothing.
     AliveNotSent,
-    /// A process that waits for its place does not notice that the root is silent.
-    WaitsInSilence,
     /// The root sends no sign of life to a process that waits for its place.
     WaitingNotReassured,
     /// A process that cannot send a sign of life tries again at once.
@@ -112,7 +110,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 46] = [
         Self::SecretIgnored,
         Self::BuildNotCompared,
         Self::HandshakeWithoutLimit,
@@ -120,7 +118,6 @@ impl Bug {
         Self::StrangerNotReported,
         Self::LeaseIgnored,
         Self::AliveNotSent,
-        Self::WaitsInSilence,
         Self::WaitingNotReassured,
         Self::AliveTriedAtOnce,
         Self::ClosedGivenUp,

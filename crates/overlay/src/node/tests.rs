@@ -451,7 +451,7 @@ fn a_process_that_waits_for_its_place_gives_up_a_silent_root() {
     assert_eq!(net.news_of(3), []);
     net.run(lease);
     let given_up = [Output::Unreachable(vec![(
-        net::at(Address::ROOT),
+        at(Address::ROOT),
         DialError::Silent(lease + window),
     )])];
     assert_eq!(net.news_of(3), given_up);

@@ -7,7 +7,6 @@ use base::Time;
 use super::{Conn, DialError, LinkState, Node, Output, Phase, Side};
 use crate::{
     packet::{Address, Hello, Loss, Note, Reason, Welcome},
-    planted::{self, Bug},
     secure::Secure,
 };
 
@@ -232,9 +231,6 @@ impl Node {
 
     /// Returns the time without a sign of life after which the root is given up by a process that waits for its place.
     fn silence(&self) -> Duration {
-        if planted::is(Bug::WaitsInSilence) {
-            return PLACE_MAX;
-        }
         self.config.timing.lease + self.config.timing.window
     }
 
