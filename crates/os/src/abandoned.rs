@@ -305,16 +305,16 @@ mod tests {
         fs::write(path, "x").unwrap();
         let free = lease_on(path);
         // The administrator may have switched leases off.
-        let (refused, granted) = match fs::read_to_string("/proc/sys/fs/leases-enable") {
-            Ok(text) if text.trim() == "0" => (Lease::Unknown, Lease::Unknown),
-            _ => (Lease::Refused, Lease::Granted),
+        let granted = match fs::read_to_string("/proc/sys/fs/leases-enable") {
+            Ok(text) if text.trim() == "0" => Lease::Unknown,
+            _ => Lease::Granted,
         };
         assert_eq!(free, granted);
         let open = File::open(path).unwrap();
-        assert_eq!(lease_on(path), refused);
+        assert_eq!(lease_on(path), Lease::Refused);
         let mapped = crate::files::Mapped::open(path).unwrap();
         drop(open);
-        assert_eq!(lease_on(path), refused);
+        assert_eq!(lease_on(path), Lease::Refused);
         drop(mapped);
         assert_eq!(lease_on(path), granted);
         fs::remove_file(path).unwrap();
