@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeSet,
     fs::{self, Metadata, OpenOptions},
+    io::ErrorKind,
     os::{
         fd::AsRawFd as _,
         unix::fs::{MetadataExt, OpenOptionsExt as _},
@@ -41,14 +42,13 @@ pub enum Abandoned {
 /// Returns the files in `directory` that are ours and that no process has open or mapped. Their names begin with one of
 /// `prefixes`, and they were made at `since` or later.
 ///
-/// Leaves out files of which that cannot be known. The kernel grants no lease, and either a process of our user cannot be
-/// inspected: it is not dumpable, or is in another user namespace. Or `/proc` does not show all processes, because we are in a
-/// nested pid namespace.
+/// Leaves out files of which that cannot be known, because `/proc` does not show all processes (we are in a nested pid namespace),
+/// or because the kernel has no exact leases and a process of our user cannot be inspected (it is not dumpable, or is in another
+/// user namespace).
 #[must_use]
 pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -> Abandoned {
     let user = effective_uid();
     let mut free = Vec::new();
-    let mut held = BTreeSet::new();
     let mut others = Vec::new();
     for (path, metadata) in ours(directory, prefixes, user) {
         if made(&metadata).is_none_or(|made| made < since) {
@@ -56,24 +56,51 @@ pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -
         }
         match lease_on(&path) {
             Lease::Granted => free.push(path),
-            lease => {
-                if lease == Lease::Refused {
-                    held.insert(path.clone());
-                }
-                others.push((path, identity(&metadata)));
-            }
+            lease => others.push(Candidate {
+                path,
+                identity: identity(&metadata),
+                is_held: lease == Lease::Refused && leases_are_exact(),
+            }),
         }
     }
-    let Abandoned::Files(more) = not_in_proc(others, user) else {
-        // The free ones are found again.
-        return Abandoned::NotYet;
-    };
-    if leases_are_exact() && more.iter().any(|path| held.contains(path)) {
-        // `/proc` does not show who has it: the first thread of a process has exited, and the last one will.
-        return Abandoned::NotYet;
+    let hidden = without_holders(&mut others, user);
+    for file in others {
+        match hidden.fate_of(&file) {
+            Fate::Abandoned => free.push(file.path),
+            // The free ones are found again.
+            Fate::NotYet => return Abandoned::NotYet,
+            Fate::Unknown => {}
+        }
     }
-    free.extend(more);
     Abandoned::Files(free)
+}
+
+/// A file that may be abandoned.
+struct Candidate {
+    path: PathBuf,
+    identity: Identity,
+    /// The kernel says that some process has it open or mapped.
+    is_held: bool,
+}
+
+/// Who may hold a file although `/proc` does not show it. Of several, the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Hidden {
+    Nobody,
+    /// A living process that we may not inspect. One of its user ids is ours, so it may have files that other users may not open.
+    Stranger,
+    /// Processes of other pid namespaces.
+    Namespace,
+    /// A process that is exiting: its memory is released, or its first thread has exited. Meanwhile only root may inspect it.
+    Exiting,
+}
+
+/// What can be said of a file that no process holds as far as `/proc` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Abandoned,
+    NotYet,
+    Unknown,
 }
 
 /// Returns true if the kernel refuses a lease only if a process has the file open or mapped (since Linux 5.3).
@@ -102,8 +129,12 @@ enum Lease {
 #[expect(unsafe_code, reason = "no crate has these commands of fcntl(2)")]
 fn lease_on(path: &Path) -> Lease {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else {
-        return Lease::Unknown;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        // Another process has a lease, because it searches too.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Lease::Refused,
+        Err(_) => return Lease::Unknown,
     };
     // The kernel sends a signal if somebody opens the file before the lease ends with `file`. SIGURG is ignored; SIGIO, which is
     // the default, would end this process.
@@ -121,33 +152,31 @@ fn lease_on(path: &Path) -> Lease {
     Lease::Granted
 }
 
-/// Returns those of these files that no process has open or mapped, according to `/proc`.
-fn not_in_proc(mut found: Vec<(PathBuf, Identity)>, user: u32) -> Abandoned {
-    let none = Abandoned::Files(Vec::new());
-    if found.is_empty() || is_nested() || !sees_own_processes() {
-        return none;
-    }
-    let mut is_ending = false;
+/// Removes from `files` those that a process has open or mapped according to `/proc`. Returns who may hold the remaining ones.
+fn without_holders(files: &mut Vec<Candidate>, user: u32) -> Hidden {
+    let mut hidden = if is_nested() || !sees_own_processes() {
+        Hidden::Namespace
+    } else {
+        Hidden::Nobody
+    };
     for pid in all_processes() {
-        match held_by(pid) {
-            Held::Known(held) => found.retain(|(_, identity)| !held.contains(identity)),
-            Held::Until(open) => {
-                is_ending |= found.iter().any(|(_, identity)| open.contains(identity));
+        if files.is_empty() {
+            break;
+        }
+        let may_hold = match held_by(pid) {
+            Held::Known(held) => {
+                files.retain(|file| !held.contains(&file.identity));
+                Hidden::Nobody
             }
-            Held::Unknown => match Stranger::of(pid, user) {
-                Stranger::MayHold => return none,
-                Stranger::Ends => is_ending = true,
-                Stranger::HasNothing => {}
-            },
-        }
-        if found.is_empty() {
-            return none;
-        }
+            Held::Until(open) if files.iter().any(|file| open.contains(&file.identity)) => {
+                Hidden::Exiting
+            }
+            Held::Until(_) => Hidden::Nobody,
+            Held::Unknown => Hidden::of(pid, user),
+        };
+        hidden = hidden.max(may_hold);
     }
-    if is_ending {
-        return Abandoned::NotYet;
-    }
-    Abandoned::Files(found.into_iter().map(|(path, _)| path).collect())
+    hidden
 }
 
 /// Returns the files in `directory` that are ours, whose names begin with one of `prefixes`, and that `pid` has open or
@@ -222,25 +251,23 @@ fn held_by(pid: Pid) -> Held {
     Held::Known(open.chain(mapped).collect())
 }
 
-/// A process that we may not inspect, classified by what it may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stranger {
-    /// It is alive and one of its user ids is ours, so it may have files that other users may not open.
-    MayHold,
-    /// It is such a process, but it is exiting: its memory is released, or its first thread has exited. Meanwhile only root may
-    /// inspect it.
-    Ends,
-    HasNothing,
-}
+impl Hidden {
+    const fn fate_of(self, file: &Candidate) -> Fate {
+        match (self, file.is_held) {
+            // A process that is exiting closes its files before long, whether `/proc` still shows it or not.
+            (Self::Exiting, _) | (Self::Nobody | Self::Stranger, true) => Fate::NotYet,
+            (Self::Nobody, false) => Fate::Abandoned,
+            (Self::Stranger, false) | (Self::Namespace, _) => Fate::Unknown,
+        }
+    }
 
-impl Stranger {
-    /// Classifies a process by its status file, which every user may read. The init process of the node is never a rank.
+    /// Classifies a process that we may not inspect, by its status file, which every user may read. The init process of the node is never a rank.
     fn of(pid: Pid, user: u32) -> Self {
         if pid.as_raw() == 1 {
-            return Self::HasNothing;
+            return Self::Nobody;
         }
         fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_or(Self::HasNothing, |status| Self::with(&status, user))
+            .map_or(Self::Nobody, |status| Self::with(&status, user))
     }
 
     fn with(status: &str, user: u32) -> Self {
@@ -251,12 +278,12 @@ impl Stranger {
         let ids = field("Uid:").unwrap_or_default();
         let is_ours = ids.split_whitespace().any(|id| id.parse() == Ok(user));
         if !is_ours || is_first_over && is_alone {
-            Self::HasNothing
+            Self::Nobody
         } else if field("VmSize:").is_some() {
-            Self::MayHold
+            Self::Stranger
         } else {
             // A first thread that has exited shows no memory. The others are usually about to exit too.
-            Self::Ends
+            Self::Exiting
         }
     }
 }
@@ -325,27 +352,46 @@ mod tests {
     #[test]
     fn who_lives_and_is_of_the_user_may_hold_files() {
         let (own, user) = (crate::process::current_pid(), effective_uid());
-        assert_eq!(Stranger::of(own, user), Stranger::MayHold);
-        assert_eq!(Stranger::of(own, user + 1), Stranger::HasNothing);
-        assert_eq!(Stranger::of(Pid::from_raw(1), 0), Stranger::HasNothing);
+        assert_eq!(Hidden::of(own, user), Hidden::Stranger);
+        assert_eq!(Hidden::of(own, user + 1), Hidden::Nobody);
+        assert_eq!(Hidden::of(Pid::from_raw(1), 0), Hidden::Nobody);
         let nobody = Pid::from_raw(i32::MAX);
-        assert_eq!(Stranger::of(nobody, user), Stranger::HasNothing);
+        assert_eq!(Hidden::of(nobody, user), Hidden::Nobody);
+    }
+
+    #[test]
+    fn who_may_hold_a_file_decides_its_fate() {
+        for (hidden, held, not_held) in [
+            (Hidden::Nobody, Fate::NotYet, Fate::Abandoned),
+            (Hidden::Stranger, Fate::NotYet, Fate::Unknown),
+            (Hidden::Namespace, Fate::Unknown, Fate::Unknown),
+            (Hidden::Exiting, Fate::NotYet, Fate::NotYet),
+        ] {
+            for (is_held, expected) in [(true, held), (false, not_held)] {
+                let file = Candidate {
+                    path: PathBuf::new(),
+                    identity: (0, 0, 0),
+                    is_held,
+                };
+                assert_eq!(hidden.fate_of(&file), expected, "{hidden:?} {is_held}");
+            }
+        }
     }
 
     #[test]
     fn what_a_status_says() {
         for (state, threads, memory, expected) in [
-            ("S (sleeping)", 1, "VmSize:\t7 kB\n", Stranger::MayHold),
-            ("R (running)", 1, "", Stranger::Ends),
-            ("Z (zombie)", 1, "", Stranger::HasNothing),
-            ("Z (zombie)", 2, "", Stranger::Ends),
-            ("X (dead)", 1, "", Stranger::HasNothing),
+            ("S (sleeping)", 1, "VmSize:\t7 kB\n", Hidden::Stranger),
+            ("R (running)", 1, "", Hidden::Exiting),
+            ("Z (zombie)", 1, "", Hidden::Nobody),
+            ("Z (zombie)", 2, "", Hidden::Exiting),
+            ("X (dead)", 1, "", Hidden::Nobody),
         ] {
             let status = format!(
                 "Name:\tx\nState:\t{state}\nUid:\t7\t8\t8\t8\n{memory}Threads:\t{threads}\n"
             );
-            for (user, expected) in [(7, expected), (8, expected), (9, Stranger::HasNothing)] {
-                assert_eq!(Stranger::with(&status, user), expected, "{status}");
+            for (user, expected) in [(7, expected), (8, expected), (9, Hidden::Nobody)] {
+                assert_eq!(Hidden::with(&status, user), expected, "{status}");
             }
         }
     }
