@@ -1,5 +1,7 @@
 //! The steps of a task. Each has a time limit, a result, and a row in the final table.
 
+mod failures;
+
 use std::{
     fmt::Write as _,
     io::{BufRead, BufReader, Read},
@@ -15,31 +17,28 @@ use nix::{
     unistd::Pid,
 };
 
-/// Numbers of passed, failed and skipped tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use self::failures::Failures;
+
+/// Numbers of passed, failed and skipped tests, and what the failed ones printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u32,
     pub(crate) failed: u32,
     pub(crate) skipped: u32,
+    failures: Failures,
 }
 
 impl Tally {
-    pub(crate) const PASSED: Self = Self {
-        passed: 1,
-        failed: 0,
-        skipped: 0,
-    };
-
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            passed: self.passed + other.passed,
-            failed: self.failed + other.failed,
-            skipped: self.skipped + other.skipped,
-        }
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.failures.add(other.failures);
     }
 
-    /// Adds the numbers in a line if it is the summary of nextest or of a libtest binary.
+    /// Adds the numbers in a line if it is the summary of nextest or of a libtest binary. Keeps it if it says what failed.
     fn read(&mut self, line: &str) {
+        self.failures.read(line);
         let line = line.trim();
         if !(line.starts_with("test result:") || line.starts_with("Summary [")) {
             return;
@@ -131,33 +130,33 @@ impl Steps {
 
     /// Prints the final table and summary. Returns an error if a step has failed.
     pub(crate) fn close(self) -> Result<()> {
-        let mut total = Tally::default();
+        let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         let mut failures = 0;
         let mut table = String::from("\nwhere the time went:\n");
         for (name, time, verdict) in &self.rows {
             let result = match verdict {
                 Verdict::Done(tally) if *tally == Tally::default() => {
-                    total = total.plus(Tally::PASSED);
+                    passed += 1;
                     "ok".to_owned()
                 }
                 Verdict::Done(tally) => {
-                    total = total.plus(*tally);
+                    passed += tally.passed;
+                    skipped += tally.skipped;
                     format!("ok, {} passed", tally.passed)
                 }
                 Verdict::Failed { tally, why } => {
                     failures += 1;
-                    let counted = Tally {
-                        failed: tally.failed.max(1),
-                        ..*tally
-                    };
-                    total = total.plus(counted);
+                    passed += tally.passed;
+                    failed += tally.failed.max(1);
+                    skipped += tally.skipped;
+                    println!("=== what failed in {name}:");
+                    for line in tally.failures.lines() {
+                        println!("{line}");
+                    }
                     format!("FAILED: {}", why.lines().next().unwrap_or_default())
                 }
                 Verdict::Skipped(why) => {
-                    total = total.plus(Tally {
-                        skipped: 1,
-                        ..Tally::default()
-                    });
+                    skipped += 1;
                     format!("skipped: {why}")
                 }
             };
@@ -177,10 +176,7 @@ impl Steps {
             .as_secs();
         writeln!(table, "{:>4}:{:02}  in all", all / 60, all % 60)?;
         println!("{table}");
-        println!(
-            "{} passed, {} failed, {} skipped",
-            total.passed, total.failed, total.skipped
-        );
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
         if failures > 0 {
             bail!("{failures} of {} steps failed", self.rows.len());
         }
@@ -228,7 +224,7 @@ pub(crate) fn execute_tests(
     let status = wait(child, limit);
     for reader in [stdout, stderr].into_iter().flatten() {
         if let Ok(part) = reader.join() {
-            *tally = tally.plus(part);
+            tally.add(part);
         }
     }
     succeed(&line, status?)
@@ -305,18 +301,11 @@ mod tests {
             ("test a_name ... ok", (0, 0, 0)),
             ("3 passed, 4 failed", (0, 0, 0)),
         ];
-        for (line, (passed, failed, skipped)) in cases {
+        for (line, numbers) in cases {
             let mut tally = Tally::default();
             tally.read(line);
-            assert_eq!(
-                tally,
-                Tally {
-                    passed,
-                    failed,
-                    skipped
-                },
-                "{line}"
-            );
+            let counted = (tally.passed, tally.failed, tally.skipped);
+            assert_eq!(counted, numbers, "{line}");
         }
     }
 
