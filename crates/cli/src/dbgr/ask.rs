@@ -228,7 +228,7 @@ impl Connection {
 
     /// Finalizes the connection. Errors are ignored: the tables are already complete.
     fn leave(&mut self) {
-        self.tool.program().finalize();
+        self.tool.program().finalize(Clock::now());
         while let Ok(event) = self.next() {
             if let Event::Program(ProgramEvent::Finalized) = event {
                 return;

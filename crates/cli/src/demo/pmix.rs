@@ -181,7 +181,7 @@ impl Pmix {
 
     /// Finalizes the connection.
     pub(super) fn finalize(mut self) -> Result<(), DemoError> {
-        self.program.finalize();
+        self.program.finalize(Clock::now());
         loop {
             match self.next_event()? {
                 ProgramEvent::Finalized => return Ok(()),

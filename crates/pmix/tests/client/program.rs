@@ -5,8 +5,8 @@ use std::time::Duration;
 use pmix::{
     Error,
     client::{
-        Collect, Done, FACTS_WAIT, HandlerId, Input, Lost, MAX_HANDLERS, Program, ProgramEvent,
-        PutError, Search, Ticket,
+        Collect, Done, FACTS_WAIT, FINALIZE_WAIT, HandlerId, Input, Lost, MAX_HANDLERS, Program,
+        ProgramEvent, PutError, Search, Ticket,
     },
     codec::{Format, Reader},
     keys,
@@ -79,7 +79,7 @@ fn nothing_is_asked_before_the_start() {
     let get = host.machine.get(proc("job", 1), key("k"), Search::Anywhere);
     let fence = host.machine.fence(Vec::new(), Collect::Data);
     let (_, register) = host.machine.register(Vec::new(), Vec::new());
-    let finalize = host.machine.finalize();
+    let finalize = host.machine.finalize(NOW);
     host.drain();
     let refused = [commit, get, fence, register, finalize];
     let expected = refused.map(|ticket| done(ticket, Err(Status::INIT)));
@@ -485,7 +485,7 @@ fn gets_that_expire_together_are_each_answered_once() {
     for ticket in [first, second] {
         host.machine.limit(ticket, NOW);
     }
-    host.machine.finalize();
+    host.machine.finalize(NOW);
     host.drain();
     host.handle(Input::Tick);
     let expected = [
@@ -698,6 +698,16 @@ fn a_registration_that_fails_is_none() {
     assert_eq!(host.asked().len(), MAX_HANDLERS);
 }
 
+/// The program has computed for long, and no input has told it the time.
+#[test]
+fn a_finalize_has_its_whole_time() {
+    let mut host = started(Vec::new());
+    let now = NOW + 2 * FINALIZE_WAIT;
+    host.machine.finalize(now);
+    host.drain();
+    assert_eq!(host.machine.deadline(), Some(now + FINALIZE_WAIT));
+}
+
 #[test]
 fn output_and_a_finish() {
     let mut host = started(Vec::new());
@@ -710,7 +720,7 @@ fn output_and_a_finish() {
     });
     let news = host.news();
     assert!(matches!(&news[..], [ProgramEvent::Stdio(piece)] if &piece.bytes[..] == b"text"));
-    let finalize = host.machine.finalize();
+    let finalize = host.machine.finalize(NOW);
     let late = host.machine.commit();
     host.machine
         .put(Scope::GLOBAL, key("k"), Value::Undef)

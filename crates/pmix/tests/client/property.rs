@@ -279,7 +279,7 @@ impl Trial for Tool {
     }
 
     fn finalize(&mut self) -> Ticket {
-        self.program().finalize()
+        self.program().finalize(NOW)
     }
 
     fn limit(&mut self, ticket: Ticket, until: base::Time) {

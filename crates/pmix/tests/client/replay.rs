@@ -234,7 +234,7 @@ fn ask(program: &mut Program, script: &Script, request: &Request) -> Ticket {
             procs,
             infos,
         } => program.group_construct(group, procs, infos),
-        Request::Finalize => program.finalize(),
+        Request::Finalize => program.finalize(NOW),
         other => panic!("{other:?}"),
     }
 }
@@ -513,7 +513,7 @@ fn ask_as_tool(tool: &mut Tool, request: &Request, next: Option<&Request>) -> Op
             let procs = infos[0].value.as_procs().unwrap();
             tool.release(procs.into_iter().cloned().collect())
         }
-        Request::Finalize => tool.program().finalize(),
+        Request::Finalize => tool.program().finalize(NOW),
         other => panic!("{other:?}"),
     })
 }

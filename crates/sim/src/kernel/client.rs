@@ -10,7 +10,7 @@ use std::{
 
 use base::{ExitStatus, Time};
 use pmix::{
-    client::{Config, Done, Input, Notice, Output, Program, ProgramEvent, Ticket},
+    client::{Config, Done, Input, Lost, Notice, Output, Program, ProgramEvent, Ticket},
     handshake::Owner,
     value::{Nspace, Proc, Status},
 };
@@ -49,6 +49,8 @@ pub(crate) enum News {
     Finalized,
     /// The process closes its connection without finalize, or sends garbage, so that the server closes the connection.
     Left,
+    /// The process has waited in vain for the answer to its finalize, and closes its connection.
+    GivenUp,
 }
 
 /// A PMIx request of a process.
@@ -162,6 +164,10 @@ impl Client {
             ProgramEvent::Finalized => {
                 self.is_over = true;
                 News::Finalized
+            }
+            ProgramEvent::Lost { why: Lost::Silent } if self.is_ready => {
+                self.is_over = true;
+                News::GivenUp
             }
             ProgramEvent::Lost { why } => {
                 self.is_over = true;

@@ -13,7 +13,7 @@ use std::{
 
 use base::{NodeId, ProcId, Rank, Time};
 use pmix::{
-    client::{Done, Program, Ticket},
+    client::{Done, FINALIZE_WAIT, Program, Ticket},
     value::{Nspace, Proc, Status},
 };
 
@@ -181,7 +181,8 @@ impl Ledger {
                     return Some(format!("{name} is answered twice: {result:?}"));
                 };
                 let has_left = matches!(client.standing, Standing::Left(_));
-                if has_left && *result == Err(Status::UNREACH) {
+                let is_over = has_left || self.has_given_up(now, proc);
+                if is_over && *result == Err(Status::UNREACH) {
                     return None;
                 }
                 let wrong = self.on_answered(now, proc, program, asked, &ask, result);
@@ -215,12 +216,24 @@ impl Ledger {
                 });
                 wrong.map(|wrong| format!("{name} never hears of {wrong}"))
             }
+            News::GivenUp => {
+                let is_right = self.has_given_up(now, proc);
+                self.pmix.clients.get_mut(&proc)?.standing = Standing::Left(now);
+                (!is_right).then(|| format!("{name} loses its server: it is silent"))
+            }
             News::Left => {
                 let client = self.pmix.clients.get_mut(&proc)?;
                 client.standing = Standing::Left(now);
                 None
             }
         }
+    }
+
+    /// Returns true if a process rightly waits no longer for the answer to its finalize: daemons were stopped that long.
+    fn has_given_up(&self, now: Time, proc: ProcId) -> bool {
+        let client = self.pmix.clients.get(&proc);
+        let finalizing = client.and_then(|client| client.finalizing);
+        finalizing.is_some_and(|at| now >= at + FINALIZE_WAIT) && self.stops >= FINALIZE_WAIT
     }
 
     /// Checks a process that has died without finalize or disconnect. Returns a description of a request that the server should

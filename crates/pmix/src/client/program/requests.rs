@@ -260,11 +260,13 @@ impl Program {
     }
 
     /// Sends a finalize. After its answer the connection closes, and [`Event::Finalized`] follows.
-    pub fn finalize(&mut self) -> Ticket {
+    pub fn finalize(&mut self, now: Time) -> Ticket {
+        // The last input may be long ago: a program computes between its requests.
+        self.now = now;
         if !matches!(self.phase, Phase::Ready | Phase::Ended) {
             return self.completed_ticket(Err(Status::INIT));
         }
-        let ticket = self.client.finalize(self.now);
+        let ticket = self.client.finalize(now);
         self.pump();
         ticket
     }

@@ -195,7 +195,7 @@ impl Rank {
     }
 
     fn finalize(mut self) {
-        self.program.finalize();
+        self.program.finalize(Clock::now());
         while self.next() != ProgramEvent::Finalized {}
     }
 }

@@ -200,7 +200,7 @@ impl Kernel {
                 asks.push((ticket, Ask::Abort(procs)));
             }
             PmixOp::Finalize => {
-                let ticket = client.program.finalize();
+                let ticket = client.program.finalize(now);
                 asks.push((ticket, Ask::Finalize));
             }
         }
