@@ -196,6 +196,12 @@ impl Members {
                 if *who != Address::ROOT {
                     self.disturb(net, *who, *time);
                 }
+                // A child that is coming back cannot reach it meanwhile, and its window goes on.
+                for child in self.children(net, &[*who].into()) {
+                    if !self.is_alone(now, child, *time) {
+                        self.may_be_lost(child);
+                    }
+                }
                 self.disturbed(now, *time);
                 net.stop(*who, *time);
             }
@@ -221,15 +227,17 @@ impl Members {
     /// Returns these nodes, and those whose parent is among them: a parent reports a silent child, even if the root reaches
     /// both.
     fn cut_off(&self, net: &Net, nodes: &BTreeSet<Address>) -> BTreeSet<Address> {
+        let children = self.children(net, nodes);
+        nodes.iter().copied().chain(children).collect()
+    }
+
+    /// Returns the processes whose parent is among these.
+    fn children(&self, net: &Net, nodes: &BTreeSet<Address>) -> Vec<Address> {
         let is_below = |who: &Address| {
             let parent = net.node(*who).and_then(Node::parent);
             parent.is_some_and(|parent| nodes.contains(&parent))
         };
-        nodes
-            .iter()
-            .copied()
-            .chain(self.all().filter(is_below))
-            .collect()
+        self.all().filter(is_below).collect()
     }
 
     /// Notes that a node is cut off for a while.
