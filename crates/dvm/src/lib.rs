@@ -19,6 +19,7 @@ pub mod planted;
 pub mod preload;
 pub mod prompts;
 pub mod proto;
+pub mod queue;
 pub mod recording;
 pub mod spec;
 pub mod stdio;

@@ -72,11 +72,13 @@ pub enum Family {
     Thousand,
     /// A debug session with the agents of its nodes over the tree, without jobs.
     Debug,
+    /// The queue of a machine, with simulated jobs and nodes.
+    Queue,
 }
 
 impl Family {
     /// The families that are played by default.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -98,6 +100,7 @@ impl Family {
         Self::Dvm,
         Self::Thousand,
         Self::Debug,
+        Self::Queue,
     ];
 
     /// Families that fail today, and why. They are played only if the user names them.
@@ -128,6 +131,7 @@ impl Family {
             Self::Dvm => "dvm",
             Self::Thousand => "thousand",
             Self::Debug => "debug",
+            Self::Queue => "queue",
         }
     }
 

@@ -63,6 +63,7 @@ families! {
     dvm: Dvm,
     thousand: Thousand,
     debug: Debug,
+    queue: Queue,
 }
 
 /// A family that no longer fails has to move to [`Family::ALL`].

@@ -54,8 +54,8 @@ fn find<Bug: Copy + Debug>(
 #[test]
 fn every_planted_bug_is_found() {
     let runs_dvm = |family: &Family| {
-        use Family::{Crowd, Debug, Dvm, Thousand, Tree};
-        !matches!(family, Tree | Crowd | Dvm | Thousand | Debug)
+        use Family::{Crowd, Debug, Dvm, Queue, Thousand, Tree};
+        !matches!(family, Tree | Crowd | Dvm | Thousand | Debug | Queue)
     };
     let families: Vec<Family> = Family::ALL.into_iter().filter(runs_dvm).collect();
     find(Bug::ALL, &families, SEEDS_MAX, |bug, family, seed| {
@@ -80,6 +80,17 @@ fn every_planted_bug_of_the_debugger_is_found() {
         &[Family::Debug],
         SEEDS_MAX,
         |bug, family, seed| debug::planted::with(bug, || sim::run(family, seed)).err(),
+    );
+}
+
+#[test]
+fn every_planted_bug_of_the_queue_is_found() {
+    use dvm::queue::planted;
+    find(
+        planted::Bug::ALL,
+        &[Family::Queue],
+        SEEDS_MAX,
+        |bug, family, seed| planted::with(bug, || sim::run(family, seed)).err(),
     );
 }
 

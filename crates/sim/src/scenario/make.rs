@@ -307,7 +307,8 @@ impl Maker<'_> {
                 | Family::Crowd
                 | Family::Dvm
                 | Family::Thousand
-                | Family::Debug => match self.rng.below(5) {
+                | Family::Debug
+                | Family::Queue => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),

@@ -1,0 +1,235 @@
+//! Why a job waits, when it should start, and what would let it start sooner.
+
+use std::time::Duration;
+
+use base::{JobId, NodeId, Time};
+
+use super::{
+    Dependency, Hold, JobState, LimitHit, NodeState, Outcome, Output, Queue, Sharing, TaskId,
+    job::Job, nodes::NoLimit, running::End,
+};
+
+/// Jobs that an explanation names as being ahead.
+pub const AHEAD_MAX: usize = 10;
+/// Ends of tasks after which an estimate is given up.
+const STEPS_MAX: usize = 10_000;
+
+/// An explanation of the state of a job at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    pub why: Why,
+    /// Jobs that may start and come before it, in their order: the first [`AHEAD_MAX`] of them.
+    pub ahead: Vec<JobId>,
+    /// Number of all of them.
+    pub ahead_count: usize,
+    pub start: Estimate,
+    pub sooner: Vec<Hint>,
+}
+
+/// Why no task of a job starts now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// All its tasks run, or are over.
+    NothingWaits,
+    Held(Hold),
+    Blocked(Vec<Dependency>),
+    Limit(LimitHit),
+    /// This job of the same user comes before it and waits for a limit of the user.
+    BehindLimit(JobId),
+    /// Closed nodes are missing: there is room for so many units on the open ones.
+    NodesClosed {
+        room: u64,
+        closed: Vec<NodeId>,
+    },
+    /// It is the head of the queue, and starts when these tasks have ended.
+    Head {
+        waits_for: Vec<TaskId>,
+    },
+    /// It does not fit, and is not the head.
+    NoRoom,
+    /// It would fit, but would delay this job, which is the head and is to start at this time, if that is known.
+    WouldDelay {
+        head: JobId,
+        at: Option<Time>,
+    },
+}
+
+/// When a job starts, if each task needs its whole time limit and nobody submits a job that comes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Estimate {
+    At(Time),
+    /// When this task ends, which has no time limit, or later.
+    AfterUnlimited(TaskId),
+    /// Nobody can say: somebody has to release a job or open nodes first, or too much would happen before.
+    Unknown,
+}
+
+/// What would let a job start now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    Release,
+    /// This time limit, or a shorter one.
+    TimeLimit(Duration),
+    /// So many units instead of those that it asks for.
+    Units(u32),
+    /// Nodes that are shared with other jobs.
+    Shared,
+}
+
+impl Queue {
+    /// Explains the state of a job; `None` if there is no such job.
+    #[must_use]
+    pub fn explain(&self, now: Time, id: JobId) -> Option<Explanation> {
+        // A copy, in which we can let time pass.
+        let mut copy = self.clone();
+        copy.outputs.clear();
+        copy.is_changed = true;
+        copy.schedule(now);
+        let job = copy.jobs.get(&id)?;
+        let order = job.order(id);
+        let before = copy.ready.range(..order).map(|((_, id), _)| *id);
+        let ahead_count = before.clone().count();
+        let ahead = before.take(AHEAD_MAX).collect();
+        let why = copy.why(id, job);
+        let sooner = copy.hints(now, job, &why);
+        let start = copy.estimate(now, id);
+        Some(Explanation {
+            why,
+            ahead,
+            ahead_count,
+            start,
+            sooner,
+        })
+    }
+
+    fn why(&self, id: JobId, job: &Job) -> Why {
+        match job.state() {
+            JobState::Running | JobState::Ending => return Why::NothingWaits,
+            JobState::Held => return Why::Held(job.request.hold),
+            JobState::Blocked => return Why::Blocked(job.unmet().iter().copied().collect()),
+            JobState::Ready => {}
+        }
+        if let Some(hit) = self.limit_hit(job) {
+            return Why::Limit(hit);
+        }
+        let user = job.request.user;
+        let mut before = self.ready.range(..job.order(id)).map(|((_, id), _)| *id);
+        let behind = before.find(|other| {
+            let other = self.jobs.get(other);
+            let other = other.filter(|other| other.request.user == user);
+            let hit = other.and_then(|other| self.limit_hit(other));
+            hit.is_some_and(LimitHit::is_of_user)
+        });
+        if let Some(behind) = behind {
+            return Why::BehindLimit(behind);
+        }
+        let plan = self.plan.as_ref();
+        if let Some(plan) = plan.filter(|plan| plan.job == id) {
+            let waits_for = plan.waits_for.iter().copied().collect();
+            return Why::Head { waits_for };
+        }
+        let room = self.nodes.room(&job.demand, |state| state == NodeState::Up);
+        if room < u64::from(job.demand.units) {
+            let nodes = self.nodes.iter();
+            let closed = nodes
+                .filter(|(id, node)| node.state == NodeState::Closed && job.demand.admits(*id));
+            let closed = closed.map(|(id, _)| id).collect();
+            return Why::NodesClosed { room, closed };
+        }
+        match plan {
+            Some(plan) if self.nodes.fit(&job.demand, &NoLimit).is_some() => Why::WouldDelay {
+                head: plan.job,
+                at: plan.at,
+            },
+            _ => Why::NoRoom,
+        }
+    }
+
+    fn hints(&self, now: Time, job: &Job, why: &Why) -> Vec<Hint> {
+        let demand = &job.demand;
+        let mut hints = Vec::new();
+        match why {
+            Why::Held(_) => hints.push(Hint::Release),
+            Why::WouldDelay { at: Some(at), .. } => {
+                let most = Duration::from_secs(at.since(now).as_secs());
+                if !most.is_zero() {
+                    hints.push(Hint::TimeLimit(most));
+                }
+            }
+            Why::NothingWaits | Why::Blocked(_) | Why::Limit(_) | Why::BehindLimit(_) => {
+                return hints;
+            }
+            _ => {}
+        }
+        if matches!(why, Why::Held(_)) {
+            return hints;
+        }
+        let end = match job.request.time_limit {
+            Some(limit) => End::At(now + limit),
+            None => End::Unknown(now),
+        };
+        let fits = |demand: &super::Demand| match &self.plan {
+            Some(plan) if !plan.is_over_before(end) => self.nodes.fit(demand, plan).is_some(),
+            _ => self.nodes.fit(demand, &NoLimit).is_some(),
+        };
+        let mut other = super::Demand::clone(demand);
+        if demand.sharing == Sharing::Exclusive {
+            other.sharing = Sharing::Shared;
+            if fits(&other) {
+                hints.push(Hint::Shared);
+            }
+            other.sharing = Sharing::Exclusive;
+        }
+        // The most units that fit, by bisection: fewer fit if more do.
+        let (mut fit, mut not) = (0, demand.units);
+        while fit + 1 < not {
+            other.units = fit.midpoint(not);
+            if fits(&other) {
+                fit = other.units;
+            } else {
+                not = other.units;
+            }
+        }
+        if fit > 0 {
+            hints.push(Hint::Units(fit));
+        }
+        hints
+    }
+
+    /// Lets each task end at its time limit until the job starts. Consumes what the queue would do.
+    fn estimate(mut self, now: Time, id: JobId) -> Estimate {
+        let mut now = now;
+        for _ in 0..STEPS_MAX {
+            while let Some(output) = self.poll() {
+                match output {
+                    Output::Start { task, .. } if task.job == id => return Estimate::At(now),
+                    Output::End { task } => self.ended(task, Outcome::Failed),
+                    _ => {}
+                }
+            }
+            if self
+                .jobs
+                .get(&id)
+                .is_none_or(|job| job.state() == JobState::Held)
+            {
+                return Estimate::Unknown;
+            }
+            let next = self.running.by_end().next();
+            match next.map(|(end, task, _)| (end, task)) {
+                Some((End::At(at), task)) => {
+                    now = now.max(at);
+                    self.ended(task, Outcome::Succeeded);
+                }
+                Some((End::Unknown(_), task)) => {
+                    let is_ready = self.jobs.get(&id).is_some_and(|job| job.unmet().is_empty());
+                    let needs = self.plan.as_ref().filter(|_| is_ready);
+                    let needs = needs.and_then(|plan| plan.waits_for.first());
+                    return Estimate::AfterUnlimited(*needs.unwrap_or(&task));
+                }
+                None => return Estimate::Unknown,
+            }
+            self.schedule(now);
+        }
+        Estimate::Unknown
+    }
+}

@@ -1,0 +1,295 @@
+//! What the queue knows of a job.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use base::{JobId, Rank, RankSet};
+
+use super::{
+    Demand, Dependency, DependencyKind, Hold, JobState, Outcome, Over, REQUEUES_MAX, Request,
+    Requeue, Shared, TaskId,
+    planted::{self, Bug},
+};
+
+/// Place of a job in the queue.
+pub(super) type Order = (Reverse<i32>, JobId);
+
+/// What a pass needs of each job that may start, together in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub(super) shape: ShapeId,
+    /// Slots of a task, at least.
+    pub(super) slots: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) request: Request,
+    pub(super) demand: Shared,
+    shape: ShapeId,
+    unmet: BTreeSet<Dependency>,
+    waiting: Waiting,
+    pub(super) running: u32,
+    has_started: bool,
+    has_failed: bool,
+    is_canceled: bool,
+    pub(super) requeues: u32,
+}
+
+/// The tasks that have not started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Waiting {
+    None,
+    /// The job is no array.
+    Whole,
+    Indexes(RankSet),
+}
+
+/// What follows the end of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Over,
+    Again,
+    Held,
+}
+
+impl Job {
+    pub(super) fn new(
+        request: Request,
+        (shape, demand): (ShapeId, Shared),
+        unmet: BTreeSet<Dependency>,
+    ) -> Self {
+        let waiting = match &request.array {
+            Some(array) => Waiting::Indexes(array.indexes.clone()),
+            None => Waiting::Whole,
+        };
+        Self {
+            request,
+            demand,
+            shape,
+            unmet,
+            waiting,
+            running: 0,
+            has_started: false,
+            has_failed: false,
+            is_canceled: false,
+            requeues: 0,
+        }
+    }
+
+    pub(super) fn order(&self, id: JobId) -> Order {
+        let priority = match self.request.priority {
+            _ if planted::is(Bug::PriorityIgnored) => 0,
+            priority => priority,
+        };
+        (Reverse(priority), id)
+    }
+
+    pub(super) fn state(&self) -> JobState {
+        if self.is_canceled {
+            JobState::Ending
+        } else if self.waiting == Waiting::None {
+            JobState::Running
+        } else if self.request.hold != Hold::No && !planted::is(Bug::HoldIgnored) {
+            JobState::Held
+        } else if !self.unmet.is_empty() {
+            JobState::Blocked
+        } else {
+            JobState::Ready
+        }
+    }
+
+    pub(super) fn ready(&self) -> Option<Ready> {
+        (self.state() == JobState::Ready).then(|| Ready {
+            shape: self.shape,
+            slots: self.demand.slots_needed(),
+        })
+    }
+
+    pub(super) const fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    pub(super) const fn unmet(&self) -> &BTreeSet<Dependency> {
+        &self.unmet
+    }
+
+    /// Returns true if it has a condition on this job that is not met.
+    pub(super) fn waits_for(&self, on: JobId) -> bool {
+        self.unmet.iter().any(|dependency| dependency.on == on)
+    }
+
+    /// Returns true if it had this condition, and has no other.
+    pub(super) fn met(&mut self, dependency: Dependency) -> bool {
+        self.unmet.remove(&dependency) && self.unmet.is_empty()
+    }
+
+    /// Returns the next task to start.
+    pub(super) fn next(&self) -> Option<Option<u32>> {
+        match &self.waiting {
+            Waiting::None => None,
+            Waiting::Whole => Some(None),
+            Waiting::Indexes(indexes) => Some(indexes.first().map(|index| index.0)),
+        }
+    }
+
+    /// Notes that the next task has started.
+    pub(super) fn start(&mut self) {
+        self.running += 1;
+        self.has_started = true;
+        match self.next().flatten() {
+            Some(index) => drop(self.withdraw(index)),
+            None => self.waiting = Waiting::None,
+        }
+    }
+
+    /// Takes a task from those that wait. Returns false if it does not wait.
+    pub(super) fn withdraw(&mut self, index: u32) -> bool {
+        let Waiting::Indexes(indexes) = &mut self.waiting else {
+            return false;
+        };
+        let is_there = indexes.contains(Rank(index));
+        if is_there {
+            *indexes = indexes.difference(&RankSet::single(Rank(index)));
+        }
+        if indexes.is_empty() {
+            self.waiting = Waiting::None;
+        }
+        is_there
+    }
+
+    pub(super) fn cancel(&mut self) {
+        self.is_canceled = true;
+        self.waiting = Waiting::None;
+    }
+
+    pub(super) fn ended(&mut self, task: TaskId, outcome: Outcome) -> Next {
+        self.running -= 1;
+        let goes_again = outcome == Outcome::NodeLost
+            && self.request.on_node_loss == Requeue::OnNodeLoss
+            && !self.is_canceled
+            && !planted::is(Bug::NeverRequeued);
+        if outcome == Outcome::Succeeded {
+            self.requeues = 0;
+        }
+        if !goes_again {
+            let is_first = planted::is(Bug::LastTaskCounts);
+            self.has_failed = (self.has_failed && !is_first) || outcome != Outcome::Succeeded;
+            return Next::Over;
+        }
+        match (task.index, &mut self.waiting) {
+            (None, waiting) => *waiting = Waiting::Whole,
+            (Some(index), Waiting::Indexes(indexes)) => indexes.insert(Rank(index)),
+            (Some(index), waiting) => *waiting = Waiting::Indexes(RankSet::single(Rank(index))),
+        }
+        self.requeues += 1;
+        if self.requeues < REQUEUES_MAX || self.request.hold != Hold::No {
+            return Next::Again;
+        }
+        self.request.hold = Hold::ByRequeues;
+        Next::Held
+    }
+
+    /// Returns how the job has ended; `None` if it has not.
+    pub(super) fn over(&self) -> Option<Over> {
+        let is_over = self.running == 0 && self.waiting == Waiting::None;
+        is_over.then_some(if self.is_canceled {
+            Over::Canceled
+        } else if self.has_failed {
+            Over::Failed
+        } else {
+            Over::Succeeded
+        })
+    }
+}
+
+/// Number of a demand; equal demands have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ShapeId(u64);
+
+/// The different demands of the jobs in the queue: what one pass finds out about a demand counts for all jobs that have it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shapes {
+    ids: BTreeMap<Shared, (ShapeId, usize)>,
+    last: u64,
+}
+
+impl Shapes {
+    pub(super) fn get(&mut self, demand: &Demand) -> (ShapeId, Shared) {
+        let demand = match self.ids.get_key_value(demand) {
+            Some((demand, _)) => Arc::clone(demand),
+            None => Arc::new(demand.clone()),
+        };
+        let last = &mut self.last;
+        let (id, users) = self.ids.entry(Arc::clone(&demand)).or_insert_with(|| {
+            *last += 1;
+            (ShapeId(*last), 0)
+        });
+        *users += 1;
+        (*id, demand)
+    }
+
+    pub(super) fn put(&mut self, demand: &Demand) {
+        if let Some((_, users)) = self.ids.get_mut(demand) {
+            *users -= 1;
+            if *users == 0 {
+                self.ids.remove(demand);
+            }
+        }
+    }
+}
+
+/// What each user has in the queue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Users(BTreeMap<u32, Use>);
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Use {
+    jobs: u32,
+    pub(super) running: u32,
+    pub(super) slots: u64,
+}
+
+impl Users {
+    pub(super) fn add_job(&mut self, user: u32) {
+        self.0.entry(user).or_default().jobs += 1;
+    }
+
+    pub(super) fn remove_job(&mut self, user: u32) {
+        if let Some(used) = self.0.get_mut(&user) {
+            used.jobs -= 1;
+            if used.jobs == 0 {
+                self.0.remove(&user);
+            }
+        }
+    }
+
+    pub(super) fn jobs(&self, user: u32) -> u32 {
+        self.0.get(&user).map_or(0, |used| used.jobs)
+    }
+
+    pub(super) fn of(&self, user: u32) -> Use {
+        self.0.get(&user).copied().unwrap_or_default()
+    }
+
+    pub(super) fn start(&mut self, user: u32, slots: u64) {
+        let used = self.0.entry(user).or_default();
+        used.running += 1;
+        used.slots += slots;
+    }
+
+    pub(super) fn end(&mut self, user: u32, slots: u64) {
+        if let Some(used) = self.0.get_mut(&user) {
+            used.running -= 1;
+            used.slots -= slots;
+        }
+    }
+}
+
+impl DependencyKind {
+    /// All kinds, for tests and messages.
+    pub const ALL: [Self; 3] = [Self::Started, Self::Ended, Self::Succeeded];
+}

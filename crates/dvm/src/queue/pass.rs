@@ -1,0 +1,201 @@
+//! A scheduling pass: it starts what fits, reserves nodes for the head, and backfills.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use base::{JobId, Time};
+
+use super::{
+    DependencyKind, LimitHit, Limits, Output, Queue, TaskId,
+    job::{Job, Order, Ready, ShapeId},
+    nodes::{NoLimit, Units},
+    plan::{Head, Plan},
+    planted::{self, Bug},
+    running::{End, Part},
+};
+
+/// What a pass has found out. Resources only become fewer during a pass, so what did not fit does not fit later.
+#[derive(Debug, Default)]
+struct Findings {
+    /// Demands that do not fit, even if the head is delayed.
+    too_large: BTreeSet<ShapeId>,
+    /// Demands that do not fit beside the head's reservation.
+    in_the_way: BTreeSet<ShapeId>,
+    /// Demands that would not fit if nothing ran: nodes are closed.
+    impossible: BTreeSet<ShapeId>,
+    /// Users who have reached a limit. Their later jobs wait too, so that small ones do not keep a large one from starting.
+    at_limit: BTreeSet<u32>,
+}
+
+impl Queue {
+    pub(super) fn pass(&mut self, now: Time) {
+        self.plan = None;
+        let mut findings = Findings::default();
+        // Taken out, so that the rest of the queue can change while we go through it.
+        let ready = std::mem::take(&mut self.ready);
+        let mut touched: Vec<(Order, JobId)> = Vec::new();
+        for (order, entry) in &ready {
+            if self.plan.is_some() && self.nodes.free_slots() == 0 {
+                break;
+            }
+            let (_, id) = *order;
+            if self.plan.is_some() && entry.slots > self.nodes.free_slots() {
+                self.note_limit(id, &mut findings);
+                continue;
+            }
+            if self.start_tasks(now, id, *entry, &mut findings) {
+                touched.push((*order, id));
+            }
+        }
+        self.ready = ready;
+        for (order, id) in touched {
+            let ready = self.jobs.get(&id).and_then(Job::ready);
+            if ready.is_none() {
+                self.ready.remove(&order);
+            }
+            self.met(id, DependencyKind::Started);
+        }
+    }
+
+    /// Starts as many tasks of a job as the rules allow. Returns true if one has started.
+    fn start_tasks(&mut self, now: Time, id: JobId, entry: Ready, findings: &mut Findings) -> bool {
+        let Ready { shape, .. } = entry;
+        let mut has_started = false;
+        while let Some(job) = self.jobs.get(&id)
+            && let Some(index) = job.next()
+            && !findings.at_limit.contains(&job.request.user)
+        {
+            if self.limit_hit(job).is_some() {
+                self.note_limit(id, findings);
+                break;
+            }
+            let demand = Arc::clone(&job.demand);
+            let user = job.request.user;
+            let end = match job.request.time_limit {
+                Some(limit) => End::At(now + limit),
+                None => End::Unknown(now),
+            };
+            let head = Head {
+                job: id,
+                user,
+                demand: &demand,
+            };
+            let Some(units) = self.find(now, head, shape, end, findings) else {
+                break;
+            };
+            self.nodes.take(&demand, &units);
+            self.users.start(user, demand.slots_needed());
+            if let Some(plan) = &mut self.plan {
+                plan.started(user, &demand);
+            }
+            let task = TaskId { job: id, index };
+            let part = Part {
+                demand,
+                units: units.clone(),
+                end,
+            };
+            self.running.insert(task, part);
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.start();
+            }
+            self.outputs.push_back(Output::Start { task, units });
+            has_started = true;
+        }
+        has_started
+    }
+
+    /// Notes whether a job waits for a limit of its user.
+    fn note_limit(&self, id: JobId, findings: &mut Findings) {
+        let Limits {
+            user_running,
+            user_slots,
+            ..
+        } = self.limits;
+        if (user_running.is_some() || user_slots.is_some())
+            && let Some(job) = self.jobs.get(&id)
+            && self.limit_hit(job).is_some_and(LimitHit::is_of_user)
+        {
+            findings.at_limit.insert(job.request.user);
+        }
+    }
+
+    /// Returns where a task can start now; `None` if it has to wait. The first one that has to becomes the head.
+    fn find(
+        &mut self,
+        now: Time,
+        job: Head<'_>,
+        shape: ShapeId,
+        end: End,
+        findings: &mut Findings,
+    ) -> Option<Units> {
+        let Head { user, demand, .. } = job;
+        if findings.too_large.contains(&shape) {
+            return None;
+        }
+        let Some(plan) = &mut self.plan else {
+            let units = self.nodes.fit(demand, &NoLimit);
+            if units.is_none() && !findings.impossible.contains(&shape) {
+                if planted::is(Bug::NobodyIsHead) {
+                    return None;
+                }
+                let limits = (self.users.of(user), &self.limits);
+                self.plan = Plan::new(now, job, &self.nodes, &self.running, limits);
+                if self.plan.is_none() {
+                    findings.impossible.insert(shape);
+                }
+                findings.too_large.insert(shape);
+            }
+            return units;
+        };
+        if !plan.leaves_quota(user, demand) {
+            return None;
+        }
+        if plan.is_over_before(end) {
+            let units = self.nodes.fit(demand, &NoLimit);
+            if units.is_none() {
+                findings.too_large.insert(shape);
+            }
+            return units;
+        }
+        if findings.in_the_way.contains(&shape) {
+            return None;
+        }
+        let units = self.nodes.fit(demand, plan);
+        match &units {
+            Some(units) => plan.take(demand, &self.nodes, units),
+            None => drop(findings.in_the_way.insert(shape)),
+        }
+        units
+    }
+
+    /// Returns the limit that keeps the next task of a job from starting, if one does.
+    pub(super) fn limit_hit(&self, job: &Job) -> Option<LimitHit> {
+        let used = self.users.of(job.request.user);
+        let array = job.request.array.as_ref();
+        let array_max = array.and_then(|array| array.running_max);
+        let array_max = array_max.filter(|_| !planted::is(Bug::ArrayWithoutLimit));
+        if let Some(most) = array_max.filter(|most| job.running >= *most) {
+            return Some(LimitHit::ArrayRunning(most));
+        }
+        let user_max = self.limits.user_running;
+        if let Some(most) = user_max.filter(|most| used.running >= *most) {
+            return Some(LimitHit::UserRunning(most));
+        }
+        if planted::is(Bug::UserSlotsIgnored) {
+            return None;
+        }
+        let slots = used.slots + job.demand.slots_needed();
+        let slots_max = self.limits.user_slots.filter(|most| slots > *most);
+        slots_max.map(LimitHit::UserSlots)
+    }
+}
+
+impl Plan {
+    /// Returns true if a task that ends then does not delay the head.
+    pub(super) fn is_over_before(&self, end: End) -> bool {
+        match (end, self.at) {
+            (End::At(_), _) if planted::is(Bug::BackfillDelays) => true,
+            (End::At(end), Some(at)) => end <= at,
+            _ => false,
+        }
+    }
+}

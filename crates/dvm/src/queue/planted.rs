@@ -1,0 +1,59 @@
+//! Bugs of the queue that a test switches on to prove that the simulator finds them; see [`crate::planted`].
+
+/// Plausible bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bug {
+    /// A job that is not the head may start wherever it fits.
+    BackfillDelays,
+    /// What a backfilled job keeps beyond the start of the head is not counted.
+    SpareNotTaken,
+    /// The reservation assumes that a task without a time limit ends at once.
+    UnlimitedEndsNow,
+    /// Nothing is reserved for anybody.
+    NobodyIsHead,
+    /// Jobs are ordered by their numbers alone.
+    PriorityIgnored,
+    /// Jobs start on closed nodes.
+    ClosedNodesUsed,
+    /// A job that wants whole nodes gets only what it needs of them.
+    ExclusiveShares,
+    /// Resources that no node has are not counted.
+    SharedNotCounted,
+    /// The limit of an array's running tasks is ignored.
+    ArrayWithoutLimit,
+    /// The limit of a user's slots is ignored.
+    UserSlotsIgnored,
+    /// Held jobs start.
+    HoldIgnored,
+    /// A task that loses a node has failed, whatever the user wants.
+    NeverRequeued,
+    /// Whether an array has succeeded is decided by its last task.
+    LastTaskCounts,
+    /// A job starts although a job that should have succeeded has failed.
+    FailureSatisfies,
+}
+
+impl Bug {
+    /// All planted bugs.
+    pub const ALL: [Self; 14] = [
+        Self::BackfillDelays,
+        Self::SpareNotTaken,
+        Self::UnlimitedEndsNow,
+        Self::NobodyIsHead,
+        Self::PriorityIgnored,
+        Self::ClosedNodesUsed,
+        Self::ExclusiveShares,
+        Self::SharedNotCounted,
+        Self::ArrayWithoutLimit,
+        Self::UserSlotsIgnored,
+        Self::HoldIgnored,
+        Self::NeverRequeued,
+        Self::LastTaskCounts,
+        Self::FailureSatisfies,
+    ];
+}
+
+base::planted_switch!(Bug);
+
+#[cfg(feature = "planted")]
+pub use switched::with;

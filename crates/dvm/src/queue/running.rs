@@ -1,0 +1,74 @@
+//! The tasks that run, in the order of their ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{JobId, NodeId, Time};
+
+use super::{Shared, TaskId, nodes::Units};
+
+/// When a task ends at the latest. Known ends come first, then the others in the order of their starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    At(Time),
+    /// The task has no time limit; it has started at this time.
+    Unknown(Time),
+}
+
+/// What a running task has.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) demand: Shared,
+    pub(super) units: Units,
+    pub(super) end: End,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Running {
+    tasks: BTreeMap<TaskId, Part>,
+    ends: BTreeSet<(End, TaskId)>,
+}
+
+impl Running {
+    pub(super) fn insert(&mut self, task: TaskId, part: Part) {
+        self.ends.insert((part.end, task));
+        let before = self.tasks.insert(task, part);
+        assert!(before.is_none(), "{task} is started twice");
+    }
+
+    pub(super) fn remove(&mut self, task: TaskId) -> Option<Part> {
+        let part = self.tasks.remove(&task)?;
+        self.ends.remove(&(part.end, task));
+        Some(part)
+    }
+
+    pub(super) fn get(&self, task: TaskId) -> Option<&Part> {
+        self.tasks.get(&task)
+    }
+
+    /// Returns the running tasks of a job.
+    pub(super) fn of(&self, job: JobId) -> impl Iterator<Item = TaskId> {
+        let first = TaskId { job, index: None };
+        let last = TaskId {
+            job,
+            index: Some(u32::MAX),
+        };
+        self.tasks.range(first..=last).map(|(task, _)| *task)
+    }
+
+    /// Returns the tasks that have part of a node.
+    pub(super) fn on(&self, node: NodeId) -> Vec<TaskId> {
+        let has_part = |part: &Part| part.units.iter().any(|(id, _)| *id == node);
+        let tasks = self.tasks.iter().filter(|(_, part)| has_part(part));
+        tasks.map(|(task, _)| *task).collect()
+    }
+
+    /// Returns the tasks in the order of their ends.
+    pub(super) fn by_end(&self) -> impl Iterator<Item = (End, TaskId, &Part)> {
+        let ends = self.ends.iter();
+        ends.filter_map(|(end, task)| Some((*end, *task, self.tasks.get(task)?)))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+}

@@ -1,0 +1,424 @@
+//! What a correct queue may do, computed anew each time and without its data structures.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use base::{JobId, NodeId, Time};
+use dvm::queue::{
+    DependencyKind, Hold, Limits, NodeState, Outcome, Over, REQUEUES_MAX, Request, Requeue,
+    Sharing, Spread, TaskId, Units,
+};
+
+/// Slots and GPUs, or licenses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Have {
+    pub(super) slots: u64,
+    pub(super) gpus: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) has: Have,
+    pub(super) state: NodeState,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) request: Request,
+    /// Of each unit.
+    pub(super) needs: Have,
+    /// Licenses of each task.
+    pub(super) licenses: u64,
+    /// The tasks that have not started; a job without an array has the task `None`.
+    pub(super) waiting: BTreeSet<Option<u32>>,
+    pub(super) running: BTreeMap<Option<u32>, Units>,
+    /// The jobs for which it waited when it was submitted.
+    unmet: BTreeSet<(JobId, DependencyKind)>,
+    has_started: bool,
+    has_failed: bool,
+    is_canceled: bool,
+    /// A job on which it depends has not succeeded.
+    failed: Option<JobId>,
+    requeues: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    pub(super) licenses: u64,
+    pub(super) limits: Limits,
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    /// The head, and the time that it was promised.
+    promise: Option<(JobId, Time)>,
+}
+
+impl Job {
+    fn count(&self) -> u32 {
+        u32::try_from(self.running.len()).unwrap_or(u32::MAX)
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.waiting.is_empty()
+            && !self.is_canceled
+            && self.request.hold == Hold::No
+            && self.unmet.is_empty()
+    }
+}
+
+impl Model {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn submit(&mut self, id: JobId, request: Request, needs: Have, licenses: u64) {
+        let waiting = match &request.array {
+            Some(array) => array.indexes.iter().map(|index| Some(index.0)).collect(),
+            None => BTreeSet::from([None]),
+        };
+        let unmet = request.after.iter().filter(|after| {
+            let started = self.jobs.get(&after.on).is_some_and(|job| job.has_started);
+            !(after.kind == DependencyKind::Started && started)
+        });
+        let unmet = unmet.map(|after| (after.on, after.kind)).collect();
+        let job = Job {
+            request,
+            needs,
+            licenses,
+            waiting,
+            running: BTreeMap::new(),
+            unmet,
+            has_started: false,
+            has_failed: false,
+            is_canceled: false,
+            failed: None,
+            requeues: 0,
+        };
+        self.jobs.insert(id, job);
+    }
+
+    /// Returns what is used of a node.
+    fn used(&self, node: NodeId) -> Have {
+        let mut used = Have::default();
+        for job in self.jobs.values() {
+            for units in job.running.values() {
+                for (_, count) in units.iter().filter(|(id, _)| *id == node) {
+                    used.slots += job.needs.slots * u64::from(*count);
+                    used.gpus += job.needs.gpus * u64::from(*count);
+                }
+            }
+        }
+        used
+    }
+
+    /// Returns true if a task has the whole node, or any task has a part of it.
+    fn is_taken(&self, node: NodeId, sharing: Sharing) -> bool {
+        self.jobs.values().any(|job| {
+            let mut units = job.running.values().flatten();
+            let is_there = units.any(|(id, _)| *id == node);
+            is_there
+                && (sharing == Sharing::Exclusive
+                    || job.request.demand.sharing == Sharing::Exclusive)
+        })
+    }
+
+    /// Returns how many units of a job a node has room for.
+    fn room_on(&self, id: NodeId, job: &Job) -> u64 {
+        let demand = &job.request.demand;
+        let Some(node) = self.nodes.get(&id) else {
+            return 0;
+        };
+        let is_barred = demand.only.as_ref().is_some_and(|only| !only.contains(&id));
+        if is_barred || node.state != NodeState::Up || self.is_taken(id, demand.sharing) {
+            return 0;
+        }
+        let used = self.used(id);
+        let by_slots = (node.has.slots - used.slots) / job.needs.slots;
+        let by_gpus = (node.has.gpus - used.gpus).checked_div(job.needs.gpus);
+        let units = by_slots.min(by_gpus.unwrap_or(u64::MAX));
+        match demand.spread {
+            Spread::Pack => units,
+            Spread::Scatter => units.min(1),
+        }
+    }
+
+    fn fits(&self, job: &Job) -> bool {
+        let room: u64 = self.nodes.keys().map(|id| self.room_on(*id, job)).sum();
+        room >= u64::from(job.request.demand.units)
+            && self.licenses_used() + job.licenses <= self.licenses
+    }
+
+    fn licenses_used(&self) -> u64 {
+        let tasks = |job: &Job| u64::try_from(job.running.len()).unwrap_or(u64::MAX);
+        self.jobs
+            .values()
+            .map(|job| job.licenses * tasks(job))
+            .sum()
+    }
+
+    /// Returns true if the next task of a job may start as far as the user and the limits are concerned.
+    fn may_start(&self, id: JobId, job: &Job) -> bool {
+        job.is_ready() && self.is_within_limits(id, job)
+    }
+
+    /// Returns true if neither the job nor one of its user that comes before it waits for a limit.
+    fn is_within_limits(&self, id: JobId, job: &Job) -> bool {
+        let place = |id: JobId, job: &Job| (Reverse(job.request.priority), id);
+        let mut before = self.jobs.iter().filter(|(other, entry)| {
+            entry.request.user == job.request.user
+                && entry.is_ready()
+                && place(**other, entry) <= place(id, job)
+        });
+        self.is_within_array(job) && before.all(|(_, entry)| self.is_within_user(entry))
+    }
+
+    fn is_within_array(&self, job: &Job) -> bool {
+        let array = job.request.array.as_ref();
+        let most = array.and_then(|array| array.running_max);
+        most.is_none_or(|most| job.count() < most)
+    }
+
+    fn is_within_user(&self, job: &Job) -> bool {
+        if !self.is_within_array(job) {
+            return true;
+        }
+        let of_user = || {
+            let others = self.jobs.values();
+            others.filter(|other| other.request.user == job.request.user)
+        };
+        let slots = |job: &Job| u64::from(job.request.demand.units) * job.needs.slots;
+        let used: u64 = of_user()
+            .map(|job| u64::from(job.count()) * slots(job))
+            .sum();
+        let running: u32 = of_user().map(Job::count).sum();
+        self.limits.user_running.is_none_or(|most| running < most)
+            && self
+                .limits
+                .user_slots
+                .is_none_or(|most| used + slots(job) <= most)
+    }
+
+    /// Notes and checks the start of a task. Returns a description of an error.
+    pub(super) fn on_start(&mut self, now: Time, task: TaskId, units: &Units) -> Option<String> {
+        let Some(job) = self.jobs.get(&task.job) else {
+            return Some(format!("{task} starts, and there is no such job"));
+        };
+        if !job.waiting.contains(&task.index) {
+            return Some(format!("{task} starts, and does not wait"));
+        }
+        if !self.may_start(task.job, job) {
+            return Some(format!("{task} starts, and may not: {job:?}"));
+        }
+        let mut count = 0;
+        for (node, units) in units {
+            if u64::from(*units) > self.room_on(*node, job) {
+                return Some(format!(
+                    "{task} gets {units} units on node {node}, which has no room"
+                ));
+            }
+            count += units;
+        }
+        if count != job.request.demand.units {
+            return Some(format!("{task} gets {count} units"));
+        }
+        if self.licenses_used() + job.licenses > self.licenses {
+            return Some(format!("{task} gets licenses that others have"));
+        }
+        if let Some((head, at)) = self.promise.take_if(|(head, _)| *head == task.job)
+            && now > at
+        {
+            return Some(format!("{head} starts, and was promised {at}"));
+        }
+        let place = |id: JobId| Some((Reverse(self.jobs.get(&id)?.request.priority), id));
+        if let Some((head, _)) = self.promise
+            && place(task.job) < place(head)
+        {
+            // It had reached a limit when the promise was made.
+            self.promise = None;
+        }
+        let job = self.jobs.get_mut(&task.job)?;
+        job.waiting.remove(&task.index);
+        job.running.insert(task.index, units.clone());
+        job.has_started = true;
+        self.met(task.job, DependencyKind::Started);
+        None
+    }
+
+    /// Notes the end of a task. Returns true if it waits again.
+    pub(super) fn on_end(&mut self, task: TaskId, outcome: Outcome) -> bool {
+        let Some(job) = self.jobs.get_mut(&task.job) else {
+            return false;
+        };
+        job.running.remove(&task.index);
+        if outcome == Outcome::Succeeded {
+            job.requeues = 0;
+        }
+        let again = outcome == Outcome::NodeLost
+            && job.request.on_node_loss == Requeue::OnNodeLoss
+            && !job.is_canceled;
+        if again {
+            job.waiting.insert(task.index);
+            job.requeues += 1;
+            if job.requeues >= REQUEUES_MAX && job.request.hold == Hold::No {
+                job.request.hold = Hold::ByRequeues;
+            }
+        } else {
+            job.has_failed |= outcome != Outcome::Succeeded;
+        }
+        again
+    }
+
+    pub(super) fn on_release(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.request.hold = Hold::No;
+            job.requeues = 0;
+        }
+    }
+
+    pub(super) fn on_cancel(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.is_canceled = true;
+            job.waiting.clear();
+        }
+        self.met(id, DependencyKind::Started);
+    }
+
+    fn met(&mut self, on: JobId, kind: DependencyKind) {
+        for job in self.jobs.values_mut() {
+            job.unmet.remove(&(on, kind));
+        }
+    }
+
+    /// Notes and checks the end of a job. Returns a description of an error.
+    pub(super) fn on_over(&mut self, id: JobId, why: Over) -> Option<String> {
+        let Some(job) = self.jobs.get(&id) else {
+            return Some(format!("{id} is over, and there is no such job"));
+        };
+        let expected = match job.failed {
+            Some(on) => Over::DependencyFailed(on),
+            None if !job.waiting.is_empty() || !job.running.is_empty() => {
+                return Some(format!("{id} is over ({why:?}), and has tasks"));
+            }
+            None if job.is_canceled => Over::Canceled,
+            None if job.has_failed => Over::Failed,
+            None => Over::Succeeded,
+        };
+        if why != expected {
+            return Some(format!(
+                "{id} is over because of {why:?}, and not of {expected:?}"
+            ));
+        }
+        self.jobs.remove(&id);
+        self.met(id, DependencyKind::Started);
+        self.met(id, DependencyKind::Ended);
+        if why == Over::Succeeded {
+            self.met(id, DependencyKind::Succeeded);
+        }
+        for job in self.jobs.values_mut() {
+            if job.unmet.iter().any(|(on, _)| *on == id) {
+                job.failed = Some(id);
+            }
+        }
+        None
+    }
+
+    /// Returns true if no other job with waiting tasks comes before this one, whether it may start or not.
+    pub(super) fn is_first(&self, id: JobId) -> bool {
+        let place = |id: JobId| Some((Reverse(self.jobs.get(&id)?.request.priority), id));
+        let mut others = self.jobs.iter().filter(|(other, _)| **other != id);
+        others.all(|(other, job)| job.waiting.is_empty() || place(*other) > place(id))
+    }
+
+    /// Forgets the promise: what was promised no longer holds.
+    pub(super) const fn excuse(&mut self) {
+        self.promise = None;
+    }
+
+    /// Checks a queue that has done all it can. `head` is whom it calls its head. Returns a description of an error.
+    pub(super) fn on_rest(&mut self, head: Option<(JobId, Option<Time>)>) -> Option<String> {
+        let over = self.jobs.iter().find(|(_, job)| {
+            job.failed.is_some() || (job.waiting.is_empty() && job.running.is_empty())
+        });
+        if let Some((id, _)) = over {
+            return Some(format!("{id} should be over"));
+        }
+        let mut order: Vec<(i64, JobId)> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.is_ready())
+            .map(|(id, job)| (-i64::from(job.request.priority), *id))
+            .collect();
+        order.sort_unstable();
+        let head_at = order
+            .iter()
+            .position(|(_, id)| Some(*id) == head.map(|(id, _)| id));
+        let before = order.get(..head_at.map_or(order.len(), |at| at + 1));
+        let idle = before.unwrap_or_default().iter().find(|(_, id)| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| self.is_within_limits(*id, job) && self.fits(job))
+        });
+        if let Some((_, id)) = idle {
+            return Some(format!("{id} could start, and nobody comes before it"));
+        }
+        // Who would fit on an idle machine and is before the head should be the head.
+        let idle = self.when_idle();
+        let skipped = before.unwrap_or_default().iter().find(|(_, id)| {
+            let job = self.jobs.get(id);
+            Some(*id) != head.map(|(id, _)| id)
+                && job.is_some_and(|job| self.is_within_limits(*id, job) && idle.fits(job))
+        });
+        if let Some((_, id)) = skipped {
+            return Some(format!("{id} should be the head, and {head:?} is"));
+        }
+        if head.is_some() && head_at.is_none() {
+            return Some(format!("{head:?} is the head, and may not start"));
+        }
+        self.on_head(head, &order)
+    }
+
+    /// Checks that the head is not delayed.
+    fn on_head(
+        &mut self,
+        head: Option<(JobId, Option<Time>)>,
+        order: &[(i64, JobId)],
+    ) -> Option<String> {
+        if let Some((before, promised)) = self.promise
+            && let Some(place) = order.iter().position(|(_, id)| *id == before)
+            // Otherwise a job that comes before it waits for a limit.
+            && let Some(job) = self.jobs.get(&before)
+            && self.is_within_limits(before, job)
+        {
+            match head {
+                Some((id, at)) if id == before => {
+                    if at.is_none_or(|at| at > promised) {
+                        return Some(format!("{id} was promised {promised}, and now {at:?}"));
+                    }
+                }
+                _ => {
+                    let other =
+                        head.and_then(|(head, _)| order.iter().position(|(_, id)| *id == head));
+                    if other.is_none_or(|other| other > place) {
+                        return Some(format!(
+                            "{before} was promised {promised}, and {head:?} is the head"
+                        ));
+                    }
+                }
+            }
+        }
+        self.promise = head.and_then(|(id, at)| Some((id, at?)));
+        None
+    }
+
+    /// Returns this machine without running tasks.
+    fn when_idle(&self) -> Self {
+        let mut idle = self.clone();
+        for job in idle.jobs.values_mut() {
+            job.running.clear();
+        }
+        idle
+    }
+}
