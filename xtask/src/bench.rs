@@ -11,6 +11,7 @@ mod mpi;
 mod nodes;
 mod place;
 mod pmix;
+mod queue;
 mod report;
 mod sample;
 mod scale;
@@ -63,6 +64,8 @@ enum What {
     Nodes,
     /// Time and memory of `dbgr stacks`.
     Stacks,
+    /// Passes of the queue of a machine: 100,000 jobs, 10,000 nodes. Prints them. Not part of `all`.
+    Queue,
     /// Simulated jobs on 100 to 100,000 nodes: prints the table of docs/scaling.md. Not part of `all`.
     SimScale,
 }
@@ -89,8 +92,10 @@ impl Bench {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if args.what == What::SimScale {
-        return scale::measure();
+    match args.what {
+        What::SimScale => return scale::measure(),
+        What::Queue => return queue::measure(),
+        _ => {}
     }
     if args.binary.is_none() {
         release()?;

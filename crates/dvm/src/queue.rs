@@ -5,8 +5,8 @@
 //! its whole time limit. If the head waits for a task without a limit, its nodes are reserved without a time, so that it starts
 //! when that task ends.
 //!
-//! While a job waits for a limit of its user, nothing is reserved for it, and later jobs of that user wait too. Small jobs of a user
-//! thus do not keep a large one from starting.
+//! The first job of a user that has to wait has a part of the user's limits reserved for it. While it waits for such a limit, no later
+//! job of that user starts, and no nodes are reserved for it. Small jobs of a user thus do not keep a large one from starting.
 //!
 //! A job is a *task*, or an array of tasks that start one by one. A job has one of these states:
 //!
@@ -111,9 +111,10 @@ pub enum LimitHit {
     ArrayRunning(u32),
 }
 
-impl LimitHit {
-    const fn is_of_user(self) -> bool {
-        matches!(self, Self::UserRunning(_) | Self::UserSlots(_))
+impl Limits {
+    /// Returns true if it matters what a user runs.
+    const fn are_of_users(&self) -> bool {
+        self.user_running.is_some() || self.user_slots.is_some()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Plays one or more seeds of one family or of all: `sim [--family NAME] [--seed N | --seeds COUNT [--from N]]`. Or measures
-//! one job on many nodes: `sim --scale NODES`. With
+//! one job on many nodes: `sim --scale NODES`. Or lets somebody else time the passes of a queue: `sim --queue JOBS NODES`. With
 //! `sim --replay`, replays the recording of a real run on standard input.
 //!
 //! Prints a line for each failed seed and for each family, and at the end the first failure with its record. Exits with 0
@@ -12,6 +12,7 @@ use std::{
 
 use sim::{
     Failure, Family,
+    queue::load::Load,
     replay::{Replay, ReplayError, Replayed},
     scale::NODES_MAX,
 };
@@ -44,12 +45,15 @@ fn main() -> ExitCode {
     if std::env::args().skip(1).eq(["--replay"]) {
         return replay(&mut out);
     }
+    if std::env::args().nth(1).as_deref() == Some("--queue") {
+        return queue(&mut out, std::env::args().skip(2));
+    }
     let args = match parse(std::env::args().skip(1)) {
         Ok(args) => args,
         Err(what) => {
             let _ = writeln!(
                 out,
-                "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]]\n       sim --scale NODES\n       sim --replay < RECORDING"
+                "error: {what}\nusage: sim [--family NAME] [--seed N | --seeds COUNT [--from N]]\n       sim --scale NODES\n       sim --queue JOBS NODES\n       sim --replay < RECORDING"
             );
             return ExitCode::from(2);
         }
@@ -110,6 +114,33 @@ fn scale(out: &mut impl Write, nodes: u32) -> ExitCode {
         }
     }
 }
+
+/// Makes a pass of the queue of a large machine for each line of input, and prints a line when it is done. Between passes, a task
+/// ends, and a job is submitted.
+fn queue(out: &mut impl Write, mut words: impl Iterator<Item = String>) -> ExitCode {
+    let mut number = || words.next()?.parse::<u32>().ok();
+    let (Some(jobs), Some(nodes @ 1..=QUEUE_NODES_MAX)) = (number(), number()) else {
+        let _ = writeln!(
+            out,
+            "error: `--queue` needs a number of jobs and one of nodes, at most {QUEUE_NODES_MAX}"
+        );
+        return ExitCode::from(2);
+    };
+    let mut load = Load::new(jobs, nodes);
+    let _ = writeln!(out, "ready");
+    for _ in std::io::stdin().lines().map_while(Result::ok) {
+        load.pass();
+        // What follows is not part of the pass.
+        let _ = writeln!(out, "passed");
+        let _ = writeln!(out, "{:?}", load.carry_out());
+        load.advance();
+        let _ = writeln!(out, "ready");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Most nodes of a machine whose queue is timed.
+const QUEUE_NODES_MAX: u32 = 1_000_000;
 
 /// Bytes of a recording that are read at a time.
 const READ_SIZE: usize = 1 << 20;

@@ -5,10 +5,11 @@
 //! meet a machine whose nodes are closed, opened, lost and added, and a user who holds, releases and cancels (`machine`); a
 //! model (`model`) checks every start and every end, and that the head of the queue is never delayed.
 
+pub mod load;
 mod machine;
 mod model;
 mod reference;
-pub mod workload;
+mod workload;
 
 use crate::{
     record::{Played, Recorded},

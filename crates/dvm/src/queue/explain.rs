@@ -6,7 +6,9 @@ use base::{JobId, NodeId, Time};
 
 use super::{
     Dependency, Hold, JobState, LimitHit, NodeState, Outcome, Output, Queue, Sharing, TaskId,
-    job::Job, nodes::NoLimit, running::End,
+    job::{Job, Quota},
+    nodes::NoLimit,
+    running::End,
 };
 
 /// Jobs that an explanation names as being ahead.
@@ -34,7 +36,7 @@ pub enum Why {
     Held(Hold),
     Blocked(Vec<Dependency>),
     Limit(LimitHit),
-    /// This job of the same user comes before it and waits for a limit of the user.
+    /// This job of the same user comes before it, and needs what is left of the user's limits.
     BehindLimit(JobId),
     /// Closed nodes are missing: there is room for so many units on the open ones.
     NodesClosed {
@@ -112,16 +114,8 @@ impl Queue {
         if let Some(hit) = self.limit_hit(job) {
             return Why::Limit(hit);
         }
-        let user = job.request.user;
-        let mut before = self.ready.range(..job.order(id)).map(|((_, id), _)| *id);
-        let behind = before.find(|other| {
-            let other = self.jobs.get(other);
-            let other = other.filter(|other| other.request.user == user);
-            let hit = other.and_then(|other| self.limit_hit(other));
-            hit.is_some_and(LimitHit::is_of_user)
-        });
-        if let Some(behind) = behind {
-            return Why::BehindLimit(behind);
+        if let Some(first) = self.is_behind(id, job) {
+            return Why::BehindLimit(first);
         }
         let plan = self.plan.as_ref();
         if let Some(plan) = plan.filter(|plan| plan.job == id) {
@@ -143,6 +137,18 @@ impl Queue {
             },
             _ => Why::NoRoom,
         }
+    }
+
+    /// Returns the job whose part of the user's limits keeps another job of the user from starting, if one does.
+    fn is_behind(&self, id: JobId, job: &Job) -> Option<JobId> {
+        let user = job.request.user;
+        let before = self.ready.range(..job.order(id)).map(|((_, id), _)| *id);
+        let mut of_user = before.filter_map(|id| Some((id, self.jobs.get(&id)?)));
+        let (first, other) = of_user.find(|(_, other)| {
+            other.request.user == user && self.limits.are_of_users() && self.reserves_quota(other)
+        })?;
+        let quota = Quota::beside(other, self.users.of(user), &self.limits);
+        (!quota.covers(&job.demand)).then_some(first)
     }
 
     fn hints(&self, now: Time, job: &Job, why: &Why) -> Vec<Hint> {
@@ -196,6 +202,16 @@ impl Queue {
         hints
     }
 
+    /// Ends the tasks whose time limits have passed.
+    fn end_until(&mut self, now: Time) {
+        let by_end = self.running.by_end();
+        let over = by_end.take_while(|(end, ..)| matches!(end, End::At(at) if *at <= now));
+        let over: Vec<TaskId> = over.map(|(_, task, _)| task).collect();
+        for task in over {
+            self.ended(task, Outcome::Succeeded);
+        }
+    }
+
     /// Lets each task end at its time limit until the job starts. Consumes what the queue would do.
     fn estimate(mut self, now: Time, id: JobId) -> Estimate {
         let mut now = now;
@@ -216,9 +232,9 @@ impl Queue {
             }
             let next = self.running.by_end().next();
             match next.map(|(end, task, _)| (end, task)) {
-                Some((End::At(at), task)) => {
+                Some((End::At(at), _)) => {
                     now = now.max(at);
-                    self.ended(task, Outcome::Succeeded);
+                    self.end_until(now);
                 }
                 Some((End::Unknown(_), task)) => {
                     let is_ready = self.jobs.get(&id).is_some_and(|job| job.unmet().is_empty());

@@ -9,8 +9,8 @@ use std::{
 use base::{JobId, Rank, RankSet};
 
 use super::{
-    Demand, Dependency, DependencyKind, Hold, JobState, Outcome, Over, REQUEUES_MAX, Request,
-    Requeue, Shared, TaskId,
+    Demand, Dependency, DependencyKind, Hold, JobState, Limits, Outcome, Over, REQUEUES_MAX,
+    Request, Requeue, Shared, TaskId,
     planted::{self, Bug},
 };
 
@@ -292,4 +292,34 @@ impl Users {
 impl DependencyKind {
     /// All kinds, for tests and messages.
     pub const ALL: [Self; 3] = [Self::Started, Self::Ended, Self::Succeeded];
+}
+
+/// What is left of a user's limits for others if this job is to stay within them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quota {
+    tasks: u32,
+    slots: u64,
+}
+
+impl Quota {
+    /// Returns what the limits leave of a user beside what is used and what a task of the job needs. A job that waits for a limit leaves
+    /// nothing.
+    pub(super) fn beside(job: &Job, used: Use, limits: &Limits) -> Self {
+        let tasks = used.running + 1;
+        let slots = used.slots + job.demand.slots_needed();
+        let (tasks_max, slots_max) = (limits.user_running, limits.user_slots);
+        Self {
+            tasks: tasks_max.map_or(u32::MAX, |most| most.saturating_sub(tasks)),
+            slots: slots_max.map_or(u64::MAX, |most| most.saturating_sub(slots)),
+        }
+    }
+
+    pub(super) fn covers(self, demand: &Demand) -> bool {
+        self.tasks > 0 && self.slots >= demand.slots_needed()
+    }
+
+    pub(super) fn take(&mut self, demand: &Demand) {
+        self.tasks = self.tasks.saturating_sub(1);
+        self.slots = self.slots.saturating_sub(demand.slots_needed());
+    }
 }

@@ -75,10 +75,6 @@ impl Nodes {
         self.free_slots
     }
 
-    pub(super) const fn up_slots(&self) -> u64 {
-        self.up_slots
-    }
-
     pub(super) fn get(&self, node: NodeId) -> Option<&Node> {
         self.all.get(&node)
     }
@@ -264,6 +260,14 @@ impl Nodes {
         meant
             .map(|(_, node)| u64::from(demand.units_on(&node.capacity, &node.capacity)))
             .sum()
+    }
+
+    /// Returns true if a job would fit if nothing ran.
+    pub(super) fn could_fit(&self, demand: &Demand) -> bool {
+        let is_up = |state| state == NodeState::Up;
+        demand.slots_needed() <= self.up_slots
+            && self.shared.covers(&demand.shared)
+            && self.room(demand, is_up) >= u64::from(demand.units)
     }
 
     /// Chooses nodes for a job out of what is available at some time. Takes as little as possible of what is free now, so that other

@@ -1,14 +1,17 @@
 //! A scheduling pass: it starts what fits, reserves nodes for the head, and backfills.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base::{JobId, Time};
 
 use super::{
-    DependencyKind, LimitHit, Limits, Output, Queue, TaskId,
-    job::{Job, Order, Ready, ShapeId},
+    Demand, DependencyKind, LimitHit, Output, Queue, TaskId,
+    job::{Job, Order, Quota, Ready, ShapeId},
     nodes::{NoLimit, Units},
-    plan::{Head, Plan},
+    plan::Plan,
     planted::{self, Bug},
     running::{End, Part},
 };
@@ -22,8 +25,15 @@ struct Findings {
     in_the_way: BTreeSet<ShapeId>,
     /// Demands that would not fit if nothing ran: nodes are closed.
     impossible: BTreeSet<ShapeId>,
-    /// Users who have reached a limit. Their later jobs wait too, so that small ones do not keep a large one from starting.
-    at_limit: BTreeSet<u32>,
+    /// What the first waiting job of each user leaves of the user's limits. So small jobs do not keep a large one from starting.
+    quotas: BTreeMap<u32, Quota>,
+}
+
+impl Findings {
+    fn leaves_quota(&self, job: &Job) -> bool {
+        let quota = self.quotas.get(&job.request.user);
+        planted::is(Bug::QuotaNotReserved) || quota.is_none_or(|quota| quota.covers(&job.demand))
+    }
 }
 
 impl Queue {
@@ -39,7 +49,7 @@ impl Queue {
             }
             let (_, id) = *order;
             if self.plan.is_some() && entry.slots > self.nodes.free_slots() {
-                self.note_limit(id, &mut findings);
+                self.reserve_quota(id, &mut findings);
                 continue;
             }
             if self.start_tasks(now, id, *entry, &mut findings) {
@@ -62,31 +72,23 @@ impl Queue {
         let mut has_started = false;
         while let Some(job) = self.jobs.get(&id)
             && let Some(index) = job.next()
-            && !findings.at_limit.contains(&job.request.user)
+            && self.limit_hit(job).is_none()
+            && findings.leaves_quota(job)
         {
-            if self.limit_hit(job).is_some() {
-                self.note_limit(id, findings);
-                break;
-            }
             let demand = Arc::clone(&job.demand);
             let user = job.request.user;
             let end = match job.request.time_limit {
                 Some(limit) => End::At(now + limit),
                 None => End::Unknown(now),
             };
-            let head = Head {
-                job: id,
-                user,
-                demand: &demand,
-            };
-            let Some(units) = self.find(now, head, shape, end, findings) else {
+            let Some(units) = self.find(now, id, shape, &demand, end, findings) else {
                 break;
             };
+            if let Some(quota) = findings.quotas.get_mut(&user) {
+                quota.take(&demand);
+            }
             self.nodes.take(&demand, &units);
             self.users.start(user, demand.slots_needed());
-            if let Some(plan) = &mut self.plan {
-                plan.started(user, &demand);
-            }
             let task = TaskId { job: id, index };
             let part = Part {
                 demand,
@@ -100,34 +102,43 @@ impl Queue {
             self.outputs.push_back(Output::Start { task, units });
             has_started = true;
         }
+        self.reserve_quota(id, findings);
         has_started
     }
 
-    /// Notes whether a job waits for a limit of its user.
-    fn note_limit(&self, id: JobId, findings: &mut Findings) {
-        let Limits {
-            user_running,
-            user_slots,
-            ..
-        } = self.limits;
-        if (user_running.is_some() || user_slots.is_some())
-            && let Some(job) = self.jobs.get(&id)
-            && self.limit_hit(job).is_some_and(LimitHit::is_of_user)
-        {
-            findings.at_limit.insert(job.request.user);
+    /// Reserves a part of its user's limits for the next task of a job, if it is the first of its user that has to wait. A job that
+    /// waits for its own array or for closed nodes reserves nothing.
+    fn reserve_quota(&self, id: JobId, findings: &mut Findings) {
+        if !self.limits.are_of_users() {
+            return;
         }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let user = job.request.user;
+        if findings.quotas.contains_key(&user) || !self.reserves_quota(job) {
+            return;
+        }
+        let quota = Quota::beside(job, self.users.of(user), &self.limits);
+        findings.quotas.insert(user, quota);
+    }
+
+    /// Returns true if a waiting job may start as soon as there is room, and its user is within the limits.
+    pub(super) fn reserves_quota(&self, job: &Job) -> bool {
+        let has_room = !matches!(self.limit_hit(job), Some(LimitHit::ArrayRunning(_)));
+        job.ready().is_some() && has_room && self.nodes.could_fit(&job.demand)
     }
 
     /// Returns where a task can start now; `None` if it has to wait. The first one that has to becomes the head.
     fn find(
         &mut self,
         now: Time,
-        job: Head<'_>,
+        id: JobId,
         shape: ShapeId,
+        demand: &Demand,
         end: End,
         findings: &mut Findings,
     ) -> Option<Units> {
-        let Head { user, demand, .. } = job;
         if findings.too_large.contains(&shape) {
             return None;
         }
@@ -137,8 +148,7 @@ impl Queue {
                 if planted::is(Bug::NobodyIsHead) {
                     return None;
                 }
-                let limits = (self.users.of(user), &self.limits);
-                self.plan = Plan::new(now, job, &self.nodes, &self.running, limits);
+                self.plan = Plan::new(now, id, demand, &self.nodes, &self.running);
                 if self.plan.is_none() {
                     findings.impossible.insert(shape);
                 }
@@ -146,9 +156,6 @@ impl Queue {
             }
             return units;
         };
-        if !plan.leaves_quota(user, demand) {
-            return None;
-        }
         if plan.is_over_before(end) {
             let units = self.nodes.fit(demand, &NoLimit);
             if units.is_none() {

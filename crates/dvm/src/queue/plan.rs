@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{JobId, NodeId, Time};
 
 use super::{
-    Amounts, Demand, Limits, NodeState, TaskId,
-    job::Use,
+    Amounts, Demand, NodeState, TaskId,
     nodes::{self, Nodes, Units},
     planted::{self, Bug},
     running::{End, Running},
@@ -25,24 +24,6 @@ pub(super) struct Plan {
     /// What others may keep beyond `at`, of the nodes that the head needs.
     spare: BTreeMap<NodeId, Amounts>,
     shared_spare: Amounts,
-    /// What other jobs of its user may take, so that it does not meet a limit.
-    quota: Quota,
-}
-
-/// What is left of the limits of a user.
-#[derive(Clone, Copy, Debug)]
-struct Quota {
-    user: u32,
-    tasks: u32,
-    slots: u64,
-}
-
-/// The job for which a plan is made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Head<'a> {
-    pub(super) job: JobId,
-    pub(super) user: u32,
-    pub(super) demand: &'a Demand,
 }
 
 impl nodes::Limit for Plan {
@@ -61,17 +42,12 @@ impl Plan {
     /// are closed or missing.
     pub(super) fn new(
         now: Time,
-        head: Head<'_>,
+        job: JobId,
+        demand: &Demand,
         nodes: &Nodes,
         running: &Running,
-        (used, limits): (Use, &Limits),
     ) -> Option<Self> {
-        let Head { job, demand, .. } = head;
-        let is_up = |state| state == NodeState::Up;
-        if demand.slots_needed() > nodes.up_slots()
-            || nodes.room(demand, is_up) < u64::from(demand.units)
-            || !nodes.shared.covers(&demand.shared)
-        {
+        if !nodes.could_fit(demand) {
             return None;
         }
         let mut later = Later::new(demand, nodes);
@@ -84,10 +60,11 @@ impl Plan {
                 End::Unknown(_) => None,
             };
             // Tasks that end at the same time are there for the others.
-            if later.is_enough(demand) && (at.is_none() || end != at) {
+            let is_enough = later.is_enough(demand);
+            if is_enough && (at.is_none() || end != at) {
                 break;
             }
-            if later.release(demand, nodes, &part.demand, &part.units) {
+            if later.release(demand, nodes, &part.demand, &part.units) && !is_enough {
                 waits_for.insert(task);
             }
             at = end;
@@ -105,29 +82,13 @@ impl Plan {
         }
         let mut shared_spare = later.shared;
         shared_spare.take(&demand.shared);
-        let quota = Quota::new(head, used, limits);
         Some(Self {
             job,
             at,
             waits_for,
             spare,
             shared_spare,
-            quota,
         })
-    }
-
-    /// Returns true if the head stays within its user's limits if this task of some user starts.
-    pub(super) fn leaves_quota(&self, user: u32, demand: &Demand) -> bool {
-        let Quota { tasks, slots, .. } = self.quota;
-        user != self.quota.user || (tasks > 0 && slots >= demand.slots_needed())
-    }
-
-    /// Notes that a task of some user has started.
-    pub(super) fn started(&mut self, user: u32, demand: &Demand) {
-        if user == self.quota.user {
-            self.quota.tasks = self.quota.tasks.saturating_sub(1);
-            self.quota.slots = self.quota.slots.saturating_sub(demand.slots_needed());
-        }
     }
 
     /// Notes that a task has started which may run beyond the start of the head.
@@ -141,19 +102,6 @@ impl Plan {
             }
         }
         self.shared_spare.take(&demand.shared);
-    }
-}
-
-impl Quota {
-    fn new(head: Head<'_>, used: Use, limits: &Limits) -> Self {
-        let tasks = used.running + 1;
-        let slots = used.slots + head.demand.slots_needed();
-        let (tasks_max, slots_max) = (limits.user_running, limits.user_slots);
-        Self {
-            user: head.user,
-            tasks: tasks_max.map_or(u32::MAX, |most| most.saturating_sub(tasks)),
-            slots: slots_max.map_or(u64::MAX, |most| most.saturating_sub(slots)),
-        }
     }
 }
 

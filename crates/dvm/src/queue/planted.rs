@@ -23,6 +23,8 @@ pub enum Bug {
     ArrayWithoutLimit,
     /// The limit of a user's slots is ignored.
     UserSlotsIgnored,
+    /// Jobs of a user leave no room within the user's limits for the first one that waits.
+    QuotaNotReserved,
     /// Held jobs start.
     HoldIgnored,
     /// A task that loses a node has failed, whatever the user wants.
@@ -35,7 +37,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::BackfillDelays,
         Self::SpareNotTaken,
         Self::UnlimitedEndsNow,
@@ -46,6 +48,7 @@ impl Bug {
         Self::SharedNotCounted,
         Self::ArrayWithoutLimit,
         Self::UserSlotsIgnored,
+        Self::QuotaNotReserved,
         Self::HoldIgnored,
         Self::NeverRequeued,
         Self::LastTaskCounts,

@@ -450,18 +450,20 @@ fn limits_of_users_and_jobs() {
         machine.submit(Request::slots(slots));
     }
     assert_eq!(machine.refused(job(1, 10)), Refusal::UserJobs(3));
-    // Job 2 would use 4 slots; it is not the head, so nothing is reserved for it.
-    assert_eq!(machine.starts(), ["1", "3"]);
-    let why = machine.explain(2).why;
-    assert_eq!(why, Why::Limit(LimitHit::UserRunning(2)));
+    // Job 2 would use 4 slots, and job 3 has to leave it 2.
+    assert_eq!(machine.starts(), ["1"]);
+    assert_eq!(machine.explain(2).why, Why::Limit(LimitHit::UserSlots(3)));
+    assert_eq!(machine.explain(3).why, Why::BehindLimit(JobId(2)));
     machine.submit(Request {
         user: 1,
         ..job(3, 10)
     });
     assert_eq!(machine.starts(), ["4"]);
-    assert_eq!(machine.end(1, whole(3)), none());
-    assert_eq!(machine.explain(2).why, Why::Limit(LimitHit::UserSlots(3)));
-    assert_eq!(machine.end(1, whole(1)), ["2"]);
+    assert_eq!(machine.end(1, whole(1)), ["2", "3"]);
+    machine.submit(Request::slots(1));
+    assert_eq!(machine.starts(), none());
+    let why = Why::Limit(LimitHit::UserRunning(2));
+    assert_eq!(machine.explain(5).why, why);
 }
 
 #[test]

@@ -50,6 +50,7 @@ struct World {
     last_node: u32,
     events: u64,
     faults: u32,
+    is_calm: bool,
 }
 
 pub(super) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
@@ -74,6 +75,7 @@ pub(super) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
         last_node: 0,
         events: 0,
         faults: 0,
+        is_calm: false,
     };
     world.plan();
     world.play();
@@ -327,6 +329,10 @@ impl World {
                     let held = self.model.jobs.get(&job).map(|job| job.request.hold);
                     let is_held = held == Some(Hold::ByRequeues);
                     self.fault((!is_held).then(|| format!("{job} is held without need")));
+                    if self.is_calm {
+                        self.model.on_release(job);
+                        self.queue.release(job);
+                    }
                 }
                 Output::Over { job, why } => {
                     let wrong = self.model.on_over(job, why);
@@ -506,6 +512,7 @@ impl World {
 
     /// Opens all nodes, releases all jobs, and cancels those that have no room.
     fn calm(&mut self) {
+        self.is_calm = true;
         self.model.excuse();
         let nodes: Vec<NodeId> = self.model.nodes.keys().copied().collect();
         for id in nodes {
@@ -515,8 +522,7 @@ impl World {
         for id in jobs {
             self.model.on_release(id);
             self.queue.release(id);
-            if matches!(self.queue.explain(self.agenda.now, id), Some(explanation) if matches!(explanation.why, Why::NodesClosed { .. }))
-            {
+            if !self.model.has_room(id) {
                 self.model.on_cancel(id);
                 self.queue.cancel(id);
             }

@@ -36,12 +36,21 @@ pub(super) struct Job {
     pub(super) running: BTreeMap<Option<u32>, Units>,
     /// The jobs for which it waited when it was submitted.
     unmet: BTreeSet<(JobId, DependencyKind)>,
+    /// Its last condition was met during the pass that is going on, which does not know it yet.
+    is_fresh: bool,
     has_started: bool,
     has_failed: bool,
     is_canceled: bool,
     /// A job on which it depends has not succeeded.
     failed: Option<JobId>,
     requeues: u32,
+}
+
+/// Whether a pass knows jobs whose last condition was met since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fresh {
+    Known,
+    Unknown,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,6 +66,10 @@ pub(super) struct Model {
 impl Job {
     fn count(&self) -> u32 {
         u32::try_from(self.running.len()).unwrap_or(u32::MAX)
+    }
+
+    fn slots(&self) -> u64 {
+        u64::from(self.request.demand.units) * self.needs.slots
     }
 
     fn is_ready(&self) -> bool {
@@ -92,6 +105,7 @@ impl Model {
             waiting,
             running: BTreeMap::new(),
             unmet,
+            is_fresh: false,
             has_started: false,
             has_failed: false,
             is_canceled: false,
@@ -165,15 +179,30 @@ impl Model {
         job.is_ready() && self.is_within_limits(id, job)
     }
 
-    /// Returns true if neither the job nor one of its user that comes before it waits for a limit.
-    fn is_within_limits(&self, id: JobId, job: &Job) -> bool {
+    /// Returns the first waiting job of a job's user, if it comes before the job: the job has to leave room for it. Whether the pass
+    /// knows those that are fresh cannot be seen from outside.
+    fn first_of_user(&self, id: JobId, job: &Job, fresh: Fresh) -> Option<&Job> {
         let place = |id: JobId, job: &Job| (Reverse(job.request.priority), id);
-        let mut before = self.jobs.iter().filter(|(other, entry)| {
+        let before = self.jobs.iter().filter(|(other, entry)| {
             entry.request.user == job.request.user
                 && entry.is_ready()
-                && place(**other, entry) <= place(id, job)
+                && (!entry.is_fresh || fresh == Fresh::Known)
+                && place(**other, entry) < place(id, job)
+                && self.is_within_array(entry)
+                && self.has_room(**other)
         });
-        self.is_within_array(job) && before.all(|(_, entry)| self.is_within_user(entry))
+        let first = before.min_by_key(|(other, entry)| place(**other, entry));
+        first.map(|(_, first)| first)
+    }
+
+    /// Returns true if no limit keeps the job from starting.
+    fn is_within_limits(&self, id: JobId, job: &Job) -> bool {
+        let is_within = |fresh| {
+            let first = self.first_of_user(id, job, fresh);
+            let (slots, tasks) = first.map_or((0, 0), |first| (first.slots(), 1));
+            self.is_within_user(job, slots, tasks)
+        };
+        self.is_within_array(job) && [Fresh::Known, Fresh::Unknown].into_iter().any(is_within)
     }
 
     fn is_within_array(&self, job: &Job) -> bool {
@@ -182,24 +211,23 @@ impl Model {
         most.is_none_or(|most| job.count() < most)
     }
 
-    fn is_within_user(&self, job: &Job) -> bool {
-        if !self.is_within_array(job) {
-            return true;
-        }
+    /// Returns true if its user may run the job, and besides so many tasks with so many slots.
+    fn is_within_user(&self, job: &Job, slots: u64, tasks: u32) -> bool {
         let of_user = || {
             let others = self.jobs.values();
             others.filter(|other| other.request.user == job.request.user)
         };
-        let slots = |job: &Job| u64::from(job.request.demand.units) * job.needs.slots;
         let used: u64 = of_user()
-            .map(|job| u64::from(job.count()) * slots(job))
+            .map(|job| u64::from(job.count()) * job.slots())
             .sum();
         let running: u32 = of_user().map(Job::count).sum();
-        self.limits.user_running.is_none_or(|most| running < most)
-            && self
-                .limits
-                .user_slots
-                .is_none_or(|most| used + slots(job) <= most)
+        let Limits {
+            user_running,
+            user_slots,
+            ..
+        } = self.limits;
+        user_running.is_none_or(|most| running + tasks < most)
+            && user_slots.is_none_or(|most| used + slots + job.slots() <= most)
     }
 
     /// Notes and checks the start of a task. Returns a description of an error.
@@ -289,7 +317,8 @@ impl Model {
 
     fn met(&mut self, on: JobId, kind: DependencyKind) {
         for job in self.jobs.values_mut() {
-            job.unmet.remove(&(on, kind));
+            let was_last = job.unmet.remove(&(on, kind)) && job.unmet.is_empty();
+            job.is_fresh |= was_last;
         }
     }
 
@@ -326,6 +355,12 @@ impl Model {
         None
     }
 
+    /// Returns true if a job would fit on the idle machine.
+    pub(super) fn has_room(&self, id: JobId) -> bool {
+        let idle = self.when_idle();
+        idle.jobs.get(&id).is_some_and(|job| idle.fits(job))
+    }
+
     /// Returns true if no other job with waiting tasks comes before this one, whether it may start or not.
     pub(super) fn is_first(&self, id: JobId) -> bool {
         let place = |id: JobId| Some((Reverse(self.jobs.get(&id)?.request.priority), id));
@@ -340,6 +375,9 @@ impl Model {
 
     /// Checks a queue that has done all it can. `head` is whom it calls its head. Returns a description of an error.
     pub(super) fn on_rest(&mut self, head: Option<(JobId, Option<Time>)>) -> Option<String> {
+        for job in self.jobs.values_mut() {
+            job.is_fresh = false;
+        }
         let over = self.jobs.iter().find(|(_, job)| {
             job.failed.is_some() || (job.waiting.is_empty() && job.running.is_empty())
         });

