@@ -1,6 +1,6 @@
 //! The queue of a machine: which job starts when, and where.
 //!
-//! Jobs are ordered by priority, then by their number. The first one that does not fit is the *head*: it gets a reservation, and
+//! Jobs are ordered by priority, then by their number. The first one that has to wait for running tasks is the *head*: it gets a reservation, and
 //! later jobs start before it only if they do not delay it (EASY backfill). The reservation assumes that every running task needs
 //! its whole time limit. If the head waits for a task without a limit, its nodes are reserved without a time, so that it starts
 //! when that task ends.
@@ -12,14 +12,14 @@
 //!
 //! | state | hold | release | last dependency met | pass | end of a task | cancel |
 //! |---|---|---|---|---|---|---|
-//! | held | – | blocked or ready | – | – | – | over |
+//! | held | – | blocked or ready | – | – | (array) a requeued task is held too | tasks that run: ending; none: over |
 //! | blocked by dependencies | held | – | ready | – | – | over |
 //! | ready | held | – | – | a task starts: running, or still ready if it has more | (array) a requeued task is ready again | tasks that run: ending; none: over |
-//! | running: no task waits | – | – | – | – | requeued: ready; the last one: over | ending |
+//! | running: no task waits | a requeued task will be held | – | – | – | requeued: ready; the last one: over | ending |
 //! | ending: canceled, and tasks run | – | – | – | – | the last one: over | – |
 //!
-//! An array that is held while tasks run is held, and its running tasks are not touched. A job that is over is forgotten, and
-//! jobs that depend on it are ready, or canceled if it should have succeeded.
+//! A task of an array that is canceled by itself counts as failed. An array that is held while tasks run is held, and its running tasks are not touched. A job that is over is forgotten, and
+//! jobs that depend on it are ready, or canceled if it should have succeeded. Such a cancellation counts as a start and an end too.
 //!
 //! **Bounds:** [`JOBS_MAX`] jobs, [`TASKS_MAX`] tasks of an array, [`DEPENDENCIES_MAX`] dependencies of a job,
 //! [`amounts::RESOURCES_MAX`] kinds of resources, [`REQUEUES_MAX`] requeues of a job.
@@ -56,7 +56,7 @@ use self::{
     nodes::Nodes,
     plan::Plan,
     planted::Bug,
-    running::Running,
+    running::{Mark, Running},
 };
 
 /// Jobs in a queue.
@@ -65,7 +65,7 @@ pub const JOBS_MAX: usize = 1 << 20;
 pub const TASKS_MAX: usize = 1 << 20;
 /// Dependencies of a job.
 pub const DEPENDENCIES_MAX: usize = 1 << 10;
-/// How often a job that loses nodes is requeued, summed over its tasks that fail in a row. Then it is held.
+/// How often a task that loses nodes is requeued. Then its job is held.
 pub const REQUEUES_MAX: u32 = 5;
 
 /// A task: a whole job, or one of an array.
@@ -92,7 +92,7 @@ pub struct Limits {
     pub user_jobs: Option<u32>,
     /// Tasks of a user that run at the same time.
     pub user_running: Option<u32>,
-    /// Slots that the running tasks of a user have.
+    /// Slots that the running tasks of a user have asked for; whole nodes count no more.
     pub user_slots: Option<u64>,
     /// Slots of a task.
     pub task_slots: Option<u64>,
@@ -125,20 +125,20 @@ pub enum Refusal {
     Nothing(&'static str),
     #[error("the queue has {JOBS_MAX} jobs")]
     QueueFull,
-    #[error("an array may have {TASKS_MAX} tasks")]
+    #[error("an array may have at most {TASKS_MAX} tasks")]
     ArrayTooLong,
-    #[error("a job may depend on {DEPENDENCIES_MAX} others")]
+    #[error("a job may depend on at most {DEPENDENCIES_MAX} others")]
     TooManyDependencies,
     #[error("the user has {0} jobs in the queue, which is the limit")]
     UserJobs(u32),
-    #[error("a job may have {0} slots")]
+    #[error("a job may have at most {0} slots")]
     TaskSlots(u64),
-    #[error("the time limit of a job may be {} s", .0.as_secs())]
+    #[error("the time limit of a job may be at most {0:?}")]
     TaskTime(Duration),
     #[error("it depends on job {0}, which is not in the queue")]
     UnknownDependency(JobId),
     /// If all nodes were free and open.
-    #[error("the machine has room for {room} of its {units} units")]
+    #[error("the machine has room for {room} of the {units} units of the job")]
     NeverFits { units: u32, room: u64 },
 }
 
@@ -156,7 +156,7 @@ pub enum Outcome {
 pub enum Output {
     /// Start a task on these nodes. From now on it counts as running.
     Start { task: TaskId, units: Units },
-    /// End a running task, and report its end: its job was canceled.
+    /// End a running task, and report its end: it was canceled, or one of its nodes was removed.
     End { task: TaskId },
     /// A task that lost a node waits again.
     Requeued { task: TaskId },
@@ -221,7 +221,7 @@ impl Queue {
     ///
     /// # Panics
     ///
-    /// Panics if there is one with this number.
+    /// Panics if there is one with this number. A number is not used again after the node was removed.
     pub fn add_node(&mut self, id: NodeId, capacity: Amounts) {
         self.nodes.add(id, capacity);
         self.is_changed = true;
@@ -233,27 +233,25 @@ impl Queue {
         self.nodes.set_state(id, state)
     }
 
-    /// Removes a node, and ends the tasks that have part of it as if they had lost it.
+    /// Removes a node. The tasks that have part of it are to be ended, and count as having lost it, however they end.
     pub fn remove_node(&mut self, id: NodeId) {
-        self.nodes.set_state(id, NodeState::Closed);
         for task in self.running.on(id) {
+            self.running.mark(task, Mark::Lost);
             self.outputs.push_back(Output::End { task });
-            self.ended(task, Outcome::NodeLost);
         }
         self.nodes.remove(id);
         self.is_changed = true;
     }
 
-    /// Sets how much there is of the resources that no node has.
-    ///
-    /// # Panics
-    ///
-    /// Panics if tasks run that have some of them.
-    pub fn set_shared(&mut self, shared: Amounts) {
-        assert_eq!(self.nodes.shared, self.nodes.shared_free, "they are in use");
+    /// Sets how much there is of the resources that no node has. Returns false, and changes nothing, if running tasks have some.
+    pub fn set_shared(&mut self, shared: Amounts) -> bool {
+        if self.nodes.shared != self.nodes.shared_free {
+            return false;
+        }
         self.nodes.shared_free = shared.clone();
         self.nodes.shared = shared;
         self.is_changed = true;
+        true
     }
 
     pub fn set_limits(&mut self, limits: Limits) {
@@ -351,10 +349,7 @@ impl Queue {
 
     /// Ends a hold, whatever its cause. Returns false if there is no such job.
     pub fn release(&mut self, id: JobId) -> bool {
-        self.set(id, |job| {
-            job.request.hold = Hold::No;
-            job.requeues = 0;
-        })
+        self.set(id, Job::release)
     }
 
     /// Sets the priority of a job. Returns false if there is no such job.
@@ -400,7 +395,7 @@ impl Queue {
         if job.withdraw(index) {
             self.refresh(task.job);
             self.close_if_over(task.job);
-        } else if self.running.get(task).is_some() {
+        } else if self.running.mark(task, Mark::Canceled) {
             self.outputs.push_back(Output::End { task });
         } else {
             return false;
@@ -419,7 +414,7 @@ impl Queue {
             return;
         };
         self.users.end(job.request.user, part.demand.slots_needed());
-        match job.ended(task, outcome) {
+        match job.ended(task, outcome, part.mark) {
             job::Next::Over => {}
             job::Next::Again => self.outputs.push_back(Output::Requeued { task }),
             job::Next::Held => {

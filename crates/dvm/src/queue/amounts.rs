@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 /// Kinds of counted resources that a machine may have besides slots.
 pub const RESOURCES_MAX: usize = 64;
 
@@ -60,7 +58,7 @@ impl Resources {
 pub struct TooManyResources;
 
 /// Slots and counted resources. Two of them compare by position in their [`Resources`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amounts {
     pub slots: u32,
     /// Has no zeros at its end, so that equal amounts are equal values.
@@ -126,6 +124,7 @@ impl Amounts {
         for (count, more) in self.counted.iter_mut().zip(&other.counted) {
             *count = count.saturating_add(*more);
         }
+        self.trim();
     }
 
     /// Takes `other` out of these amounts.

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use base::NodeId;
-use serde::{Deserialize, Serialize};
 
 use super::{
     Amounts,
@@ -13,7 +12,7 @@ use super::{
 /// What a job needs: a number of equal units, each of them on one node.
 ///
 /// `-n 64` is 64 units of a slot. `--nodes 4 -n 64` is 4 units of 16 slots on 4 nodes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Demand {
     /// At least 1.
     pub units: u32,
@@ -28,7 +27,7 @@ pub struct Demand {
 }
 
 /// How the units of a job are distributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spread {
     /// On few nodes.
     Pack,
@@ -37,7 +36,7 @@ pub enum Spread {
 }
 
 /// Whether other jobs may use the same nodes at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sharing {
     Shared,
     /// The job gets whole nodes.
@@ -91,7 +90,7 @@ impl Demand {
 }
 
 /// What a user submits for scheduling.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Number of the user; limits count per user.
     pub user: u32,
@@ -125,7 +124,7 @@ impl Request {
 }
 
 /// The tasks of an array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
     /// Their indexes; not empty.
     pub indexes: base::RankSet,
@@ -134,34 +133,34 @@ pub struct Array {
 }
 
 /// Whether a job waits for its release by the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     No,
     ByUser,
-    /// The job was requeued [`super::REQUEUES_MAX`] times.
+    /// A task was requeued [`super::REQUEUES_MAX`] times.
     ByRequeues,
 }
 
 /// Whether a task that loses a node runs again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
     Never,
     OnNodeLoss,
 }
 
 /// A condition for the start of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dependency {
     pub on: base::JobId,
     pub kind: DependencyKind,
 }
 
-/// What the other job must have done. All tasks of an array must have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// What the other job must have done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DependencyKind {
-    /// It has started, or was canceled.
+    /// It has started (of an array, at least one task), or was canceled.
     Started,
-    /// It has ended, however.
+    /// It has ended, however; of an array, all tasks have.
     Ended,
     /// It has ended with success. Otherwise the dependent job is canceled.
     Succeeded,

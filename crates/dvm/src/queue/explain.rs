@@ -13,8 +13,8 @@ use super::{
 
 /// Jobs that an explanation names as being ahead.
 pub const AHEAD_MAX: usize = 10;
-/// Ends of tasks after which an estimate is given up.
-const STEPS_MAX: usize = 10_000;
+/// Jobs that the passes of an estimate look at, before it is given up.
+const VISITS_MAX: usize = 10_000_000;
 
 /// An explanation of the state of a job at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Why {
     Limit(LimitHit),
     /// This job of the same user comes before it, and needs what is left of the user's limits.
     BehindLimit(JobId),
-    /// Closed nodes are missing: there is room for so many units on the open ones.
+    /// It needs nodes that are closed or removed. The open ones have room for this many units.
     NodesClosed {
         room: u64,
         closed: Vec<NodeId>,
@@ -62,13 +62,15 @@ pub enum Estimate {
     At(Time),
     /// When this task ends, which has no time limit, or later.
     AfterUnlimited(TaskId),
-    /// Nobody can say: somebody has to release a job or open nodes first, or too much would happen before.
+    /// Nobody can say: somebody has to release a job or open nodes first, tasks without time limits have to end, or too much would
+    /// happen before. Also if nothing waits.
     Unknown,
 }
 
-/// What would let a job start now.
+/// What would let a job start now, or is needed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
+    /// It is held. Other obstacles may remain.
     Release,
     /// This time limit, or a shorter one.
     TimeLimit(Duration),
@@ -82,6 +84,16 @@ impl Queue {
     /// Explains the state of a job; `None` if there is no such job.
     #[must_use]
     pub fn explain(&self, now: Time, id: JobId) -> Option<Explanation> {
+        let job = self.jobs.get(&id)?;
+        if matches!(job.state(), JobState::Running | JobState::Ending) {
+            return Some(Explanation {
+                why: Why::NothingWaits,
+                ahead: Vec::new(),
+                ahead_count: 0,
+                start: Estimate::Unknown,
+                sooner: Vec::new(),
+            });
+        }
         // A copy, in which we can let time pass.
         let mut copy = self.clone();
         copy.outputs.clear();
@@ -170,12 +182,12 @@ impl Queue {
         if matches!(why, Why::Held(_)) {
             return hints;
         }
-        let end = match job.request.time_limit {
-            Some(limit) => End::At(now + limit),
-            None => End::Unknown(now),
-        };
+        let end = End::new(now, job.request.time_limit);
         let fits = |demand: &super::Demand| match &self.plan {
-            Some(plan) if !plan.is_over_before(end) => self.nodes.fit(demand, plan).is_some(),
+            // The head may take what is reserved for it.
+            Some(plan) if !plan.is_over_before(end) && !matches!(why, Why::Head { .. }) => {
+                self.nodes.fit(demand, plan).is_some()
+            }
             _ => self.nodes.fit(demand, &NoLimit).is_some(),
         };
         let mut other = super::Demand::clone(demand);
@@ -202,6 +214,13 @@ impl Queue {
         hints
     }
 
+    /// Returns the estimate for a job when only tasks without time limits run.
+    fn after_unlimited(&self, id: JobId) -> Estimate {
+        let plan = self.plan.as_ref().filter(|plan| plan.job == id);
+        let first = plan.and_then(|plan| plan.waits_for.first());
+        first.map_or(Estimate::Unknown, |task| Estimate::AfterUnlimited(*task))
+    }
+
     /// Ends the tasks whose time limits have passed.
     fn end_until(&mut self, now: Time) {
         let by_end = self.running.by_end();
@@ -215,7 +234,9 @@ impl Queue {
     /// Lets each task end at its time limit until the job starts. Consumes what the queue would do.
     fn estimate(mut self, now: Time, id: JobId) -> Estimate {
         let mut now = now;
-        for _ in 0..STEPS_MAX {
+        let mut visits = 0;
+        while visits < VISITS_MAX {
+            visits += self.ready.len() + 1;
             while let Some(output) = self.poll() {
                 match output {
                     Output::Start { task, .. } if task.job == id => return Estimate::At(now),
@@ -236,12 +257,7 @@ impl Queue {
                     now = now.max(at);
                     self.end_until(now);
                 }
-                Some((End::Unknown(_), task)) => {
-                    let is_ready = self.jobs.get(&id).is_some_and(|job| job.unmet().is_empty());
-                    let needs = self.plan.as_ref().filter(|_| is_ready);
-                    let needs = needs.and_then(|plan| plan.waits_for.first());
-                    return Estimate::AfterUnlimited(*needs.unwrap_or(&task));
-                }
+                Some((End::Unknown(_), _)) => return self.after_unlimited(id),
                 None => return Estimate::Unknown,
             }
             self.schedule(now);

@@ -12,6 +12,7 @@ use super::{
     Demand, Dependency, DependencyKind, Hold, JobState, Limits, Outcome, Over, REQUEUES_MAX,
     Request, Requeue, Shared, TaskId,
     planted::{self, Bug},
+    running::Mark,
 };
 
 /// Place of a job in the queue.
@@ -35,8 +36,11 @@ pub(super) struct Job {
     pub(super) running: u32,
     has_started: bool,
     has_failed: bool,
+    /// A task was canceled by itself.
+    has_withdrawn: bool,
     is_canceled: bool,
-    pub(super) requeues: u32,
+    /// How often each task was requeued.
+    requeues: BTreeMap<Option<u32>, u32>,
 }
 
 /// The tasks that have not started.
@@ -75,8 +79,9 @@ impl Job {
             running: 0,
             has_started: false,
             has_failed: false,
+            has_withdrawn: false,
             is_canceled: false,
-            requeues: 0,
+            requeues: BTreeMap::new(),
         }
     }
 
@@ -141,13 +146,20 @@ impl Job {
         self.running += 1;
         self.has_started = true;
         match self.next().flatten() {
-            Some(index) => drop(self.withdraw(index)),
+            Some(index) => drop(self.leave(index)),
             None => self.waiting = Waiting::None,
         }
     }
 
-    /// Takes a task from those that wait. Returns false if it does not wait.
+    /// Cancels a task that waits. Returns false if it does not wait.
     pub(super) fn withdraw(&mut self, index: u32) -> bool {
+        let is_there = self.leave(index);
+        self.has_withdrawn |= is_there;
+        is_there
+    }
+
+    /// Takes a task from those that wait. Returns false if it does not wait.
+    fn leave(&mut self, index: u32) -> bool {
         let Waiting::Indexes(indexes) = &mut self.waiting else {
             return false;
         };
@@ -166,18 +178,25 @@ impl Job {
         self.waiting = Waiting::None;
     }
 
-    pub(super) fn ended(&mut self, task: TaskId, outcome: Outcome) -> Next {
+    /// Ends a hold, and forgets earlier requeues.
+    pub(super) fn release(&mut self) {
+        self.request.hold = Hold::No;
+        self.requeues.clear();
+    }
+
+    pub(super) fn ended(&mut self, task: TaskId, outcome: Outcome, mark: Mark) -> Next {
         self.running -= 1;
-        let goes_again = outcome == Outcome::NodeLost
+        let is_lost = outcome == Outcome::NodeLost || mark == Mark::Lost;
+        let goes_again = is_lost
+            && mark != Mark::Canceled
             && self.request.on_node_loss == Requeue::OnNodeLoss
             && !self.is_canceled
             && !planted::is(Bug::NeverRequeued);
-        if outcome == Outcome::Succeeded {
-            self.requeues = 0;
-        }
         if !goes_again {
+            self.requeues.remove(&task.index);
+            let has_succeeded = outcome == Outcome::Succeeded && mark == Mark::Nothing;
             let is_first = planted::is(Bug::LastTaskCounts);
-            self.has_failed = (self.has_failed && !is_first) || outcome != Outcome::Succeeded;
+            self.has_failed = (self.has_failed && !is_first) || !has_succeeded;
             return Next::Over;
         }
         match (task.index, &mut self.waiting) {
@@ -185,8 +204,9 @@ impl Job {
             (Some(index), Waiting::Indexes(indexes)) => indexes.insert(Rank(index)),
             (Some(index), waiting) => *waiting = Waiting::Indexes(RankSet::single(Rank(index))),
         }
-        self.requeues += 1;
-        if self.requeues < REQUEUES_MAX || self.request.hold != Hold::No {
+        let requeues = self.requeues.entry(task.index).or_default();
+        *requeues += 1;
+        if *requeues < REQUEUES_MAX || self.request.hold != Hold::No {
             return Next::Again;
         }
         self.request.hold = Hold::ByRequeues;
@@ -196,13 +216,15 @@ impl Job {
     /// Returns how the job has ended; `None` if it has not.
     pub(super) fn over(&self) -> Option<Over> {
         let is_over = self.running == 0 && self.waiting == Waiting::None;
-        is_over.then_some(if self.is_canceled {
-            Over::Canceled
-        } else if self.has_failed {
-            Over::Failed
-        } else {
-            Over::Succeeded
-        })
+        is_over.then_some(
+            if self.is_canceled || self.has_withdrawn && !self.has_started {
+                Over::Canceled
+            } else if self.has_failed || self.has_withdrawn {
+                Over::Failed
+            } else {
+                Over::Succeeded
+            },
+        )
     }
 }
 

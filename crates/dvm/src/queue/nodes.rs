@@ -6,7 +6,6 @@ use std::{
 };
 
 use base::NodeId;
-use serde::{Deserialize, Serialize};
 
 use super::{
     Amounts, Demand, Sharing, Spread,
@@ -14,7 +13,7 @@ use super::{
 };
 
 /// Whether jobs may start on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     Up,
     /// Its jobs run on, and no other starts: the user has drained it, or it has failed.

@@ -13,7 +13,7 @@ use super::{
     nodes::{NoLimit, Units},
     plan::Plan,
     planted::{self, Bug},
-    running::{End, Part},
+    running::{End, Mark, Part},
 };
 
 /// What a pass has found out. Resources only become fewer during a pass, so what did not fit does not fit later.
@@ -42,27 +42,30 @@ impl Queue {
         let mut findings = Findings::default();
         // Taken out, so that the rest of the queue can change while we go through it.
         let ready = std::mem::take(&mut self.ready);
-        let mut touched: Vec<(Order, JobId)> = Vec::new();
+        let mut touched: Vec<(Order, JobId, bool)> = Vec::new();
         for (order, entry) in &ready {
             if self.plan.is_some() && self.nodes.free_slots() == 0 {
                 break;
             }
             let (_, id) = *order;
             if self.plan.is_some() && entry.slots > self.nodes.free_slots() {
-                self.reserve_quota(id, &mut findings);
+                self.reserve_quota(id, entry.shape, &mut findings);
                 continue;
             }
+            let was_started = self.jobs.get(&id).is_some_and(Job::has_started);
             if self.start_tasks(now, id, *entry, &mut findings) {
-                touched.push((*order, id));
+                touched.push((*order, id, was_started));
             }
         }
         self.ready = ready;
-        for (order, id) in touched {
+        for (order, id, was_started) in touched {
             let ready = self.jobs.get(&id).and_then(Job::ready);
             if ready.is_none() {
                 self.ready.remove(&order);
             }
-            self.met(id, DependencyKind::Started);
+            if !was_started {
+                self.met(id, DependencyKind::Started);
+            }
         }
     }
 
@@ -77,10 +80,7 @@ impl Queue {
         {
             let demand = Arc::clone(&job.demand);
             let user = job.request.user;
-            let end = match job.request.time_limit {
-                Some(limit) => End::At(now + limit),
-                None => End::Unknown(now),
-            };
+            let end = End::new(now, job.request.time_limit);
             let Some(units) = self.find(now, id, shape, &demand, end, findings) else {
                 break;
             };
@@ -91,6 +91,7 @@ impl Queue {
             self.users.start(user, demand.slots_needed());
             let task = TaskId { job: id, index };
             let part = Part {
+                mark: Mark::Nothing,
                 demand,
                 units: units.clone(),
                 end,
@@ -102,14 +103,14 @@ impl Queue {
             self.outputs.push_back(Output::Start { task, units });
             has_started = true;
         }
-        self.reserve_quota(id, findings);
+        self.reserve_quota(id, shape, findings);
         has_started
     }
 
     /// Reserves a part of its user's limits for the next task of a job, if it is the first of its user that has to wait. A job that
-    /// waits for its own array or for closed nodes reserves nothing.
-    fn reserve_quota(&self, id: JobId, findings: &mut Findings) {
-        if !self.limits.are_of_users() {
+    /// waits for its own array or for closed nodes, or that needs more than the limits allow at all, reserves nothing.
+    fn reserve_quota(&self, id: JobId, shape: ShapeId, findings: &mut Findings) {
+        if !self.limits.are_of_users() || findings.impossible.contains(&shape) {
             return;
         }
         let Some(job) = self.jobs.get(&id) else {
@@ -125,8 +126,10 @@ impl Queue {
 
     /// Returns true if a waiting job may start as soon as there is room, and its user is within the limits.
     pub(super) fn reserves_quota(&self, job: &Job) -> bool {
+        let slots = job.demand.slots_needed();
+        let is_allowed = self.limits.user_slots.is_none_or(|most| slots <= most);
         let has_room = !matches!(self.limit_hit(job), Some(LimitHit::ArrayRunning(_)));
-        job.ready().is_some() && has_room && self.nodes.could_fit(&job.demand)
+        job.ready().is_some() && is_allowed && has_room && self.nodes.could_fit(&job.demand)
     }
 
     /// Returns where a task can start now; `None` if it has to wait. The first one that has to becomes the head.

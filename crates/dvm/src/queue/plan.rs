@@ -8,7 +8,7 @@ use super::{
     Amounts, Demand, NodeState, TaskId,
     nodes::{self, Nodes, Units},
     planted::{self, Bug},
-    running::{End, Running},
+    running::{End, Part, Running},
 };
 
 /// Where the head of the queue is to run, and when at the latest, if every running task needs its whole time limit.
@@ -19,7 +19,7 @@ pub(super) struct Plan {
     pub(super) job: JobId,
     /// `None` if it waits for a task without a time limit.
     pub(super) at: Option<Time>,
-    /// The tasks that have to end before.
+    /// The tasks on the nodes that it will get, which have to end before.
     pub(super) waits_for: BTreeSet<TaskId>,
     /// What others may keep beyond `at`, of the nodes that the head needs.
     spare: BTreeMap<NodeId, Amounts>,
@@ -51,7 +51,7 @@ impl Plan {
             return None;
         }
         let mut later = Later::new(demand, nodes);
-        let mut waits_for = BTreeSet::new();
+        let mut released: Vec<(TaskId, &Part)> = Vec::new();
         let mut at = Some(now);
         for (end, task, part) in running.by_end() {
             let end = match end {
@@ -64,12 +64,20 @@ impl Plan {
             if is_enough && (at.is_none() || end != at) {
                 break;
             }
-            if later.release(demand, nodes, &part.demand, &part.units) && !is_enough {
-                waits_for.insert(task);
+            later.release(demand, nodes, part);
+            if !is_enough {
+                released.push((task, part));
             }
             at = end;
         }
         let units = nodes.choose(demand, &later.available)?;
+        let has_some = |part: &Part| {
+            let is_there = |(id, _): &(NodeId, u32)| units.iter().any(|(node, _)| node == id);
+            let has_shared = !part.demand.shared.is_nothing() && !demand.shared.is_nothing();
+            has_shared || part.units.iter().any(is_there)
+        };
+        released.retain(|(_, part)| has_some(part));
+        let waits_for = released.into_iter().map(|(task, _)| task).collect();
         let mut spare = BTreeMap::new();
         for (id, count) in units {
             let node = nodes.get(id)?;
@@ -132,24 +140,21 @@ impl Later {
         self.units >= u64::from(demand.units) && self.shared.covers(&demand.shared)
     }
 
-    /// Adds what a task has. Returns false if nothing of it is of use to the job.
-    fn release(&mut self, demand: &Demand, nodes: &Nodes, other: &Demand, units: &Units) -> bool {
-        let mut is_of_use = !other.shared.is_nothing() && !demand.shared.is_nothing();
-        self.shared.add(&other.shared);
-        for (id, count) in units {
+    /// Adds what a task has.
+    fn release(&mut self, demand: &Demand, nodes: &Nodes, part: &Part) {
+        self.shared.add(&part.demand.shared);
+        for (id, count) in &part.units {
             let node = nodes.get(*id);
-            let Some(node) = node.filter(|node| node.state == NodeState::Up && demand.admits(*id))
-            else {
+            let node = node.filter(|node| node.state == NodeState::Up && demand.admits(*id));
+            let Some(node) = node else {
                 continue;
             };
             let available = self.available.entry(*id);
             let available = available.or_insert_with(|| node.free.clone());
             let before = demand.units_on(&node.capacity, available);
-            available.add(&other.taken(&node.capacity, *count));
+            available.add(&part.demand.taken(&node.capacity, *count));
             let after = demand.units_on(&node.capacity, available);
             self.units += u64::from(after) - u64::from(before);
-            is_of_use = true;
         }
-        is_of_use
     }
 }

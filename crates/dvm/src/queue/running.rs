@@ -1,6 +1,9 @@
 //! The tasks that run, in the order of their ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base::{JobId, NodeId, Time};
 
@@ -14,9 +17,28 @@ pub(super) enum End {
     Unknown(Time),
 }
 
+impl End {
+    pub(super) fn new(now: Time, limit: Option<Duration>) -> Self {
+        // A limit beyond all times is none.
+        let end = limit.map(|limit| now + limit);
+        let end = end.filter(|end| *end < Time::from_nanos(u64::MAX));
+        end.map_or(Self::Unknown(now), Self::At)
+    }
+}
+
+/// What has happened to a task whose end is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Nothing,
+    /// One of its nodes was removed.
+    Lost,
+    Canceled,
+}
+
 /// What a running task has.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
+    pub(super) mark: Mark,
     pub(super) demand: Shared,
     pub(super) units: Units,
     pub(super) end: End,
@@ -39,6 +61,17 @@ impl Running {
         let part = self.tasks.remove(&task)?;
         self.ends.remove(&(part.end, task));
         Some(part)
+    }
+
+    /// Marks a task, unless it was canceled before. Returns false if it does not run.
+    pub(super) fn mark(&mut self, task: TaskId, mark: Mark) -> bool {
+        let Some(part) = self.tasks.get_mut(&task) else {
+            return false;
+        };
+        if part.mark != Mark::Canceled {
+            part.mark = mark;
+        }
+        true
     }
 
     pub(super) fn get(&self, task: TaskId) -> Option<&Part> {

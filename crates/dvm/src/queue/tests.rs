@@ -246,7 +246,7 @@ fn counted_resources_are_counted() {
 #[test]
 fn resources_without_a_node_are_counted() {
     let mut machine = Machine::new(&[8]);
-    machine.queue.set_shared(Amounts::slots(3));
+    assert!(machine.queue.set_shared(Amounts::slots(3)));
     let mut licensed = job(1, 10);
     licensed.demand.shared = Amounts::slots(2);
     machine.submit(licensed.clone());
@@ -408,11 +408,9 @@ fn a_task_that_loses_a_node_runs_again_if_it_is_to() {
     assert_eq!(machine.end(1, whole(2)), ["1"]);
     assert_eq!(machine.units(1), [(1, 1)]);
     machine.queue.remove_node(NodeId(1));
-    let ends = [
-        Output::End { task: whole(1) },
-        Output::Requeued { task: whole(1) },
-    ];
-    assert_eq!(machine.outputs(), ends);
+    assert_eq!(machine.outputs(), [Output::End { task: whole(1) }]);
+    machine.queue.ended(whole(1), Outcome::Failed);
+    assert_eq!(machine.outputs(), [Output::Requeued { task: whole(1) }]);
     assert!(machine.queue.set_node(NodeId(0), NodeState::Up));
     assert_eq!(machine.starts(), ["1"]);
     for _ in 2..REQUEUES_MAX - 1 {
@@ -509,4 +507,119 @@ fn a_closed_node_gets_no_job_and_blocks_only_who_needs_it() {
     assert!(machine.queue.set_node(NodeId(1), NodeState::Up));
     assert_eq!(machine.starts(), ["3"]);
     assert!(!machine.queue.set_node(NodeId(7), NodeState::Up));
+}
+
+fn array(indexes: std::ops::Range<u32>, request: Request) -> Request {
+    Request {
+        array: Some(Array {
+            indexes: RankSet::range(indexes),
+            running_max: None,
+        }),
+        ..request
+    }
+}
+
+const fn task(job: u32, index: u32) -> TaskId {
+    TaskId {
+        job: JobId(job),
+        index: Some(index),
+    }
+}
+
+#[test]
+fn an_array_of_which_nothing_has_run_has_not_succeeded() {
+    let mut machine = Machine::new(&[4]);
+    machine.submit(Request {
+        hold: Hold::ByUser,
+        ..array(0..2, job(1, 10))
+    });
+    for index in 0..2 {
+        assert!(machine.queue.cancel_task(task(1, index)));
+    }
+    let canceled = Output::Over {
+        job: JobId(1),
+        why: Over::Canceled,
+    };
+    assert_eq!(machine.outputs(), [canceled]);
+}
+
+#[test]
+fn a_canceled_task_does_not_run_again() {
+    let mut machine = Machine::new(&[4]);
+    machine.submit(Request {
+        on_node_loss: Requeue::OnNodeLoss,
+        ..array(0..2, job(1, 10))
+    });
+    machine.starts();
+    assert!(machine.queue.cancel_task(task(1, 0)));
+    assert_eq!(machine.outputs(), [Output::End { task: task(1, 0) }]);
+    machine.queue.ended(task(1, 0), Outcome::NodeLost);
+    machine.queue.ended(task(1, 1), Outcome::Succeeded);
+    let failed = Output::Over {
+        job: JobId(1),
+        why: Over::Failed,
+    };
+    assert_eq!(machine.outputs(), [failed]);
+}
+
+/// Many tasks on one node are no reason to hold their job.
+#[test]
+fn the_loss_of_one_node_holds_no_array() {
+    let mut machine = Machine::new(&[8, 8]);
+    machine.submit(Request {
+        on_node_loss: Requeue::OnNodeLoss,
+        ..array(0..8, job(1, 10))
+    });
+    assert_eq!(machine.starts().len(), 8);
+    machine.queue.set_node(NodeId(0), NodeState::Closed);
+    for index in 0..8 {
+        machine.queue.ended(task(1, index), Outcome::NodeLost);
+    }
+    let outputs = machine.outputs();
+    let held = Output::Held { job: JobId(1) };
+    assert!(!outputs.contains(&held), "{outputs:?}");
+}
+
+/// What was submitted before the limits were lowered does not block its user.
+#[test]
+fn a_job_beyond_the_limits_blocks_nobody() {
+    let mut machine = Machine::new(&[8]);
+    machine.submit(Request {
+        hold: Hold::ByUser,
+        ..job(8, 10)
+    });
+    machine.queue.set_limits(Limits {
+        user_slots: Some(4),
+        ..Limits::default()
+    });
+    machine.queue.release(JobId(1));
+    machine.submit(job(1, 10));
+    assert_eq!(machine.starts(), ["2"]);
+}
+
+#[test]
+fn a_limit_beyond_all_times_is_none() {
+    let mut machine = Machine::new(&[2]);
+    let endless = |slots| Request {
+        time_limit: Some(Duration::MAX),
+        ..Request::slots(slots)
+    };
+    machine.submit(endless(1));
+    machine.submit(job(2, 10));
+    machine.submit(endless(1));
+    assert_eq!(machine.starts(), ["1"]);
+    assert_eq!(machine.queue.head(), Some((JobId(2), None)));
+}
+
+#[test]
+fn resources_in_use_stay_as_they_are() {
+    let mut machine = Machine::new(&[2]);
+    assert!(machine.queue.set_shared(Amounts::slots(2)));
+    let mut licensed = job(1, 10);
+    licensed.demand.shared = Amounts::slots(1);
+    machine.submit(licensed);
+    machine.starts();
+    assert!(!machine.queue.set_shared(Amounts::slots(1)));
+    machine.end(1, whole(1));
+    assert!(machine.queue.set_shared(Amounts::slots(1)));
 }

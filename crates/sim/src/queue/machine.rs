@@ -1,6 +1,9 @@
 //! Jobs of all kinds on a machine on which nodes come and go.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base::{JobId, NodeId, Rank, RankSet, Time};
 use dvm::queue::{
@@ -51,6 +54,8 @@ struct World {
     events: u64,
     faults: u32,
     is_calm: bool,
+    /// Tasks whose end the queue has to request.
+    to_end: BTreeSet<TaskId>,
 }
 
 pub(super) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
@@ -76,6 +81,7 @@ pub(super) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
         events: 0,
         faults: 0,
         is_calm: false,
+        to_end: BTreeSet::new(),
     };
     world.plan();
     world.play();
@@ -95,7 +101,8 @@ impl World {
         let licenses = self.rng.between(0, 3);
         self.model.licenses = licenses;
         let shared = self.amounts(0, LICENSE, licenses);
-        self.queue.set_shared(shared);
+        let was_set = self.queue.set_shared(shared);
+        self.fault((!was_set).then(|| "nothing runs, and resources are in use".to_owned()));
         let span = self.rng.between(10, 1_000);
         let scatter = |world: &mut Self, count, event: Event| {
             for _ in 0..count {
@@ -123,9 +130,12 @@ impl World {
             self.act(event);
             self.queue.schedule(self.agenda.now);
             self.carry_out();
+            let kept = std::mem::take(&mut self.to_end);
+            let wrong = format!("{kept:?} have lost a node, and are not ended");
+            self.fault((!kept.is_empty()).then_some(wrong));
             let head = self.queue.head();
             if !self.record.is_faulty() {
-                let wrong = self.model.on_rest(head);
+                let wrong = self.model.on_rest(self.agenda.now, head);
                 self.fault(wrong);
             }
             if self.record.is_faulty() {
@@ -313,8 +323,11 @@ impl World {
                     self.started(task);
                 }
                 Output::End { task } => {
+                    self.to_end.remove(&task);
                     if let Some(start) = self.starts.get(&task) {
-                        let outcome = Outcome::Failed;
+                        let outcome =
+                            self.rng
+                                .pick([Outcome::Failed, Outcome::Failed, Outcome::NodeLost]);
                         let end = Event::End {
                             task,
                             start: *start,
@@ -420,10 +433,7 @@ impl World {
                     job: id,
                     index: Some(index),
                 };
-                let job = self.model.jobs.get_mut(&id);
-                let is_there = job.is_some_and(|job| {
-                    job.waiting.remove(&task.index) || job.running.contains_key(&task.index)
-                });
+                let is_there = self.model.on_cancel_task(task);
                 (self.queue.cancel_task(task), is_there)
             }
         };
@@ -438,20 +448,7 @@ impl World {
             0 => self.add_node(),
             1 => {
                 self.note(|| format!("node {id} is removed"));
-                let tasks = self.model.jobs.iter().flat_map(|(job, entry)| {
-                    let on = entry
-                        .running
-                        .iter()
-                        .filter(|(_, units)| units.iter().any(|(node, _)| *node == id));
-                    on.map(|(index, _)| TaskId {
-                        job: *job,
-                        index: *index,
-                    })
-                });
-                for task in tasks.collect::<Vec<_>>() {
-                    self.end(task, Outcome::NodeLost);
-                }
-                self.model.nodes.remove(&id);
+                self.to_end = self.model.on_removed(id);
                 self.queue.remove_node(id);
             }
             what => {

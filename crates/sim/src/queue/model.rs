@@ -40,10 +40,14 @@ pub(super) struct Job {
     is_fresh: bool,
     has_started: bool,
     has_failed: bool,
+    has_withdrawn: bool,
     is_canceled: bool,
+    /// Running tasks of which a node was removed, and those that were canceled.
+    lost: BTreeSet<Option<u32>>,
+    canceled: BTreeSet<Option<u32>>,
     /// A job on which it depends has not succeeded.
     failed: Option<JobId>,
-    requeues: u32,
+    requeues: BTreeMap<Option<u32>, u32>,
 }
 
 /// Whether a pass knows jobs whose last condition was met since it began.
@@ -89,6 +93,8 @@ impl Model {
     }
 
     pub(super) fn submit(&mut self, id: JobId, request: Request, needs: Have, licenses: u64) {
+        let mut request = request;
+        request.time_limit = request.time_limit.or(self.limits.task_time);
         let waiting = match &request.array {
             Some(array) => array.indexes.iter().map(|index| Some(index.0)).collect(),
             None => BTreeSet::from([None]),
@@ -108,9 +114,12 @@ impl Model {
             is_fresh: false,
             has_started: false,
             has_failed: false,
+            has_withdrawn: false,
             is_canceled: false,
+            lost: BTreeSet::new(),
+            canceled: BTreeSet::new(),
             failed: None,
-            requeues: 0,
+            requeues: BTreeMap::new(),
         };
         self.jobs.insert(id, job);
     }
@@ -282,28 +291,60 @@ impl Model {
             return false;
         };
         job.running.remove(&task.index);
-        if outcome == Outcome::Succeeded {
-            job.requeues = 0;
-        }
-        let again = outcome == Outcome::NodeLost
+        let was_lost = job.lost.remove(&task.index);
+        let was_canceled = job.canceled.remove(&task.index);
+        let again = (outcome == Outcome::NodeLost || was_lost)
             && job.request.on_node_loss == Requeue::OnNodeLoss
+            && !was_canceled
             && !job.is_canceled;
         if again {
             job.waiting.insert(task.index);
-            job.requeues += 1;
-            if job.requeues >= REQUEUES_MAX && job.request.hold == Hold::No {
+            let requeues = job.requeues.entry(task.index).or_default();
+            *requeues += 1;
+            if *requeues >= REQUEUES_MAX && job.request.hold == Hold::No {
                 job.request.hold = Hold::ByRequeues;
             }
         } else {
-            job.has_failed |= outcome != Outcome::Succeeded;
+            job.requeues.remove(&task.index);
+            job.has_failed |= outcome != Outcome::Succeeded || was_lost || was_canceled;
         }
         again
+    }
+
+    /// Cancels a task of an array. Returns false if it neither waits nor runs.
+    pub(super) fn on_cancel_task(&mut self, task: TaskId) -> bool {
+        let Some(job) = self.jobs.get_mut(&task.job) else {
+            return false;
+        };
+        let waits = job.waiting.remove(&task.index);
+        let runs = job.running.contains_key(&task.index);
+        job.has_withdrawn |= waits;
+        job.canceled.extend(runs.then_some(task.index));
+        waits || runs
+    }
+
+    /// Removes a node. Returns the tasks that have part of it.
+    pub(super) fn on_removed(&mut self, id: NodeId) -> BTreeSet<TaskId> {
+        self.nodes.remove(&id);
+        let mut tasks = BTreeSet::new();
+        for (job, entry) in &mut self.jobs {
+            let running = entry.running.iter();
+            let lost = running.filter(|(_, units)| units.iter().any(|(node, _)| *node == id));
+            for (index, _) in lost {
+                entry.lost.insert(*index);
+                tasks.insert(TaskId {
+                    job: *job,
+                    index: *index,
+                });
+            }
+        }
+        tasks
     }
 
     pub(super) fn on_release(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.request.hold = Hold::No;
-            job.requeues = 0;
+            job.requeues.clear();
         }
     }
 
@@ -332,8 +373,8 @@ impl Model {
             None if !job.waiting.is_empty() || !job.running.is_empty() => {
                 return Some(format!("{id} is over ({why:?}), and has tasks"));
             }
-            None if job.is_canceled => Over::Canceled,
-            None if job.has_failed => Over::Failed,
+            None if job.is_canceled || job.has_withdrawn && !job.has_started => Over::Canceled,
+            None if job.has_failed || job.has_withdrawn => Over::Failed,
             None => Over::Succeeded,
         };
         if why != expected {
@@ -374,7 +415,11 @@ impl Model {
     }
 
     /// Checks a queue that has done all it can. `head` is whom it calls its head. Returns a description of an error.
-    pub(super) fn on_rest(&mut self, head: Option<(JobId, Option<Time>)>) -> Option<String> {
+    pub(super) fn on_rest(
+        &mut self,
+        now: Time,
+        head: Option<(JobId, Option<Time>)>,
+    ) -> Option<String> {
         for job in self.jobs.values_mut() {
             job.is_fresh = false;
         }
@@ -411,6 +456,19 @@ impl Model {
         });
         if let Some((_, id)) = skipped {
             return Some(format!("{id} should be the head, and {head:?} is"));
+        }
+        let after = head_at.and_then(|at| order.get(at + 1..));
+        let in_time = |job: &Job| {
+            let end = job.request.time_limit.map(|limit| now + limit);
+            end.zip(head.and_then(|(_, at)| at))
+                .is_some_and(|(end, at)| end <= at)
+        };
+        let missed = after.unwrap_or_default().iter().find(|(_, id)| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| in_time(job) && self.is_within_limits(*id, job) && self.fits(job))
+        });
+        if let Some((_, id)) = missed {
+            return Some(format!("{id} could start without delay for {head:?}"));
         }
         if head.is_some() && head_at.is_none() {
             return Some(format!("{head:?} is the head, and may not start"));

@@ -131,3 +131,34 @@ fn an_estimate_lets_time_pass() {
         }
     );
 }
+
+/// Tasks on nodes that the head will not get do not matter to it.
+#[test]
+fn the_head_waits_only_for_those_on_its_nodes() {
+    let mut machine = Machine::new(&[2, 2]);
+    machine.submit(Request::slots(2));
+    machine.submit(Request::slots(2));
+    let mut bound = Request::slots(1);
+    bound.demand.only = Some([NodeId(1)].into());
+    machine.submit(bound);
+    machine.starts();
+    let explanation = machine.explain(3);
+    let waits_for = vec![whole(2)];
+    assert_eq!(explanation.why, Why::Head { waits_for });
+    assert_eq!(explanation.start, Estimate::AfterUnlimited(whole(2)));
+    let running = machine.explain(1);
+    assert_eq!(
+        (running.why, running.start),
+        (Why::NothingWaits, Estimate::Unknown)
+    );
+}
+
+/// A smaller head would start at once: its own reservation is no obstacle.
+#[test]
+fn the_head_may_be_smaller() {
+    let mut machine = Machine::new(&[4]);
+    machine.submit(job(2, 10));
+    machine.submit(job(4, 100));
+    machine.starts();
+    assert_eq!(machine.explain(2).sooner, [Hint::Units(2)]);
+}
