@@ -140,6 +140,8 @@ pub enum Refusal {
     /// If all nodes were free and open.
     #[error("the machine has room for {room} of the {units} units of the job")]
     NeverFits { units: u32, room: u64 },
+    #[error("the machine has fewer of the resources that belong to no node")]
+    TooFewShared,
 }
 
 /// How a task has ended.
@@ -337,7 +339,7 @@ impl Queue {
             return Err(Refusal::NeverFits { units, room });
         }
         if !self.nodes.shared.covers(&demand.shared) {
-            return Err(Refusal::NeverFits { units: 1, room: 0 });
+            return Err(Refusal::TooFewShared);
         }
         Ok(())
     }

@@ -50,6 +50,7 @@ pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -
     let user = effective_uid();
     let mut free = Vec::new();
     let mut others = Vec::new();
+    let are_exact = leases_are_exact();
     for (path, metadata) in ours(directory, prefixes, user) {
         if made(&metadata).is_none_or(|made| made < since) {
             continue;
@@ -59,7 +60,7 @@ pub fn abandoned_files(directory: &Path, prefixes: &[&str], since: SystemTime) -
             lease => others.push(Candidate {
                 path,
                 identity: identity(&metadata),
-                is_held: lease == Lease::Refused && leases_are_exact(),
+                is_held: lease == Lease::Refused && are_exact,
             }),
         }
     }

@@ -196,7 +196,8 @@ impl Members {
                 if *who != Address::ROOT {
                     self.disturb(net, *who, *time);
                 }
-                // A child that is coming back cannot reach it meanwhile, and the window of the child goes on.
+                // A child that is coming back cannot reach it meanwhile, and the window of the child goes on. A short stop leaves
+                // the child time enough.
                 for child in self.children(net, &[*who].into()) {
                     if !self.is_alone(now, child, *time) && *time > harmless(self.timing) / 2 {
                         self.may_be_lost(child);

@@ -167,7 +167,7 @@ impl Queue {
         let demand = &job.demand;
         let mut hints = Vec::new();
         match why {
-            Why::Held(_) => hints.push(Hint::Release),
+            Why::Held(_) => return vec![Hint::Release],
             Why::WouldDelay { at: Some(at), .. } => {
                 let most = Duration::from_secs(at.since(now).as_secs());
                 if !most.is_zero() {
@@ -178,9 +178,6 @@ impl Queue {
                 return hints;
             }
             _ => {}
-        }
-        if matches!(why, Why::Held(_)) {
-            return hints;
         }
         let end = End::new(now, job.request.time_limit);
         let fits = |demand: &super::Demand| match &self.plan {

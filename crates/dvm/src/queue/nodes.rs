@@ -27,6 +27,13 @@ pub(super) struct Node {
     pub(super) state: NodeState,
 }
 
+impl Node {
+    /// Returns true if tasks may start on it.
+    fn is_used(&self) -> bool {
+        self.state == NodeState::Up || planted::is(Bug::ClosedNodesUsed)
+    }
+}
+
 /// Units of a job on each node.
 pub type Units = Vec<(NodeId, u32)>;
 
@@ -93,7 +100,7 @@ impl Nodes {
         self.index(id);
     }
 
-    /// Removes a node. What runs there was given back before.
+    /// Removes a node. The parts of it that tasks still have are not given back.
     pub(super) fn remove(&mut self, id: NodeId) {
         self.unindex(id);
         self.all.remove(&id);
@@ -139,9 +146,7 @@ impl Nodes {
     }
 
     fn unindex(&mut self, id: NodeId) {
-        let is_used =
-            |node: &&Node| node.state == NodeState::Up || planted::is(Bug::ClosedNodesUsed);
-        let Some(node) = self.all.get(&id).filter(is_used) else {
+        let Some(node) = self.all.get(&id).filter(|node| node.is_used()) else {
             return;
         };
         let free = node.free.slots;
@@ -157,9 +162,7 @@ impl Nodes {
     }
 
     fn index(&mut self, id: NodeId) {
-        let is_used =
-            |node: &&Node| node.state == NodeState::Up || planted::is(Bug::ClosedNodesUsed);
-        let Some(node) = self.all.get(&id).filter(is_used) else {
+        let Some(node) = self.all.get(&id).filter(|node| node.is_used()) else {
             return;
         };
         let free = node.free.slots;

@@ -255,8 +255,7 @@ fn resources_without_a_node_are_counted() {
     assert_eq!(machine.starts(), ["1", "3"]);
     assert_eq!(machine.end(1, whole(1)), ["2"]);
     licensed.demand.shared = Amounts::slots(4);
-    let refusal = Refusal::NeverFits { units: 1, room: 0 };
-    assert_eq!(machine.refused(licensed), refusal);
+    assert_eq!(machine.refused(licensed), Refusal::TooFewShared);
 }
 
 #[test]
