@@ -268,6 +268,15 @@ pub fn read_owned(path: &Path) -> Result<(Vec<u8>, u32), Error> {
     Ok((content, metadata.uid()))
 }
 
+/// Makes sure that the names in a directory are still there after a loss of power.
+///
+/// # Errors
+/// Those of open(2) and fsync(2).
+pub fn sync_directory(path: &Path) -> Result<(), Error> {
+    let synced = File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(Error::file("sync", path))
+}
+
 /// Returns at most `most` entries of a directory, in no order; none if it cannot be read.
 #[must_use]
 pub fn entries(directory: &Path, most: usize) -> Vec<PathBuf> {

@@ -33,6 +33,7 @@ mod spawn;
 mod terminal;
 mod thread;
 mod topology;
+mod worker;
 
 pub use abandoned::{Abandoned, abandoned_files, files_held_by};
 pub use affinity::allowed_cpus;
@@ -44,7 +45,7 @@ pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
     Found, Mapped, entries, find_program, is_executable, make_private_dirs, open_for_reading,
-    read_owned, remove_files, remove_tree, search_path,
+    read_owned, remove_files, remove_tree, search_path, sync_directory,
 };
 pub use foreign::{
     LATE_STEP, NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,
@@ -61,8 +62,9 @@ pub use permission::{
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, WriteOutcome, append_to, dev_null, duplicate,
     duplicate_inherited, is_readable, is_regular_or_null, is_same_file, let_go_of_standard_stream,
-    pipe, read, reopen_nonblocking, request_pipe_size, set_nonblocking, socket_pair,
-    standard_streams, unreadable_input, wait_readable, write, write_if_room, write_vectored,
+    pipe, read, reopen_nonblocking, replace_standard_stream, request_pipe_size, set_nonblocking,
+    socket_pair, standard_streams, unreadable_input, wait_readable, write, write_if_room,
+    write_vectored,
 };
 pub use private::{
     Appender, Links, make_private_dir, random_number, remove_private_dir, write_private_file,
@@ -92,3 +94,4 @@ pub use terminal::{
 };
 pub use thread::{BlockingWriter, Full, MAX_QUEUED_CHUNKS};
 pub use topology::read_topology;
+pub use worker::Worker;

@@ -205,9 +205,16 @@ pub fn standard_streams() -> Result<[Option<OwnedFd>; 3], Error> {
 /// # Errors
 /// If /dev/null cannot be opened.
 pub fn let_go_of_standard_stream(number: i32) -> Result<(), Error> {
-    let null = dev_null()?;
+    replace_standard_stream(number, dev_null()?.as_fd())
+}
+
+/// Replaces a standard stream of this process (0 to 2) by another open file.
+///
+/// # Errors
+/// Those of dup2(2).
+pub fn replace_standard_stream(number: i32, by: BorrowedFd<'_>) -> Result<(), Error> {
     // SAFETY: descriptors 0 to 2 are owned by nothing in this process: standard_streams returns duplicates only.
-    let result = unsafe { libc::dup2(null.as_raw_fd(), number.clamp(0, 2)) };
+    let result = unsafe { libc::dup2(by.as_raw_fd(), number.clamp(0, 2)) };
     check_size("replace a standard stream", result as isize).map(drop)
 }
 
