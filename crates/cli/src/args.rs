@@ -15,12 +15,13 @@ pub(crate) mod error;
 mod gpus;
 mod granted;
 mod inputs;
+mod machine;
 mod multi_prog;
 mod nodes;
 mod personality;
 mod placement;
 mod preload;
-mod request;
+pub(crate) mod request;
 mod resolve;
 mod slurm_files;
 mod slurm_job;
@@ -58,6 +59,7 @@ use self::{
     define::{AppArgs, Cli, CliCommand, JobArgs},
     environment::EnvRules,
     error::LooksLike,
+    machine::MachineLine,
 };
 use crate::help::topics::COMMANDS;
 use crate::help::topics::HelpTopic;
@@ -73,6 +75,7 @@ pub(crate) enum Args {
     Demo(DemoArgs),
     Singleton(SingletonArgs),
     Release(ReleaseArgs),
+    Machine(MachineLine),
     Config(ConfigArgs),
     Help(HelpTopic),
     Generate(Generated),
@@ -149,6 +152,7 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
     };
     match word.to_str().unwrap_or_default() {
         "run" => run_line(after, personality),
+        word @ ("up" | "submit") => machine::parse(word, after),
         "-h" => Ok(Args::Help(HelpTopic::Short)),
         "--help" | "-help" => Ok(Args::Help(HelpTopic::Full)),
         "-V" | "--version" | "-version" => Ok(Args::Version),
@@ -264,6 +268,19 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
         Ok(cli) => Ok(match cli.command {
             // `parse` handles `run` before it calls this function.
             CliCommand::Run(_) => Args::Help(HelpTopic::RunFull),
+            // `parse` handles these too.
+            CliCommand::Up(_) => Args::Help(HelpTopic::from_subject("up")),
+            CliCommand::Submit(_) => Args::Help(HelpTopic::from_subject("submit")),
+            CliCommand::Down(args) => Args::Machine(MachineLine::Down(args)),
+            CliCommand::Status(args) => Args::Machine(MachineLine::Status(args)),
+            CliCommand::Queue(args) => Args::Machine(MachineLine::Queue(args)),
+            CliCommand::Explain(args) => Args::Machine(MachineLine::Explain(args)),
+            CliCommand::Hold(args) => Args::Machine(MachineLine::Hold(args)),
+            CliCommand::Cancel(args) => Args::Machine(MachineLine::Cancel(args)),
+            CliCommand::Priority(args) => Args::Machine(MachineLine::Priority(args)),
+            CliCommand::Wait(args) => Args::Machine(MachineLine::Wait(args)),
+            CliCommand::Output(args) => Args::Machine(MachineLine::Output(args)),
+            CliCommand::Nodes(args) => Args::Machine(MachineLine::Nodes(args)),
             CliCommand::Demo(demo) => Args::Demo(demo),
             CliCommand::Release(release) => Args::Release(release),
             CliCommand::Config(config) => Args::Config(config),
@@ -440,8 +457,8 @@ fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error
     // clap names an option with its placeholder, `--np <N>`, and an optional word by its placeholder alone, `[JOB]`.
     let arg = context(ContextKind::InvalidArg).unwrap_or_default();
     let flag = arg
-        .trim_start_matches('[')
-        .split([' ', '=', '[', ']'])
+        .trim_start_matches(['[', '<'])
+        .split([' ', '=', '[', ']', '>'])
         .next()
         .unwrap_or_default()
         .to_owned();

@@ -2,6 +2,7 @@
 
 use base::Signal;
 use dvm::{
+    machine::NotDone,
     messages::{StartProblem, classify},
     proto::{Cause, EndReason, Outcome, PreloadFailure, Refusal, StartFailure},
 };
@@ -98,6 +99,7 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
         Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
         Refusal::OtherVersion { .. } | Refusal::NodeLost { .. } => ExitCode::Internal.code(),
+        Refusal::Machine(why) => not_done(why).code(),
         Refusal::TooManyJobs { .. } | Refusal::NotJoined(_) => ExitCode::Resources.code(),
         Refusal::NotPreloaded(failed) => match failed.failure {
             PreloadFailure::Unreadable { .. } | PreloadFailure::Changed { .. } => {
@@ -107,6 +109,20 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
             | PreloadFailure::NoPlace(_)
             | PreloadFailure::Unwritable { .. } => ExitCode::Resources.code(),
         },
+    }
+}
+
+/// Returns the exit code for an order that was not carried out.
+pub(crate) const fn not_done(why: &NotDone) -> ExitCode {
+    match why {
+        NotDone::NoMachine
+        | NotDone::NoSuchJob(_)
+        | NotDone::IsOver(_)
+        | NotDone::NoSuchNode(_) => ExitCode::Usage,
+        NotDone::NotAccepted(_) | NotDone::DependencyFailed(_) => ExitCode::Placement,
+        NotDone::NotStored(_) | NotDone::NotRead(_) | NotDone::GoingDown | NotDone::Busy(_) => {
+            ExitCode::Resources
+        }
     }
 }
 
@@ -141,6 +157,7 @@ fn code_of_cause(cause: &Cause) -> u8 {
             EndReason::OutputLost => ExitCode::OutputLost.code(),
             EndReason::TimeLimit | EndReason::Waited => ExitCode::TimeLimit.code(),
             EndReason::TerminalLost => signal(Signal::HUP),
+            EndReason::Canceled => signal(Signal::TERM),
             EndReason::InputLost(_) => ExitCode::Resources.code(),
             EndReason::FrontLost | EndReason::SpawnerEnded | EndReason::DebuggerLost => INTERNAL,
         },
@@ -166,7 +183,8 @@ pub(crate) fn is_error(cause: &Cause) -> bool {
             | EndReason::OutputLost
             | EndReason::TimeLimit
             | EndReason::Waited
-            | EndReason::TerminalLost => false,
+            | EndReason::TerminalLost
+            | EndReason::Canceled => false,
         },
     }
 }
@@ -314,6 +332,7 @@ mod tests {
             (Cause::Ended(EndReason::TimeLimit), 124),
             (Cause::Ended(EndReason::InputLost(5)), 123),
             (Cause::Ended(EndReason::TerminalLost), 129),
+            (Cause::Ended(EndReason::Canceled), 143),
             (Cause::Ended(EndReason::FrontLost), 125),
             (Cause::Ended(EndReason::DebuggerLost), 125),
             (Cause::NotStarted(Vec::new()), 125),

@@ -13,20 +13,24 @@
 
 mod birth;
 mod debugger;
+mod heard;
 mod input;
 mod output;
 mod prompter;
 mod signals;
+mod site;
 pub(crate) mod watchdog;
 
 use std::{
     os::fd::{AsFd, OwnedFd},
+    path::Path,
     time::Duration,
 };
 
 use base::{JobId, Rank, Signal, Time};
 use dvm::{
     escalation::{self, Escalation},
+    machine::{Ask, NotDone, Status},
     messages::Scene,
     place::{JobMap, Topologies},
     proto::{EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront},
@@ -34,19 +38,24 @@ use dvm::{
 };
 use message::Message;
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, Standing, Token};
-use runtime::link::{FrontLink, LinkError, Opening, Received};
+use runtime::link::{FrontLink, LinkError, Received};
 
-pub(crate) use self::birth::Helpers;
+pub(crate) use self::{
+    birth::{Complaints, Helpers},
+    site::{Errand, Site},
+};
 use self::{
     debugger::Debugger,
+    heard::log_message,
     input::{Got, Input},
     output::Printers,
     prompter::Prompter,
     watchdog::Watchdog,
 };
-use tracing::{debug, error, info, trace};
+use tracing::{error, info};
 
 use crate::choices::OnLoss;
+use crate::machine;
 use crate::plan::{Notes, Presenter};
 use crate::{
     args::{ExitCodes, FrontOptions, MessageFormat, Verbosity},
@@ -73,6 +82,10 @@ enum Ending {
     /// The job was only to be placed. This is its map.
     Placed(String),
     Outcome(Outcome),
+    /// The machine is up.
+    Up(Box<Status>),
+    /// The machine cannot be used, and the reason was told.
+    NotUp(NotDone),
 }
 
 struct Front {
@@ -89,6 +102,9 @@ struct Front {
     escalation: Escalation,
     options: FrontOptions,
     state: State,
+    errand: Errand,
+    /// The job, until it is submitted.
+    spec: Option<JobSpec>,
     /// The id of the job. `None` until the controller has accepted it.
     job: Option<JobId>,
     hold: HoldAt,
@@ -144,10 +160,10 @@ fn stopped_controller(children: &[Pid]) -> Option<Pid> {
 /// Runs a job and returns the exit code of this process.
 pub(crate) fn run(
     mut spec: JobSpec,
-    opening: Opening,
+    errand: Errand,
+    site: Site,
     mut options: FrontOptions,
     presenter: Option<Presenter>,
-    mut helpers: Helpers,
 ) -> Result<u8, os::Error> {
     // Under nohup, SIGHUP is ignored: the user has already decided that a hang-up must not end the job.
     if os::is_ignored(Signal::HUP) {
@@ -161,20 +177,30 @@ pub(crate) fn run(
             spec.hold = HoldPlan::all(HoldAt::Exec);
         }
     }
-    let nodes = opening
-        .allocation
-        .nodes
-        .iter()
-        .map(|node| node.name.clone())
-        .collect();
-    let (Some(socket), Some((output, input))) = (helpers.socket.take(), helpers.regions.take())
-    else {
-        return Ok(exit::INTERNAL);
+    let (nodes, socket, link, inherited) = match site {
+        Site::Own(mut helpers, opening) => {
+            let nodes = opening.allocation.nodes.iter();
+            let nodes = nodes.map(|node| node.name.clone()).collect();
+            let (Some(socket), Some((output, input))) =
+                (helpers.socket.take(), helpers.regions.take())
+            else {
+                return Ok(exit::INTERNAL);
+            };
+            let mut link = FrontLink::new(output.into_reader(), input.into_writer());
+            link.open(&opening);
+            (nodes, socket, link, std::mem::take(&mut helpers.inherited))
+        }
+        Site::Machine(inquirer, nodes) => {
+            let (link, socket) = inquirer.into_link();
+            (nodes, socket, link, os::children())
+        }
     };
-    let mut link = FrontLink::new(output.into_reader(), input.into_writer());
-    link.open(&opening);
-    let inherited = std::mem::take(&mut helpers.inherited);
     let mut front = Front::new(spec, nodes, options, debugger, socket, link, inherited)?;
+    match &errand {
+        Errand::Run => front.submit(),
+        Errand::Up(_) => front.link.send(FromFront::Ask(Box::new(Ask::Ready))),
+    }
+    front.errand = errand;
     front.presenter = presenter;
     front.run()
 }
@@ -189,38 +215,6 @@ fn terminal_elsewhere(events: &mut Loop) -> Result<Option<Token>, os::Error> {
     found.map(|fd| events.add(fd, Interest::HangUp)).transpose()
 }
 
-/// Logs a message of the controller.
-fn log_message(message: &ToFront) {
-    match message {
-        ToFront::Accepted(job) => info!(target: log::FRONT, %job, "the job is accepted"),
-        ToFront::Launched { job, table, .. } => {
-            info!(target: log::FRONT, %job, ranks = table.len(), "the job is launched");
-        }
-        ToFront::Output { node, chunk } => {
-            let (rank, bytes) = (chunk.rank, chunk.bytes.len());
-            trace!(target: log::FRONT, %node, %rank, bytes, "gets output");
-        }
-        ToFront::StdinCredit(bytes) => trace!(target: log::FRONT, bytes, "may send input"),
-        ToFront::Preloading(_) => trace!(target: log::FRONT, "files are being copied"),
-        ToFront::StdinClosed => debug!(target: log::FRONT, "no rank reads input any more"),
-        ToFront::AllHeld { held, .. } => info!(target: log::FRONT, %held, "the ranks are held"),
-        ToFront::Released { job, ranks, .. } => {
-            info!(target: log::FRONT, %job, %ranks, "ranks are released");
-        }
-        ToFront::NotReleased(_) | ToFront::Holding(_) | ToFront::Lost(_) => {}
-        ToFront::Note(_) => debug!(target: log::FRONT, "gets a note"),
-        ToFront::Ending(_) => info!(target: log::FRONT, "the controller ends the job"),
-        ToFront::Ended(_) => info!(target: log::FRONT, "the job has ended"),
-        ToFront::Placed { .. } => info!(target: log::FRONT, "the job is placed"),
-        ToFront::Prompt(_) => debug!(target: log::FRONT, "a start command asks the user"),
-        ToFront::PromptWithdrawn(_) => debug!(target: log::FRONT, "a prompt is withdrawn"),
-        ToFront::Answer(_) => {}
-        ToFront::Refused(_) => error!(target: log::FRONT, "the job is refused"),
-        ToFront::Failed(why) => error!(target: log::FRONT, "the controller has failed: {why}"),
-        ToFront::Internal(what) => error!(target: log::FRONT, "bug: {what}"),
-    }
-}
-
 impl Front {
     fn new(
         spec: JobSpec,
@@ -228,7 +222,7 @@ impl Front {
         options: FrontOptions,
         debugger: Debugger,
         socket: OwnedFd,
-        mut link: FrontLink,
+        link: FrontLink,
         inherited: Vec<Pid>,
     ) -> Result<Self, os::Error> {
         let mut events = Loop::new(&signals::taken())?;
@@ -243,8 +237,6 @@ impl Front {
         let hold = spec.hold.at;
         let watchdog = Watchdog::new(&options, spec.end.time_limit);
         let (apps, end) = (spec.apps.clone(), spec.end);
-        info!(target: log::FRONT, apps = spec.apps.len(), nodes = nodes.len(), "submits a job");
-        link.send(FromFront::Submit(Box::new(spec)));
         let escalation = Escalation::new(Clock::now(), &end);
         let mut front = Self {
             events,
@@ -258,6 +250,8 @@ impl Front {
             escalation,
             options,
             state: State::Running,
+            errand: Errand::Run,
+            spec: Some(spec),
             job: None,
             hold,
             holds_ranks: false,
@@ -279,6 +273,14 @@ impl Front {
         };
         front.take_terminal();
         Ok(front)
+    }
+
+    fn submit(&mut self) {
+        if let Some(spec) = self.spec.take() {
+            let (apps, nodes) = (spec.apps.len(), self.nodes.len());
+            info!(target: log::FRONT, apps, nodes, "submits a job");
+            self.link.send(FromFront::Submit(Box::new(spec)));
+        }
     }
 
     /// Puts the terminal into raw mode for `--pty`, so that every key reaches the rank. Does nothing in the background:
@@ -330,6 +332,8 @@ impl Front {
     fn is_over(&self) -> bool {
         match &self.state {
             State::Running => false,
+            // Guardian and controller stay.
+            State::Ended(Ending::Up(_)) => self.printers.idle(),
             State::Ended(_) => {
                 self.socket.is_none()
                     && self.watchdog.is_silent()
@@ -521,6 +525,8 @@ impl Front {
                 let message = dvm::messages::note(&note, &self.scene());
                 self.note(&message);
             }
+            ToFront::Queued(job) => self.note(&machine::waits(job)),
+            ToFront::Reply(reply) => self.on_reply(*reply),
             ToFront::Failed(why) => self.failed_controller = Some(why),
             ToFront::Internal(what) => self.say(&messages::internal(&what)),
             ToFront::Ended(outcome) => {
@@ -665,6 +671,21 @@ impl Front {
             State::Ended(Ending::Placed(text)) => {
                 (Vec::new(), crate::print(text, self.options.message_format))
             }
+            State::Ended(Ending::Up(status)) => {
+                let code = match status.usable {
+                    0 => exit::ExitCode::Resources.code(),
+                    _ => exit::SUCCESS,
+                };
+                let directory = match &self.errand {
+                    Errand::Up(directory) => directory.as_path(),
+                    Errand::Run => Path::new(""),
+                };
+                (machine::up(status, directory), code)
+            }
+            State::Ended(Ending::NotUp(why)) => (
+                vec![dvm::messages::not_done(why)],
+                exit::not_done(why).code(),
+            ),
             State::Ended(Ending::Outcome(outcome)) => (
                 dvm::messages::outcome(outcome, &self.scene()),
                 exit::code_of(outcome),
@@ -681,8 +702,10 @@ impl Front {
         };
         let is_error = match &self.state {
             State::Ended(Ending::Outcome(outcome)) => exit::is_error(&outcome.cause),
-            State::Ended(Ending::Placed(_)) => false,
-            State::Ended(Ending::Refused(_)) | State::Running | State::Orphaned { .. } => true,
+            State::Ended(Ending::Placed(_) | Ending::Up(_)) => false,
+            State::Ended(Ending::Refused(_) | Ending::NotUp(_))
+            | State::Running
+            | State::Orphaned { .. } => true,
         };
         // A full disk was reported when it happened. Its exit code takes precedence over that of a closed pipe.
         let (full, nobody) = (exit::ExitCode::Resources.code(), exit::ExitCode::OutputLost);

@@ -17,6 +17,7 @@ mod generate;
 mod help;
 mod kinds;
 mod log;
+mod machine;
 mod messages;
 mod plan;
 mod quoting;
@@ -40,11 +41,14 @@ pub use dbgr::dbgr;
 
 use args::{
     Detail, FrontOptions, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World,
+    request::machine::{MachineRequest, UpRequest},
 };
 use dvm::{
     bootstrap::Prompting,
-    spec::{FrontInput, MapFor, WindowSize},
+    spec::{FrontInput, JobSpec, MapFor, WindowSize},
 };
+use front::{Complaints, Errand, Site};
+use machine::Connection;
 use message::{Kind, Message, visible};
 use os::Standing;
 use plan::{Notes, Presenter};
@@ -56,6 +60,7 @@ const TABLES: &[&[&Kind]] = &[
     messages::KINDS,
     kinds::KINDS,
     log::KINDS,
+    machine::KINDS,
     dbgr::messages::KINDS,
     demo::KINDS,
     release::KINDS,
@@ -96,13 +101,17 @@ fn run() -> u8 {
         world.input = FrontInput::Unreadable;
     }
     let looks_like_job = args::looks_like_job(&world.argv);
+    // A job that goes to a machine needs no controller of its own.
+    let has_controller = looks_like_job && !machine::is_told(&world);
     if looks_like_job && let Err(error) = log::start(&world) {
         say(&error.message(), args::message_format(&world.argv));
         return error.exit().code();
     }
     // Forks before the process has threads or much memory to copy.
-    let helpers = looks_like_job
-        .then(|| front::Helpers::start(&world.host, args::message_format(&world.argv)));
+    let helpers = has_controller.then(|| {
+        let format = args::message_format(&world.argv);
+        front::Helpers::start(&world.host, format, Complaints::Inherit)
+    });
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
     match request {
         Ok(request) => carry_out(request, &world, helpers),
@@ -151,7 +160,10 @@ type EarlyHelpers = Option<Result<front::Helpers, os::Error>>;
 fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
     match request {
         Request::Run(request) | Request::Demo(request) => start(*request, world, helpers),
-        Request::Singleton(request, process) => {
+        Request::Machine(MachineRequest::Up(request)) => up(*request, world),
+        Request::Machine(request) => machine::carry_out(request, world),
+        Request::Singleton(mut request, process) => {
+            request.machine = Some(machine::NONE.to_owned());
             let caller = singleton::Caller::of(process);
             let code = start(*request, world, helpers);
             caller.end_if_failed(code);
@@ -171,13 +183,7 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
                 error.exit().code()
             }
         },
-        Request::Release(request) => match release::release(&request) {
-            Ok(released) => print(&released.shown(request.format), request.format),
-            Err(message) => {
-                say(&message, request.format);
-                exit::ExitCode::Usage.code()
-            }
-        },
+        Request::Release(request) => release(&request, world),
         Request::Generate(what) => {
             let mut text = Vec::new();
             match generate::write(what, &mut text).and_then(|()| io::stdout().write_all(&text)) {
@@ -202,7 +208,14 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
             say(&notice.message(), format);
         }
     }
-    let has_others = request.daemons.is_some();
+    let machine = match connect(&request, world) {
+        Ok(machine) => machine,
+        Err((message, code)) => {
+            say(&message, format);
+            return as_said(code.code());
+        }
+    };
+    let has_others = request.daemons.is_some() || machine.is_some();
     let (map, presenter) = match &request.show {
         Show::Run => (MapFor::Launch, None),
         Show::RunAndReport(_) => {
@@ -229,8 +242,18 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         allocation,
         daemons,
         front,
+        hosts,
         ..
     } = request;
+    if let Some(connection) = machine {
+        for app in &mut spec.placement.apps {
+            if app.hosts.is_none() {
+                app.hosts.clone_from(&hosts);
+            }
+        }
+        spec.map = map;
+        return run_on(connection, spec, front, presenter, world);
+    }
     spec.map = map;
     if map == MapFor::Front {
         spec.stdio.pty = None;
@@ -251,6 +274,7 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         allocation,
         daemons,
         recording,
+        machine: None,
     };
     if helpers.is_none()
         && let Err(error) = log::start(world)
@@ -258,12 +282,151 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         say(&error.message(), format);
         return as_said(error.exit().code());
     }
-    let helpers = helpers.unwrap_or_else(|| front::Helpers::start(&world.host, format));
-    match helpers.and_then(|helpers| front::run(spec, opening, front, presenter, helpers)) {
+    let helpers =
+        helpers.unwrap_or_else(|| front::Helpers::start(&world.host, format, Complaints::Inherit));
+    let ran = helpers.and_then(|helpers| {
+        let site = Site::Own(helpers, opening);
+        front::run(spec, Errand::Run, site, front, presenter)
+    });
+    match ran {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);
             as_said(exit::ExitCode::Resources.code())
+        }
+    }
+}
+
+/// Connects to the machine on which a job runs; `None` if it runs on none.
+fn connect(request: &RunRequest, world: &World) -> Result<Option<Connection>, machine::Failure> {
+    let starts = matches!(request.show, Show::Run | Show::RunAndReport(_));
+    if !starts {
+        return Ok(None);
+    }
+    let found = machine::for_run(world, request.machine.as_deref())?;
+    let connection = found.as_ref().map(Connection::to).transpose()?;
+    if let Some(found) = &found
+        && request.front.verbosity != Verbosity::Quiet
+    {
+        say(&machine::runs_on(&found.name), request.front.message_format);
+    }
+    Ok(connection)
+}
+
+/// Runs a job on a machine.
+fn run_on(
+    mut connection: Connection,
+    spec: JobSpec,
+    front: FrontOptions,
+    presenter: Option<Presenter>,
+    world: &World,
+) -> u8 {
+    let format = front.message_format;
+    let said = front.exit_error;
+    let code_of = |code: exit::ExitCode| said.map_or_else(|| code.code(), NonZeroU8::get);
+    if let Err(error) = log::start(world) {
+        say(&error.message(), format);
+        return code_of(error.exit());
+    }
+    let nodes = match connection.nodes() {
+        Ok(nodes) => nodes,
+        Err((message, code)) => {
+            say(&message, format);
+            return code_of(code);
+        }
+    };
+    let site = Site::Machine(connection.into_inquirer(), nodes);
+    match front::run(spec, Errand::Run, site, front.clone(), presenter) {
+        Ok(code) => code,
+        Err(error) => {
+            say(&messages::system(&error), format);
+            code_of(exit::ExitCode::Resources)
+        }
+    }
+}
+
+/// Starts a machine.
+fn up(request: UpRequest, world: &World) -> u8 {
+    let RunRequest {
+        mut spec,
+        allocation,
+        daemons,
+        mut front,
+        notices,
+        ..
+    } = request.run;
+    let format = front.message_format;
+    let fail = |(message, code): machine::Failure| {
+        say(&message, format);
+        code.code()
+    };
+    for notice in &notices {
+        say(&notice.message(), format);
+    }
+    let plan = match machine::plan(&request.name, world) {
+        Ok(plan) => plan,
+        Err(failure) => return fail(failure),
+    };
+    let recording = match recording(&front, world) {
+        Ok(recording) => recording,
+        Err(error) => return fail((error.message(), error.exit())),
+    };
+    if let Err(error) = log::start(world) {
+        return fail((error.message(), error.exit()));
+    }
+    // Nobody reads input, and the terminal stays as it is.
+    front.input = args::InputSource::Null;
+    spec.stdio.pty = None;
+    let directory = plan.directory.clone();
+    let opening = Opening {
+        allocation,
+        daemons,
+        recording,
+        machine: Some(plan.clone()),
+    };
+    let log = match machine::open_log(&plan) {
+        Ok(log) => log,
+        Err(failure) => return fail(failure),
+    };
+    let helpers = front::Helpers::start(&world.host, format, Complaints::File(&log));
+    let ran = helpers.and_then(|helpers| {
+        let site = Site::Own(helpers, opening);
+        front::run(spec, Errand::Up(directory), site, front, None)
+    });
+    let code = match ran {
+        Ok(code) => code,
+        Err(error) => return fail((messages::system(&error), exit::ExitCode::Resources)),
+    };
+    if code == exit::SUCCESS
+        && request.is_default
+        && let Err(failure) = machine::make_default(&plan)
+    {
+        return fail(failure);
+    }
+    code
+}
+
+/// Releases a held job of the queue, or held ranks.
+fn release(request: &args::ReleaseRequest, world: &World) -> u8 {
+    let number = request
+        .job
+        .as_ref()
+        .and_then(|name| name.typed.parse().ok());
+    if let (Some(number), None) = (number, &request.ranks) {
+        match machine::release(base::JobId(number), world) {
+            Ok(true) => return exit::SUCCESS,
+            Ok(false) => {}
+            Err((message, code)) => {
+                say(&message, request.format);
+                return code.code();
+            }
+        }
+    }
+    match release::release(request) {
+        Ok(released) => print(&released.shown(request.format), request.format),
+        Err(message) => {
+            say(&message, request.format);
+            exit::ExitCode::Usage.code()
         }
     }
 }

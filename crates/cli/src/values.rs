@@ -1,5 +1,7 @@
 //! Parsers for the values of options. They consult nothing but the text.
 
+mod machine;
+
 use std::{
     fmt,
     num::{NonZeroU8, NonZeroU32},
@@ -14,6 +16,8 @@ use dvm::{
 use thiserror::Error;
 
 use crate::{choices::OnHang, quoting::Open};
+
+pub(crate) use self::machine::{Tasks, array, dependency, host_list, job_number, machine, tasks};
 
 /// The most procs of one job: as many as a rank set can contain.
 pub(crate) const MAX_PROCS: u32 = 1 << 24;
@@ -76,6 +80,18 @@ pub(crate) enum ValueError {
         "it is neither a process number (`123`, or `123@2` for a job spawned by it) nor a PMIx namespace"
     )]
     NotAJob,
+    #[error("it is no name of a machine (letters, digits, `-`, `_` and `.`, at most 64)")]
+    NotAMachine,
+    #[error(
+        "it is no number of a job (`17`, or `17[3-5]` for tasks of an array where they are possible)"
+    )]
+    NotAJobNumber,
+    #[error("it is no list of indexes (`1-1000` or `0,4-7`)")]
+    NotIndexes,
+    #[error("it is no job to wait for (`12`, `ok:12`, `any:12` or `start:12`)")]
+    NotADependency,
+    #[error("it is no list of nodes (`n[1-3],gpu7`)")]
+    NotNodes,
     #[error("it is neither `all` nor a list of ranks (`0,4-7`)")]
     NotRanks,
     #[error("it is neither a rank nor `all` nor `none`")]

@@ -25,6 +25,7 @@ mod fronts;
 mod held;
 mod job;
 mod launch;
+mod machine;
 mod merged;
 mod preloads;
 mod servers;
@@ -37,6 +38,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::OsString,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use base::{JobId, NodeId, RankSet, Time};
@@ -51,17 +53,19 @@ use self::{
     fences::Fences,
     fronts::Front,
     job::{Job, JobOutput, NewJob, Origin, Phase, Push},
+    machine::Host,
     servers::Servers,
     subscribers::Subscribers,
 };
 use crate::{
     alloc::Allocation,
     bootstrap::NotJoined,
+    machine::{Batch, Grant, Setup},
     place::TopologyDigest,
     planted::{self, Bug},
     preload::{FoundFile, NotFound, Source, WantedFile},
     proto::{
-        Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, ToController,
+        Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, Stream, ToController,
         ToDaemon, ToFront,
     },
     spec::{JobSpec, OnFailure},
@@ -102,6 +106,24 @@ pub enum ControllerInput {
         job: JobId,
         result: Result<Vec<FoundFile>, NotFound>,
     },
+    /// This is the controller of a machine. Comes first, if at all.
+    Machine(Box<Setup>),
+    /// Answers [`ControllerOutput::Store`].
+    Stored(Result<(), String>),
+    /// Answers [`ControllerOutput::Fetch`], in order: the values, the last one first.
+    Fetched(Result<Vec<Bytes>, String>),
+    /// Answers [`ControllerOutput::Capture`], in order.
+    Captured(Captured, Result<(), String>),
+}
+
+/// Output that goes to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    pub job: JobId,
+    pub node: NodeId,
+    pub stream: Stream,
+    /// Amount, counted by [`crate::stdio::cost`].
+    pub cost: u64,
 }
 
 /// An action for the caller to carry out.
@@ -125,6 +147,21 @@ pub enum ControllerOutput {
     FindFiles {
         job: JobId,
         wanted: Vec<WantedFile>,
+    },
+    /// Write this to the store of the machine, and answer with [`ControllerInput::Stored`]. No other one follows before that.
+    Store(Batch),
+    /// Read the records of at most `most` jobs that are over, the last ones with a number below `before`, and answer with
+    /// [`ControllerInput::Fetched`].
+    Fetch {
+        before: JobId,
+        most: u32,
+    },
+    /// Append output of a job without a front to a file on the controller's node, and answer with
+    /// [`ControllerInput::Captured`].
+    Capture {
+        path: OsString,
+        output: Captured,
+        bytes: Bytes,
     },
 }
 
@@ -172,6 +209,8 @@ pub struct Controller {
     fences: Fences,
     /// Hosts whose connections were refused and reported.
     strangers: BTreeSet<IpAddr>,
+    /// `None` if this controller ends with its fronts.
+    machine: Option<Box<Host>>,
     outputs: VecDeque<ControllerOutput>,
 }
 
@@ -198,6 +237,7 @@ impl Controller {
             subscribers: Subscribers::default(),
             fences: Fences::default(),
             strangers: BTreeSet::new(),
+            machine: None,
             outputs: VecDeque::new(),
         }
     }
@@ -208,9 +248,14 @@ impl Controller {
             ControllerInput::FrontConnected { front, pid } => self.on_connected(front, pid),
             ControllerInput::Front(front, message) => self.on_front(now, front, message),
             ControllerInput::FrontLost(front) => self.on_front_lost(front),
+            ControllerInput::Machine(setup) => self.become_machine(&setup),
+            ControllerInput::Stored(result) => self.on_stored(now, result),
+            ControllerInput::Fetched(result) => self.on_fetched(now, result),
+            ControllerInput::Captured(output, result) => self.on_captured(output, result),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
+            ControllerInput::NotJoined(failed) if self.machine_without(now, &failed) => {}
             ControllerInput::NotJoined(failed) => {
                 self.not_joined.get_or_insert(Refusal::NotJoined(failed));
                 for id in self.living() {
@@ -225,9 +270,11 @@ impl Controller {
                     self.with(id, |job| job.on_tick(now));
                 }
                 self.expire_lookups(now);
+                self.tick_machine(now);
             }
         }
         self.finish_settled();
+        self.pump_machine(now);
     }
 
     /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
@@ -239,17 +286,33 @@ impl Controller {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let jobs = self.jobs.values().filter_map(Job::deadline);
-        jobs.chain(self.published.deadline()).min()
+        let others = [self.published.deadline(), self.machine_deadline()];
+        jobs.chain(others.into_iter().flatten()).min()
     }
 
-    /// Returns true if there are no jobs.
+    /// Returns true if there are no jobs, and this is no machine that goes on.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty()
+        self.jobs.is_empty() && self.has_no_machine()
     }
 
     /// Adds a job, and launches it as soon as all daemons are connected. `root` is the job that `front` has submitted.
     fn add(&mut self, now: Time, spec: Box<JobSpec>, origin: Origin, front: FrontId, root: JobId) {
+        // What a job of the queue spawns runs on the nodes of that job.
+        let grant = self.jobs.get(&root).and_then(|job| job.grant.clone());
+        self.add_granted(now, spec, origin, front, root, grant);
+    }
+
+    /// Adds a job that may use only what it is granted.
+    fn add_granted(
+        &mut self,
+        now: Time,
+        spec: Box<JobSpec>,
+        origin: Origin,
+        front: FrontId,
+        root: JobId,
+        grant: Option<Arc<Grant>>,
+    ) {
         let id = JobId(self.next_job);
         self.next_job += 1;
         let job = NewJob {
@@ -259,6 +322,7 @@ impl Controller {
             front,
             root,
             nspace: self.nspace(id),
+            grant,
         };
         self.jobs.insert(id, Job::new(now, job));
         self.classify_all();
@@ -473,6 +537,7 @@ impl Controller {
         let host = self.nodes.remove(&node).map(|node| node.host);
         let host = host.unwrap_or_else(|| self.name_of(node).to_owned());
         self.lost.insert(node, host);
+        self.machine_node_lost(now, node, why);
         if !planted::is(Bug::LossNotTold) {
             self.server_lost(node);
             self.fences_without(node);
@@ -555,6 +620,7 @@ impl Controller {
         self.announce_end(id, &outcome);
         match job.origin {
             Origin::Front => {
+                self.machine_job_ended(&job, &outcome);
                 self.tell(job.front, ToFront::Ended(outcome));
                 self.finish_front(job.front);
             }

@@ -13,6 +13,7 @@ mod daemon;
 pub mod escalation;
 pub mod hold;
 pub mod life;
+pub mod machine;
 pub mod messages;
 pub mod place;
 pub mod planted;
@@ -27,7 +28,7 @@ pub mod traced;
 pub mod trap;
 pub mod watchdog;
 
-pub use controller::{Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE};
+pub use controller::{Captured, Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE};
 pub use daemon::{
     Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ServiceConfig, SpawnOrder,
     StreamPlan,

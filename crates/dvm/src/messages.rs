@@ -8,6 +8,7 @@
 //! `rally help ID` prints.
 
 mod kind;
+mod machine;
 mod nodes;
 mod preload;
 mod start;
@@ -22,10 +23,13 @@ use message::{Message, Severity, duration};
 
 use self::{
     kind as k,
-    words::{brief, count, errno_text, join_facts, list, plain, quoted, ranks_list, ranks_text},
+    words::{
+        brief, count, errno_text, join_facts, left, list, plain, quoted, ranks_list, ranks_text,
+    },
 };
 pub use self::{
     kind::{KINDS, explain},
+    machine::not_done,
     preload::size,
     start::{StartProblem, classify},
 };
@@ -155,6 +159,7 @@ pub fn refused(refusal: &Refusal) -> Message {
         .fact("effect", NOT_STARTED)
         .with_help("start the job again, without this node if it is down"),
         Refusal::NotJoined(failed) => nodes::not_joined(failed),
+        Refusal::Machine(why) => not_done(why).fact("effect", NOT_STARTED),
         Refusal::NotPreloaded(failed) => preload::not_preloaded(failed),
         Refusal::TooManyJobs { most } => Message::new(
             &k::TOO_MANY_JOBS,
@@ -207,6 +212,7 @@ fn placement_note(note: &place::Note) -> Message {
 #[must_use]
 pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
+        Note::NotJoined(failed) => nodes::not_used(failed),
         Note::Placement(note) => placement_note(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
         Note::DebuggerLost { job, ranks } => debugger_gone(*job, ranks, scene),
@@ -693,6 +699,7 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
             "the job was ended because the launcher's terminal is gone",
         )
         .with_help("with `--on-hangup=continue` it goes on"),
+        EndReason::Canceled => Message::new(&k::CANCELED, "the job was canceled"),
         EndReason::TimeLimit => Message::new(
             &k::TIME_LIMIT,
             match scene.end.time_limit {
@@ -729,12 +736,6 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
         ),
     };
     message.maybe("effect", ended_effect(outcome))
-}
-
-/// Returns a sentence about ranks that could not be ended; `None` if there are none.
-fn left(ranks: &RankSet) -> Option<String> {
-    let run = if ranks.len() == 1 { "runs" } else { "run" };
-    (!ranks.is_empty()).then(|| format!("{} {run} on", ranks_text(ranks)))
 }
 
 /// Returns how many ranks were affected by an end that no rank caused.

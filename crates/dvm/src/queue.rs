@@ -44,11 +44,13 @@ use std::{
 };
 
 use base::{JobId, NodeId, Time};
+use serde::{Deserialize, Serialize};
 
 pub use self::{
     amounts::{Amounts, RESOURCES_MAX, Resources, TooManyResources},
     demand::{Array, Demand, Dependency, DependencyKind, Hold, Request, Requeue, Sharing, Spread},
     explain::{AHEAD_MAX, Estimate, Explanation, Hint, Why},
+    job::Past,
     nodes::{NodeState, Units},
 };
 use self::{
@@ -69,7 +71,7 @@ pub const DEPENDENCIES_MAX: usize = 1 << 10;
 pub const REQUEUES_MAX: u32 = 5;
 
 /// A task: a whole job, or one of an array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
     pub job: JobId,
     /// Index in the array; `None` if the job is no array.
@@ -101,7 +103,7 @@ pub struct Limits {
 }
 
 /// A limit that keeps a job from starting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitHit {
     /// So many tasks of its user run.
     UserRunning(u32),
@@ -119,10 +121,12 @@ impl Limits {
 }
 
 /// Why a job is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    #[error("it asks for nothing: {0}")]
-    Nothing(&'static str),
+    #[error("it asks for no slots")]
+    NoSlots,
+    #[error("it is an array without tasks")]
+    NoTasks,
     #[error("the queue has {JOBS_MAX} jobs")]
     QueueFull,
     #[error("an array may have at most {TASKS_MAX} tasks")]
@@ -169,7 +173,7 @@ pub enum Output {
 }
 
 /// How a job has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Over {
     Succeeded,
     /// At least one task has failed.
@@ -292,14 +296,33 @@ impl Queue {
         Ok(())
     }
 
+    /// Adds a job that an earlier queue has accepted, and that may have run. It waits until it fits.
+    ///
+    /// # Panics
+    ///
+    /// Those of [`Self::submit`].
+    pub fn restore(&mut self, id: JobId, request: Request, past: Past) {
+        let last = self.jobs.last_key_value();
+        assert!(last.is_none_or(|(last, _)| *last < id), "job {id} is old");
+        for dependency in &request.after {
+            self.dependents.entry(dependency.on).or_default().insert(id);
+        }
+        let unmet = request.after.iter().copied().collect();
+        self.users.add_job(request.user);
+        let shape = self.shapes.get(&request.demand);
+        self.jobs
+            .insert(id, Job::restored(request, shape, unmet, past));
+        self.refresh(id);
+    }
+
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         let Request { demand, array, .. } = request;
         if demand.units == 0 || demand.unit.slots == 0 {
-            return Err(Refusal::Nothing("no slots"));
+            return Err(Refusal::NoSlots);
         }
         if let Some(array) = array {
             if array.indexes.is_empty() || array.running_max == Some(0) {
-                return Err(Refusal::Nothing("no tasks"));
+                return Err(Refusal::NoTasks);
             }
             if array.indexes.len() > TASKS_MAX {
                 return Err(Refusal::ArrayTooLong);

@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     ControllerInput, ControllerOutput, DaemonConfig, Input, Output,
     alloc::Allocation,
+    machine::{Ask, Batch},
     preload::FileAct,
     proto::{self, FromFront, ToController, ToDaemon, ToFront, ToPreload, ToServer},
     spec::App,
@@ -122,7 +123,18 @@ impl<'a> Event<'a> {
     pub fn hide(mut self) -> Self {
         match &mut self {
             Self::ControllerGets(_, input) => match &mut **input {
-                ControllerInput::Front(_, FromFront::Submit(spec)) => hide_apps(&mut spec.apps),
+                ControllerInput::Front(
+                    _,
+                    FromFront::Submit(spec) | FromFront::SubmitBeside(spec),
+                ) => hide_apps(&mut spec.apps),
+                ControllerInput::Front(_, FromFront::Ask(ask)) => {
+                    if let Ask::Submit(submission) = &mut **ask {
+                        hide_apps(&mut submission.spec.apps);
+                    }
+                }
+                // A recording is of one run, and begins with an empty store.
+                ControllerInput::Machine(setup) => setup.stored.clear(),
+                ControllerInput::Fetched(Ok(values)) => values.clear(),
                 ControllerInput::Front(_, FromFront::Stdin(bytes)) => blank(bytes),
                 ControllerInput::Daemon(_, message) | ControllerInput::Daemons(_, message) => {
                     hide_report(message);
@@ -133,6 +145,14 @@ impl<'a> Event<'a> {
                 ControllerOutput::Front(_, ToFront::Output { chunk, .. }) => {
                     blank(&mut chunk.bytes);
                 }
+                ControllerOutput::Store(Batch(writes)) => {
+                    for write in writes {
+                        if let Some(value) = &mut write.value {
+                            blank(value);
+                        }
+                    }
+                }
+                ControllerOutput::Capture { bytes, .. } => blank(bytes),
                 ControllerOutput::Daemon(_, message) => {
                     hide_order(message);
                     if let ToDaemon::Preload {

@@ -69,6 +69,31 @@ impl Inquirer {
         })
     }
 
+    /// Sends a question and waits for the answer; without a patience for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::ask`].
+    pub fn ask_within(
+        &mut self,
+        question: FromFront,
+        patience: Option<Duration>,
+    ) -> Result<ToFront, AskError> {
+        self.send(question)?;
+        self.next(patience.map(|patience| Clock::now() + patience))
+    }
+
+    /// Waits until the controller closes the connection.
+    pub fn wait_for_end(mut self) {
+        while self.next(None).is_ok() {}
+    }
+
+    /// Returns the link and its socket, for a front that submits a job.
+    #[must_use]
+    pub fn into_link(self) -> (FrontLink, OwnedFd) {
+        (self.link, self.socket)
+    }
+
     /// Sends a question and waits for the answer.
     ///
     /// # Errors
@@ -106,7 +131,7 @@ impl Inquirer {
         input: Bytes,
         mut print: impl FnMut(&[u8]),
     ) -> Result<(), SubmitError> {
-        self.send(FromFront::Submit(Box::new(spec)))?;
+        self.send(FromFront::SubmitBeside(Box::new(spec)))?;
         let mut until = Some(Clock::now() + self.patience);
         // `None` once its end was sent.
         let mut input = Some(input);

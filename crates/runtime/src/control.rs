@@ -35,17 +35,16 @@ impl Control {
     /// Opens the socket if it is not open. A failure is reported to the user: no other front can connect then.
     pub(crate) fn open(
         &mut self,
-        session: Option<&Path>,
-        front: os::Pid,
+        path: Option<&Path>,
         reactor: &mut Reactor,
         missing_reports: &mut MissingReports,
     ) {
-        let (None, Some(session)) = (&self.listener, session) else {
+        let (None, Some(path)) = (&self.listener, path) else {
             return;
         };
-        let path = path(session, front);
-        let opened = os::make_private_dirs(session)
-            .and_then(|()| os::listen_at(&path))
+        let directory = path.parent().unwrap_or(path);
+        let opened = os::make_private_dirs(directory)
+            .and_then(|()| os::listen_at(path))
             .and_then(|listener| reactor.add(listener, Interest::Read, Source::Control));
         match opened {
             Ok(token) => self.listener = Some(Listener::new(token)),

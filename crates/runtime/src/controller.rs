@@ -16,11 +16,12 @@ use os::Pid;
 use tracing::debug;
 
 use crate::{
-    control::Control,
+    control::{self, Control},
     daemons::Unsendable,
-    fronts::{Fronts, Outcome, STARTER},
+    fronts::{FRONTS_MAX, Fronts, MACHINE_FRONTS_MAX, Outcome, STARTER},
     link::{ControllerLink, LinkError},
     log,
+    machine::MachineHost,
     machines::ControllerMachine,
     missing::MissingReports,
     preload::{self, FileReader},
@@ -61,6 +62,8 @@ pub(crate) struct ControllerSetup {
     /// What the system has refused so far.
     pub(crate) missing_reports: MissingReports,
     pub(crate) prompts: PromptHost,
+    /// `None` if the controller ends with its fronts.
+    pub(crate) machine: Option<MachineHost>,
 }
 
 /// A controller's state machine and its kernel objects.
@@ -82,20 +85,27 @@ impl ControllerHost {
         setup: ControllerSetup,
         reactor: &mut Reactor,
     ) -> Result<Self, os::Error> {
-        let mut fronts = Fronts::new();
+        let mut fronts = Fronts::new(match setup.machine {
+            Some(_) => MACHINE_FRONTS_MAX,
+            None => FRONTS_MAX,
+        });
         fronts.add_starter(link, socket, reactor)?;
         let connected = ControllerInput::FrontConnected {
             front: STARTER,
             pid: number_of(setup.front_pid),
         };
         controller.handle(now, connected);
-        Ok(Self {
+        let mut host = Self {
             controller,
             fronts,
             control: Control::default(),
             files: FileReader::default(),
             setup,
-        })
+        };
+        if host.setup.machine.is_some() {
+            host.admit_fronts(reactor);
+        }
+        Ok(host)
     }
 
     /// Returns true if the front that forked us is gone or was sent everything, and no job of another front remains.
@@ -316,6 +326,25 @@ impl ControllerHost {
                 self.fronts.finish(now, front);
             }
             ControllerOutput::Log(what) => self.report_bug(&what),
+            ControllerOutput::Store(batch) => {
+                if let Some(machine) = &self.setup.machine {
+                    machine.store(batch);
+                }
+            }
+            ControllerOutput::Fetch { before, most } => {
+                if let Some(machine) = &self.setup.machine {
+                    machine.fetch(before, most);
+                }
+            }
+            ControllerOutput::Capture {
+                path,
+                output,
+                bytes,
+            } => {
+                if let Some(machine) = &self.setup.machine {
+                    machine.append(path.into(), output, bytes);
+                }
+            }
         }
         Step::Done
     }
@@ -347,12 +376,21 @@ impl ControllerHost {
 
     /// Opens the control socket, so that other fronts can connect.
     pub(crate) fn admit_fronts(&mut self, reactor: &mut Reactor) {
-        self.control.open(
-            self.setup.session.as_deref(),
-            self.setup.front_pid,
-            reactor,
-            &mut self.setup.missing_reports,
-        );
+        let session = self.setup.session.as_deref();
+        let path = match &self.setup.machine {
+            Some(machine) => Some(machine.control()),
+            None => session.map(|session| control::path(session, self.setup.front_pid)),
+        };
+        let missing_reports = &mut self.setup.missing_reports;
+        self.control.open(path.as_deref(), reactor, missing_reports);
+    }
+
+    /// Handles what the thread of the machine has done.
+    pub(crate) fn on_machine_readable(&mut self, now: Time) {
+        let machine = self.setup.machine.as_ref();
+        for answer in machine.map_or_else(Vec::new, MachineHost::answers) {
+            self.controller.handle(now, answer);
+        }
     }
 
     /// Reports to the front what the system has refused on a node, or on this host if that is none.

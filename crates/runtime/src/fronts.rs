@@ -16,7 +16,10 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd, time::Duration};
 
 use base::Time;
-use dvm::proto::{FromFront, FrontId, ToFront};
+use dvm::{
+    machine::Ask,
+    proto::{FromFront, FrontId, ToFront},
+};
 use os::{Interest, Token};
 
 use crate::{
@@ -26,8 +29,10 @@ use crate::{
 
 /// The front that forked the controller.
 pub(crate) const STARTER: FrontId = FrontId(0);
-/// Maximum number of connected fronts. More of them wait in the backlog of the listening socket.
-const MAX_CONNECTED: usize = 8;
+/// Maximum number of connected fronts of one job. More of them wait in the backlog of the listening socket.
+pub(crate) const FRONTS_MAX: usize = 8;
+/// Maximum number of connected fronts of a machine.
+pub(crate) const MACHINE_FRONTS_MAX: usize = 1024;
 /// Time in which a front without a job must send a message, and in which a closing front must read what was sent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -76,13 +81,16 @@ pub(crate) enum Outcome {
 pub(crate) struct Fronts {
     connections: BTreeMap<FrontId, Connection>,
     next: u32,
+    /// Most connected fronts.
+    most: usize,
 }
 
 impl Fronts {
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(most: usize) -> Self {
         Self {
             connections: BTreeMap::new(),
             next: STARTER.0 + 1,
+            most,
         }
     }
 
@@ -156,7 +164,7 @@ impl Fronts {
     /// Returns true if one more front may connect. `prompting` is the number of fronts that may ask for start commands.
     pub(crate) fn has_room(&self, prompting: usize) -> bool {
         let connected = self.connections.keys().filter(|front| **front != STARTER);
-        connected.count() < MAX_CONNECTED + prompting
+        connected.count() < self.most + prompting
     }
 
     pub(crate) fn is_there(&self, front: FrontId) -> bool {
@@ -228,7 +236,13 @@ impl Fronts {
             connection.state = State::Prompting { until: None };
         }
         match message {
-            Some(FromFront::Submit(_)) if is_asking => connection.state = State::Submitted,
+            Some(FromFront::Submit(_) | FromFront::SubmitBeside(_)) if is_asking => {
+                connection.state = State::Submitted;
+            }
+            // The answer may take days.
+            Some(FromFront::Ask(ref ask)) if is_asking && matches!(**ask, Ask::Wait(_)) => {
+                connection.state = State::Submitted;
+            }
             Some(_) if is_asking => {
                 let until = now + PATIENCE;
                 connection.state = State::Asking { until };

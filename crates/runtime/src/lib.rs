@@ -21,6 +21,7 @@ mod guardian;
 pub mod link;
 mod listener;
 pub mod log;
+mod machine;
 mod machines;
 mod missing;
 pub mod networks;
@@ -44,6 +45,7 @@ use os::Pid;
 
 pub use self::{
     guardian::{Failed, guard},
+    machine::{FoundMachine, MachineLife, MachinePlan, machines},
     place::Surroundings,
     process::{MemberBirth, guard_member},
     prompts::ASKPASS,

@@ -23,6 +23,8 @@ use os::{ReadOutcome, WriteOutcome};
 use overlay::wire::{self, Incoming, Outgoing, WireError};
 use zeroize::Zeroize as _;
 
+use crate::machine::MachinePlan;
+
 use self::shared::{Malformed, Memory, fixed};
 
 /// Bytes requested per read. Messages are small, and large data travels in shared memory.
@@ -47,6 +49,8 @@ pub struct Opening {
     pub daemons: Option<DaemonPlan>,
     /// The file for a recording; `None`: nothing is recorded.
     pub recording: Option<PathBuf>,
+    /// The controller is that of a machine.
+    pub machine: Option<MachinePlan>,
 }
 
 /// Why a link cannot be used any more.

@@ -200,6 +200,7 @@ impl Logged for ControllerInput {
         match self {
             Self::Front(_, FromFront::Stdin(_) | FromFront::OutputCredit(_))
             | Self::FileRead { .. }
+            | Self::Captured(..)
             | Self::Tick => Rate::Frequent,
             Self::Daemon(_, message) | Self::Daemons(_, message) => rate_of_report(message),
             _ => Rate::Rare,
@@ -227,6 +228,26 @@ impl Logged for ControllerInput {
                 Ok(found) => write!(f, "FilesFound job={job} files={}", found.len()),
                 Err(missing) => write!(f, "FilesFound job={job} why={}", missing.why),
             },
+            Self::Machine(setup) => {
+                write!(
+                    f,
+                    "Machine name={} stored={}",
+                    setup.name,
+                    setup.stored.len()
+                )
+            }
+            Self::Stored(result) => match result {
+                Ok(()) => write!(f, "Stored"),
+                Err(why) => write!(f, "Stored why={why}"),
+            },
+            Self::Fetched(result) => match result {
+                Ok(values) => write!(f, "Fetched values={}", values.len()),
+                Err(why) => write!(f, "Fetched why={why}"),
+            },
+            Self::Captured(output, result) => match result {
+                Ok(()) => write!(f, "Captured job={} node={}", output.job, output.node),
+                Err(why) => write!(f, "Captured job={} why={why}", output.job),
+            },
             Self::NotJoined(_) | Self::Tick => Name(self).fmt(f),
         }
     }
@@ -236,11 +257,15 @@ impl Logged for ControllerOutput {
     fn rate(&self) -> Rate {
         match self {
             Self::Front(_, ToFront::Output { .. } | ToFront::StdinCredit(_))
-            | Self::ReadFile { .. } => Rate::Frequent,
+            | Self::ReadFile { .. }
+            | Self::Capture { .. } => Rate::Frequent,
             Self::Daemon(_, message) => rate_of_order(message),
-            Self::Front(..) | Self::Finished(_) | Self::Log(_) | Self::FindFiles { .. } => {
-                Rate::Rare
-            }
+            Self::Front(..)
+            | Self::Finished(_)
+            | Self::Log(_)
+            | Self::FindFiles { .. }
+            | Self::Store(_)
+            | Self::Fetch { .. } => Rate::Rare,
         }
     }
 
@@ -253,6 +278,11 @@ impl Logged for ControllerOutput {
                 write!(f, "FindFiles job={job} files={}", wanted.len())
             }
             Self::ReadFile { job, offset, .. } => write!(f, "ReadFile job={job} offset={offset}"),
+            Self::Store(batch) => write!(f, "Store writes={}", batch.0.len()),
+            Self::Fetch { before, most } => write!(f, "Fetch before={before} most={most}"),
+            Self::Capture { output, bytes, .. } => {
+                write!(f, "Capture job={} bytes={}", output.job, bytes.len())
+            }
             Self::Log(_) => Name(self).fmt(f),
         }
     }

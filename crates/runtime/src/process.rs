@@ -297,6 +297,9 @@ impl Process {
                     (Some(Source::Control), Head::Controller(controller)) => {
                         controller.on_control_readable(now, reactor);
                     }
+                    (Some(Source::Machine), Head::Controller(controller)) => {
+                        controller.on_machine_readable(now);
+                    }
                     (Some(Source::Node(node, channel)), _) => {
                         if let Some(local) = self.daemons.get_mut(&node) {
                             local.host.on_readable(now, token, channel, reactor);
@@ -312,6 +315,7 @@ impl Process {
                         Some(
                             Source::Front(_)
                             | Source::Control
+                            | Source::Machine
                             | Source::CommandInput(_)
                             | Source::Program,
                         )

@@ -33,6 +33,8 @@ pub(crate) enum Source {
     Tree(TreeChannel),
     /// What a start command prints.
     Command(CommandId),
+    /// What the thread of a machine has done.
+    Machine,
     /// The link of a relay to its program.
     Program,
     /// The standard input of a start command.

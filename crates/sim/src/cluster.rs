@@ -526,6 +526,11 @@ impl Cluster {
         });
         match output {
             ControllerOutput::Front(front, message) => self.send_front(front, message),
+            ControllerOutput::Store(_)
+            | ControllerOutput::Fetch { .. }
+            | ControllerOutput::Capture { .. } => {
+                self.world.fault("the controller is no machine".to_owned());
+            }
             ControllerOutput::Daemon(node, message) => {
                 match &message {
                     ToDaemon::Launch(launch) => {

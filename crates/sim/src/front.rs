@@ -196,7 +196,9 @@ impl Front {
             ToFront::Lost(_)
             | ToFront::Prompt(_)
             | ToFront::PromptWithdrawn(_)
-            | ToFront::Answer(_) => {
+            | ToFront::Answer(_)
+            | ToFront::Reply(_)
+            | ToFront::Queued(_) => {
                 world.require(false, || "a prompt, but no command asks".to_owned());
             }
             ToFront::Ending(cause) => {

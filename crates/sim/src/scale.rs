@@ -369,7 +369,10 @@ impl Run {
                 ControllerOutput::Log(what) => return Err(format!("the controller logs: {what}")),
                 ControllerOutput::Front(..)
                 | ControllerOutput::ReadFile { .. }
-                | ControllerOutput::FindFiles { .. } => {}
+                | ControllerOutput::FindFiles { .. }
+                | ControllerOutput::Store(_)
+                | ControllerOutput::Fetch { .. }
+                | ControllerOutput::Capture { .. } => {}
             }
         }
         Ok(())

@@ -225,6 +225,11 @@ impl Verdicts {
             | ControllerInput::Stranger { .. }
             | ControllerInput::FilesFound { .. }
             | ControllerInput::FileRead { .. } => {}
+            // None is a machine.
+            ControllerInput::Machine(_)
+            | ControllerInput::Stored(_)
+            | ControllerInput::Fetched(_)
+            | ControllerInput::Captured(..) => {}
             // It is told what was merged.
             ControllerInput::Daemons(..) => {}
             ControllerInput::FrontLost(front) => {

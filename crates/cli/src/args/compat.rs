@@ -112,7 +112,16 @@ struct NativeOption {
 impl Native {
     /// Returns the options of `rally run`.
     pub(crate) fn of_run() -> Self {
-        let mut command = RunArgs::augment_args(clap::Command::new("run"));
+        Self::of(RunArgs::augment_args(clap::Command::new("run")))
+    }
+
+    /// Returns the options of `rally run`, and those of another command with all of them.
+    pub(crate) fn of_run_and<A: clap::Args>() -> Self {
+        let command = RunArgs::augment_args(clap::Command::new("run"));
+        Self::of(A::augment_args(command))
+    }
+
+    fn of(mut command: clap::Command) -> Self {
         command.build();
         let options = command
             .get_arguments()

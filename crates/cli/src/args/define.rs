@@ -3,6 +3,7 @@
 //! Help, man pages and completions are generated from it, and [`super::compat`] reads from it which options take a value.
 //! Other launchers' spellings are translated into these flags before clap runs.
 
+pub(crate) mod machine;
 mod preload;
 
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
@@ -13,7 +14,13 @@ use dvm::{
     spec::{UniverseSize, Warning},
 };
 
-use self::preload::{AppPreloadArgs, JobPreloadArgs};
+use self::{
+    machine::{
+        CancelArgs, DownArgs, JobOf, JobsOf, NodesArgs, OutputArgs, PlainArgs, PriorityArgs,
+        QueueArgs, SubmitPage, UpPage,
+    },
+    preload::{AppPreloadArgs, JobPreloadArgs},
+};
 use crate::{
     choices::{
         Bootstrap, DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, LineBuffered,
@@ -76,10 +83,34 @@ pub(super) struct Cli {
 pub(super) enum CliCommand {
     /// Start a program in parallel
     Run(Box<RunArgs>),
+    /// Start a machine: nodes and a queue that stay
+    Up(Box<UpPage>),
+    /// End a machine
+    Down(DownArgs),
+    /// Put a job into the queue of a machine
+    Submit(Box<SubmitPage>),
+    /// List the jobs of a machine
+    Queue(QueueArgs),
+    /// Say why a job waits, and when it starts
+    Explain(JobOf),
+    /// Keep jobs that wait from starting
+    Hold(JobsOf),
+    /// Let held jobs of the queue start, or release the held ranks of a running job
+    Release(ReleaseArgs),
+    /// Cancel jobs of the queue
+    Cancel(CancelArgs),
+    /// Move jobs of the queue before or behind others
+    Priority(PriorityArgs),
+    /// Wait until jobs of the queue are over
+    Wait(JobsOf),
+    /// Show what a job of the queue has printed
+    Output(OutputArgs),
+    /// List the nodes of a machine, and open or close them for jobs
+    Nodes(NodesArgs),
+    /// Show what a machine is and does
+    Status(PlainArgs),
     /// Run a built-in parallel program to check the installation
     Demo(DemoArgs),
-    /// Release the held ranks of a running job
-    Release(ReleaseArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Explain a topic or an error
@@ -105,7 +136,8 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReleaseArgs {
-    /// Process number of its `rally`, or its PMIx namespace [default: the only job that holds ranks]
+    /// Number of a held job in the queue of a machine; or process number of the `rally` that holds ranks, or its PMIx namespace
+    /// [default: the only job that holds ranks]
     #[arg(value_name = "JOB", value_parser = values::job)]
     pub(crate) job: Option<JobName>,
 
@@ -654,6 +686,12 @@ pub(crate) struct JobArgs {
     /// The variables that torch reads, in addition to the others.
     #[arg(long, hide_short_help = true, help_heading = "Environment")]
     pub(crate) torch: bool,
+
+    /// Run on this machine, which `rally up` has started; `none`: on none
+    ///
+    /// [default: the one that was started with `rally up --default`, if there is one]
+    #[arg(long = "on-machine", value_name = "NAME", value_parser = values::machine, hide_short_help = true, help_heading = "Nodes")]
+    pub(crate) machine: Option<String>,
 
     /// Read the apps from a file, one per line
     #[arg(

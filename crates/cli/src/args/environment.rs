@@ -16,7 +16,7 @@ use crate::values::ValueError;
 
 /// The variables that a launcher sets for its own ranks. If we inherit them from an enclosing launcher and pass them on, our
 /// ranks would connect to the wrong server or take a wrong rank. A final `*` stands for any suffix.
-const FOREIGN: [&str; 51] = [
+const FOREIGN: [&str; 53] = [
     "HYDI_CONTROL_FD",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
@@ -58,11 +58,13 @@ const FOREIGN: [&str; 51] = [
     "PMIX_SERVER_*",
     "PMIX_VERSION",
     "PMI_*",
+    "RALLY_ARRAY_INDEX",
     "RALLY_JOB",
     "RALLY_LOCAL_*",
     "RALLY_NODE",
     "RALLY_OWNER",
     "RALLY_PRELOAD_DIR",
+    "RALLY_QUEUE_JOB",
     "RALLY_RANK",
     "RALLY_SIZE",
     "SLURM_LOCALID",

@@ -1,11 +1,14 @@
 //! The complete request of a command line, which needs no further lookups.
 
+pub(crate) mod machine;
+
 use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
 
-use base::RankSet;
+use base::{HostList, RankSet};
 use dvm::{alloc::Allocation, bootstrap::DaemonPlan, spec::JobSpec};
 use message::Message;
 
+use self::machine::MachineRequest;
 use super::Generated;
 use crate::kinds as k;
 
@@ -28,6 +31,7 @@ pub(crate) enum Request {
     Singleton(Box<RunRequest>, u32),
     Config(ConfigRequest),
     Release(ReleaseRequest),
+    Machine(MachineRequest),
     Help(HelpTopic),
     Generate(Generated),
     Version,
@@ -55,6 +59,10 @@ pub(crate) struct RunRequest {
     pub(crate) started_by: Option<String>,
     pub(crate) front: FrontOptions,
     pub(crate) show: Show,
+    /// The machine that the command line or a setting names; `none` is none.
+    pub(crate) machine: Option<String>,
+    /// The hosts that the command line names; `None` if it names none.
+    pub(crate) hosts: Option<HostList>,
     /// Messages to print once, before the job starts.
     pub(crate) notices: Vec<Notice>,
 }

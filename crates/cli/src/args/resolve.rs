@@ -17,7 +17,7 @@ use super::{
     Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World,
     app_file, daemons,
     error::{FileKind, NotOffered},
-    gpus, inputs, multi_prog, nodes, parse,
+    gpus, inputs, machine, multi_prog, nodes, parse,
     placement::{self, Placement},
     preload, slurm_job,
     stdio::{stdin, stdio},
@@ -82,6 +82,7 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
                 Some(MessageFormatChoice::Text) | None => MessageFormat::Text,
             },
         }),
+        Args::Machine(line) => Request::Machine(machine::resolve(line, world, run)?),
         Args::Help(topic) => Request::Help(topic.clone()),
         Args::Generate(what) => Request::Generate(*what),
         Args::Version => Request::Version,
@@ -198,6 +199,11 @@ fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
         &mut settings.rank_by,
         args.rank_by.clone().map(Some),
         || say("rank-by"),
+    );
+    over(
+        &mut settings.on_machine,
+        args.machine.clone().map(Some),
+        || say("on-machine"),
     );
     over(&mut settings.ssh, args.ssh.clone(), || say("ssh"));
     over(&mut settings.tree_start, args.tree_start, || {
@@ -329,7 +335,12 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         Some(planned) => (Some(planned.plan), planned.why),
         None => (None, None),
     };
+    let has_hosts = apps.iter().any(|app| !app.args.host.is_empty());
+    let is_typed = |source: &Source| matches!(source, Source::CommandLine(_));
+    let has_hosts = has_hosts || is_typed(&settings.hostfile.source);
     Ok(RunRequest {
+        machine: settings.on_machine.value.clone(),
+        hosts: has_hosts.then(|| nodes.allocation.names()),
         spec,
         daemons,
         started_by,

@@ -27,6 +27,7 @@ pub(crate) enum Key {
     OnDebuggerLoss,
     OnHang,
     OnHangup,
+    OnMachine,
     OnNodeLoss,
     OnOutputClosed,
     Oversubscribe,
@@ -40,7 +41,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// All keys, in the order of their names.
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::BindTo,
         Self::BootstrapCommand,
         Self::Grace,
@@ -52,6 +53,7 @@ impl Key {
         Self::OnDebuggerLoss,
         Self::OnHang,
         Self::OnHangup,
+        Self::OnMachine,
         Self::OnNodeLoss,
         Self::OnOutputClosed,
         Self::Oversubscribe,
@@ -77,6 +79,7 @@ impl Key {
             Self::OnDebuggerLoss => "on-debugger-loss",
             Self::OnHang => "on-hang",
             Self::OnHangup => "on-hangup",
+            Self::OnMachine => "on-machine",
             Self::OnNodeLoss => "on-node-loss",
             Self::OnOutputClosed => "on-output-closed",
             Self::Oversubscribe => "oversubscribe",
@@ -107,6 +110,7 @@ impl Key {
             Self::OnDebuggerLoss => &["RALLY_ON_DEBUGGER_LOSS"],
             Self::OnHang => &["RALLY_ON_HANG"],
             Self::OnHangup => &["RALLY_ON_HANGUP"],
+            Self::OnMachine => &["RALLY_MACHINE"],
             Self::OnNodeLoss => &["RALLY_ON_NODE_LOSS"],
             Self::OnOutputClosed => &["RALLY_ON_OUTPUT_CLOSED"],
             Self::Oversubscribe => &["RALLY_OVERSUBSCRIBE"],
@@ -127,6 +131,7 @@ impl Key {
             | Self::BootstrapCommand
             | Self::Hostfile
             | Self::MapBy
+            | Self::OnMachine
             | Self::OnNodeLoss
             | Self::RankBy
             | Self::Timeout => "",
@@ -189,6 +194,7 @@ pub(crate) struct Settings {
     pub(crate) on_debugger_loss: Setting<DebuggerLoss>,
     pub(crate) on_hang: Setting<OnHang>,
     pub(crate) on_hangup: Setting<OnLoss>,
+    pub(crate) on_machine: Setting<Option<String>>,
     /// `None`: as [`Self::kill_on_bad_exit`].
     pub(crate) on_node_loss: Setting<Option<NodeLoss>>,
     pub(crate) on_output_closed: Setting<OnLoss>,
@@ -282,6 +288,9 @@ impl Layers {
             on_debugger_loss: self.read(Key::OnDebuggerLoss, choice)?,
             on_hang: self.read(Key::OnHang, values::on_hang)?,
             on_hangup: self.read(Key::OnHangup, choice)?,
+            on_machine: self.read(Key::OnMachine, |text| {
+                word(text)?.map(|text| values::machine(&text)).transpose()
+            })?,
             on_node_loss: self.read(Key::OnNodeLoss, |text| {
                 word(text)?.map(|text| choice(&text)).transpose()
             })?,

@@ -1,6 +1,9 @@
 //! The processes that the front starts before it knows its job: the guardian, and the controller below it.
 
-use std::os::fd::OwnedFd;
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, OwnedFd},
+};
 
 use base::Signal;
 use os::{Clock, Forked, Loop, Pid};
@@ -30,7 +33,11 @@ impl Helpers {
     /// Starts guardian and controller. Returns only in this process.
     ///
     /// `format` is the format of messages that the controller itself has to print on stderr.
-    pub(crate) fn start(host: &str, format: MessageFormat) -> Result<Self, os::Error> {
+    pub(crate) fn start(
+        host: &str,
+        format: MessageFormat,
+        complaints: Complaints<'_>,
+    ) -> Result<Self, os::Error> {
         let inherited = os::children();
         let descriptors = os::raise_descriptor_limit();
         os::become_subreaper()?;
@@ -42,7 +49,7 @@ impl Helpers {
             Forked::Parent(_) => {}
             Forked::Child => {
                 drop(ours);
-                let_go_of_standard_streams();
+                let_go_of_standard_streams(complaints);
                 let birth = Birth {
                     front_pid,
                     host: host.to_owned(),
@@ -98,9 +105,21 @@ impl Drop for Helpers {
     }
 }
 
+/// Where guardian and controller write what they cannot tell a front.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Complaints<'a> {
+    /// To our stderr.
+    Inherit,
+    /// To this file, because they outlive the front: whoever waits for the end of its stderr must not wait for theirs.
+    File(&'a File),
+}
+
 /// Replaces stdin and stdout of the controller, so that it does not keep the user's files or pipes open when the front is
-/// gone. It keeps stderr for internal errors.
-fn let_go_of_standard_streams() {
+/// gone. It keeps stderr for internal errors, unless it outlives the front.
+fn let_go_of_standard_streams(complaints: Complaints<'_>) {
+    if let Complaints::File(file) = complaints {
+        let _ = os::replace_standard_stream(2, file.as_fd());
+    }
     for number in [0, 1] {
         // Without /dev/null no job can start; the next function that needs it reports the error.
         let _ = os::let_go_of_standard_stream(number);

@@ -9,17 +9,30 @@ fn page(asked: &HelpTopic) -> String {
 
 #[test]
 fn short_help_of_rally() {
-    insta::assert_snapshot!(page(&HelpTopic::Short), @r#"
+    insta::assert_snapshot!(page(&HelpTopic::Short), @"
     Start programs in parallel, and never lose one
 
     Usage: rally <COMMAND>
 
     Commands:
-      run      Start a program in parallel
-      demo     Run a built-in parallel program to check the installation
-      release  Release the held ranks of a running job
-      config   Show the settings in force and where each comes from
-      help     Explain a topic or an error
+      run       Start a program in parallel
+      up        Start a machine: nodes and a queue that stay
+      down      End a machine
+      submit    Put a job into the queue of a machine
+      queue     List the jobs of a machine
+      explain   Say why a job waits, and when it starts
+      hold      Keep jobs that wait from starting
+      release   Let held jobs of the queue start, or release the held ranks of a
+                running job
+      cancel    Cancel jobs of the queue
+      priority  Move jobs of the queue before or behind others
+      wait      Wait until jobs of the queue are over
+      output    Show what a job of the queue has printed
+      nodes     List the nodes of a machine, and open or close them for jobs
+      status    Show what a machine is and does
+      demo      Run a built-in parallel program to check the installation
+      config    Show the settings in force and where each comes from
+      help      Explain a topic or an error
 
     Options:
       -h, --help     Print help
@@ -30,12 +43,12 @@ fn short_help_of_rally() {
     Topics of `rally help`: placement, output, input, signals, exit-codes,
     environment, personalities, mpmd, nodes, debugging, errors; or the id of an
     error.
-    "#);
+    ");
 }
 
 #[test]
 fn short_help_of_run() {
-    insta::assert_snapshot!(page(&HelpTopic::RunShort), @r#"
+    insta::assert_snapshot!(page(&HelpTopic::RunShort), @"
     Start a program in parallel
 
     Usage: rally run [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...
@@ -82,7 +95,7 @@ fn short_help_of_run() {
 
     The exit code is that of the ranks (128+n for signal n); 120-127 are our own.
     More: `rally run --help`; `rally help TOPIC` (placement, output, mpmd, ...).
-    "#);
+    ");
 }
 
 #[test]
@@ -264,6 +277,12 @@ fn full_help_of_run() {
 
               The directory of the job is made in it. [default: the first of
               $TMPDIR, /tmp, /var/tmp, /dev/shm with enough room]
+
+          --on-machine <NAME>
+              Run on this machine, which `rally up` has started; `none`: on none
+
+              [default: the one that was started with `rally up --default`, if there
+              is one]
 
     Output and input:
       -l, --label[=<rank|full>]

@@ -1,7 +1,10 @@
 //! The topics of `rally help`.
 
 /// The commands of `rally`.
-pub(crate) const COMMANDS: [&str; 5] = ["run", "demo", "release", "config", "help"];
+pub(crate) const COMMANDS: [&str; 17] = [
+    "run", "up", "down", "submit", "queue", "explain", "hold", "release", "cancel", "priority",
+    "wait", "output", "nodes", "status", "demo", "config", "help",
+];
 
 /// A subject of help.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ mod input;
 mod kills;
 mod life;
 mod logging;
+mod machine;
 mod mpi;
 mod nodes;
 mod output;

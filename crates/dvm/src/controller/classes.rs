@@ -53,7 +53,7 @@ impl Controller {
     /// Asks a node for its topology if it is the first of its class and a job waits.
     pub(super) fn classify(&mut self, node: NodeId, digest: TopologyDigest) {
         // Without a job, the session may be over.
-        if self.jobs.is_empty() {
+        if self.jobs.is_empty() && self.machine.is_none() {
             return;
         }
         if let Entry::Vacant(class) = self.topologies.0.entry(digest) {

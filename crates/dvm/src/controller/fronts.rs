@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use base::{JobId, NodeId, RankSet, Time};
 
-use super::{Controller, ControllerOutput, Job, MAX_JOBS, Origin, Phase};
+use super::{Controller, ControllerOutput, Job, MAX_JOBS, Origin, Phase, job::ASKS_FOR_END};
 use crate::{
     planted::{self, Bug},
     proto::{
@@ -41,7 +41,7 @@ pub(super) struct Front {
     pub(super) pid: u32,
     state: State,
     /// The job that this front has submitted; `None` before that.
-    job: Option<JobId>,
+    pub(super) job: Option<JobId>,
     /// Output that was sent to this front and that the front has not credited yet, for stdout and stderr, in units of
     /// [`stdio::cost`]. Bounded: for each job and stream, a node sends at most its window before it gets credit.
     uncredited: BTreeMap<(JobId, NodeId), [u64; 2]>,
@@ -69,8 +69,18 @@ impl Controller {
         };
         let own = front.job;
         match message {
-            FromFront::Submit(_) if own.is_some() => self.dismiss(id),
-            FromFront::Submit(spec) => self.submit(now, id, spec),
+            FromFront::Submit(_) | FromFront::SubmitBeside(_)
+                if own.is_some() || self.waits_in_queue(id) =>
+            {
+                self.dismiss(id);
+            }
+            FromFront::Submit(spec) => {
+                if let Some(spec) = self.enqueue(now, id, spec) {
+                    self.submit(now, id, spec);
+                }
+            }
+            FromFront::SubmitBeside(spec) => self.submit(now, id, spec),
+            FromFront::Ask(ask) => self.on_machine_ask(now, id, *ask),
             FromFront::Stdin(bytes) if planted::is(Bug::InputToEveryFront) => {
                 for job in self.living() {
                     self.with(job, |job| {
@@ -87,11 +97,15 @@ impl Controller {
             }
             FromFront::StdinEof => self.with_own(own, Job::on_input_end),
             FromFront::OutputCredit(credit) => self.on_output_credit(id, credit),
+            FromFront::Signal(signal)
+                if ASKS_FOR_END.contains(&signal)
+                    && self.withdraw(now, id, EndReason::Signal(signal)) => {}
             FromFront::Signal(signal) => {
                 for job in self.jobs_of(id) {
                     self.with(job, |job| job.signal(signal));
                 }
             }
+            FromFront::End(reason) | FromFront::Kill(reason) if self.withdraw(now, id, reason) => {}
             FromFront::End(reason) => self.end_all_of(id, reason),
             FromFront::Kill(reason) => {
                 for job in self.jobs_of(id) {
@@ -208,6 +222,9 @@ impl Controller {
             return;
         };
         let (front, stream, bytes) = (job.front, chunk.stream, stdio::cost(chunk.bytes.len()));
+        let Some(chunk) = self.capture(front, node, chunk) else {
+            return;
+        };
         match self.fronts.get_mut(&front) {
             Some(front) if front.state == State::Connected => {
                 front.uncredited.entry((id, node)).or_default()[stream as usize] += bytes;
@@ -250,7 +267,7 @@ impl Controller {
         self.credit_node(job, node, stream, bytes);
     }
 
-    fn credit_node(&mut self, id: JobId, node: NodeId, stream: Stream, bytes: u64) {
+    pub(super) fn credit_node(&mut self, id: JobId, node: NodeId, stream: Stream, bytes: u64) {
         let job = self.jobs.get(&id);
         let share = job.and_then(|job| job.shares.get(&node));
         if bytes > 0 && share.is_some_and(|share| !share.clean) {
@@ -269,6 +286,10 @@ impl Controller {
             return;
         };
         front.state = State::Lost;
+        self.machine_front_lost(id);
+        let Some(front) = self.fronts.get_mut(&id) else {
+            return;
+        };
         let uncredited = std::mem::take(&mut front.uncredited);
         // The lost front will not credit this output any more, so credit it in its place.
         if !planted::is(Bug::FrontLostForgetsCredit) {

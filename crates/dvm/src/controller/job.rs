@@ -39,6 +39,7 @@ use super::asks::Asker;
 use crate::{
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold, State},
+    machine::Grant,
     planted::{self, Bug},
     preload::WantedFile,
     proto::{
@@ -59,6 +60,9 @@ pub(super) enum Phase {
     Ending,
     Over,
 }
+
+/// Signals that ask a job to end. Before its launch, no rank could handle them.
+pub(super) const ASKS_FOR_END: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
 /// Maximum number of refused spawns of a job's procs that the front is told of.
 const REFUSED_SPAWNS_MAX: usize = 16;
@@ -132,6 +136,7 @@ pub(super) struct NewJob {
     pub(super) front: FrontId,
     pub(super) root: JobId,
     pub(super) nspace: String,
+    pub(super) grant: Option<Arc<Grant>>,
 }
 
 #[derive(Debug)]
@@ -145,6 +150,8 @@ pub(super) struct Job {
     pub(super) root: JobId,
     /// PMIx nspace of the job.
     pub(super) nspace: String,
+    /// What of the machine it may use; `None`: everything.
+    pub(super) grant: Option<Arc<Grant>>,
     pub(super) phase: Phase,
     /// Number of ranks; 0 before the job is placed.
     pub(super) size: u32,
@@ -207,6 +214,7 @@ impl Job {
             front,
             root,
             nspace,
+            grant,
         } = new;
         let limit = spec.end.time_limit;
         let warning = limit.zip(spec.end.warning);
@@ -216,6 +224,7 @@ impl Job {
             front,
             root,
             nspace,
+            grant,
             phase: Phase::Waiting,
             size: 0,
             exited_early: BTreeMap::new(),
@@ -647,8 +656,7 @@ impl Job {
 
     /// Forwards a signal to all ranks. Before the launch, SIGINT, SIGTERM, SIGHUP and SIGQUIT end the job.
     pub(super) fn signal(&mut self, signal: Signal) {
-        let asks_for_end = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
-        if self.phase == Phase::Waiting && asks_for_end.contains(&signal) {
+        if self.phase == Phase::Waiting && ASKS_FOR_END.contains(&signal) {
             self.end(Cause::Ended(EndReason::Signal(signal)));
         } else {
             self.each_node(|job| ToDaemon::Signal { job, signal });

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     alloc::Slots,
+    machine::Grant,
     place::{self, JobMap, Topologies, TopologyDigest},
     planted::{self, Bug},
     preload::Source,
@@ -90,6 +91,9 @@ impl Controller {
         if let Some(refusal) = self.other_version.as_ref().or(self.not_joined.as_ref()) {
             return Err(refusal.clone());
         }
+        if let Some(grant) = &job.grant {
+            return self.place_granted(job, grant);
+        }
         let request = self.without_lost(job)?;
         if self.nodes.len() + self.lost.len() < self.allocation.nodes.len() {
             return Ok(None);
@@ -99,6 +103,22 @@ impl Controller {
         };
         let map =
             place::place(&request, &self.allocation, &topologies).map_err(Refusal::Placement)?;
+        check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
+        let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
+        refusal.map_or(Ok(Some((map, topologies))), Err)
+    }
+
+    /// Returns the map of a job that may use only some nodes.
+    fn place_granted(
+        &self,
+        job: &Job,
+        grant: &Grant,
+    ) -> Result<Option<(JobMap, Topologies)>, Refusal> {
+        let (request, allocation) = self.within(&job.spec.placement, grant)?;
+        let Some(topologies) = self.topologies.of(&self.nodes) else {
+            return Ok(None);
+        };
+        let map = place::place(&request, &allocation, &topologies).map_err(Refusal::Placement)?;
         check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
         let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
         refusal.map_or(Ok(Some((map, topologies))), Err)
@@ -270,6 +290,7 @@ impl Controller {
         };
         match job.origin {
             Origin::Front => {
+                self.machine_job_refused(&job, &refusal);
                 self.tell(job.front, ToFront::Refused(refusal));
                 self.finish_front(job.front);
             }

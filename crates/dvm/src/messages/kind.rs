@@ -85,6 +85,10 @@ input. The exit code is 123."
 the launcher's controlling terminal, as under `setsid` or `su -c`, the launcher gets no SIGHUP; the job is ended nevertheless, \
 unless `--on-hangup=continue` or `nohup` is used. The exit code is 129, as for SIGHUP."
 
+    CANCELED: Error "job/canceled"
+"`rally cancel` was called for this job, or the machine on which it ran was ended with `rally down --now`. Its ranks got SIGTERM and, \
+when the grace was over, SIGKILL. The exit code is 143, as for SIGTERM."
+
     TIME_LIMIT: Error "job/time-limit"
 "The job was still running when its time limit passed. Its ranks got SIGTERM and, when the grace was over, SIGKILL. \
 The exit code is 124, as with `timeout(1)`."
@@ -171,8 +175,42 @@ before the letter pad with zeros: `out.%4r` makes `out.0007`."
     TOO_MANY_JOBS: Error "job/too-many-jobs"
 "The number of jobs that one launcher runs simultaneously is limited, and this job was not started. The exit code is 123."
 
+    NO_MACHINE: Error "machine/none"
+"`rally submit`, `queue` and the like ask a machine, which `rally up` starts. A `rally run` without a machine answers nothing of the \
+kind. The exit code is 120."
+
+    NO_SUCH_JOB: Error "machine/no-job"
+"The machine has no such job in its queue, and none in its history, which has the last 100,000 jobs. The exit code is 120."
+
+    JOB_OVER: Error "machine/job-over"
+"The job has ended, so that it cannot be held, released, canceled or moved in the queue any more. The exit code is 120."
+
+    NO_SUCH_NODE: Error "machine/no-node"
+"The name is not one of the machine's nodes, as `rally nodes` lists them. The exit code is 120."
+
+    NOT_ACCEPTED: Error "machine/not-accepted"
+"The job could never run on this machine, or breaks one of its rules. The headline says which. The exit code is 122."
+
+    NOT_STORED: Error "machine/not-stored"
+"A submitted job is stored before its number is told, so that it survives everything. The file system of the machine's directory \
+refuses to store it, often because it is full. Jobs that run go on, others wait until there is room; the machine tries again once a second. \
+The exit code is 123."
+
+    NOT_READ: Error "machine/not-read"
+"The history of the machine cannot be read from its directory. The exit code is 123."
+
+    GOING_DOWN: Error "machine/going-down"
+"`rally down` was called: the machine ends when its running jobs have ended. The exit code is 123."
+
+    MACHINE_BUSY: Error "machine/busy"
+"`rally down` ends only a machine on which nothing runs, unless it is told what to do with the running jobs. The exit code is 123."
+
     NOT_JOINED: Error "bootstrap/not-joined"
 "`rally` starts a daemon on each node of the job, and each daemon connects to `rally`. On some nodes one of the two has failed, so the job was not started. Nodes that failed for the same reason share one entry. `ssh` (or the command that was used instead) and the lines behind it are the words of that command. Try the command by hand. If ssh asks for a password there, or whether to accept a key, start `rally` on a terminal: it passes such questions on, and only there. If it works, the daemon may be unable to connect: a firewall between the nodes, or a network that the nodes do not share (`--if-include` selects one, `--port-range` the ports). The exit code is 123."
+
+    NOT_USED: Warning "machine/nodes-failed"
+"The daemons of some nodes of the machine did not start, or did not connect. The machine goes on without these nodes: no job starts there. The \
+facts are those of `bootstrap/not-joined`."
 
     JOB_LOST: Error "job/lost-node"
 "The connection to the daemon of a node was closed, or nothing was heard from it for the time of the lease (`--lease`), and it did \

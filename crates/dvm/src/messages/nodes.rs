@@ -34,6 +34,26 @@ pub(super) fn spawn_not_placed(by: ProcId, why: &Refusal, lost: &HostList) -> Me
     message.fact("lost", format!("`{lost}`"))
 }
 
+/// Says which nodes a machine does without.
+pub(super) fn not_used(failed: &NotJoined) -> Message {
+    let Message { facts, help, .. } = not_joined(failed);
+    let lost: usize = failed.classes.iter().map(|class| class.hosts.len()).sum();
+    let all = count(u64::from(failed.nodes), "node", "nodes");
+    let mut message = Message::new(&k::NOT_USED, format!("{lost} of {all} cannot be used"));
+    message.facts = facts;
+    message.facts.retain(|(name, _)| *name != "effect");
+    if let [class] = failed.classes.as_slice() {
+        let reason = format!(
+            "cannot start the daemon on `{}`: {}",
+            class.hosts,
+            class.why()
+        );
+        message.facts.insert(0, ("reason", reason));
+    }
+    message.help = help;
+    message.fact("effect", "the machine goes on without them")
+}
+
 /// Says which nodes cannot be used, and what their start commands have printed.
 pub(super) fn not_joined(failed: &NotJoined) -> Message {
     let all = |class: &NotJoinedClass| class.hosts.len();

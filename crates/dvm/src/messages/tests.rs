@@ -585,6 +585,16 @@ fn other_ends() {
             ),
         ),
         (
+            "canceled",
+            &small,
+            ended(
+                Cause::Ended(EndReason::Canceled),
+                &[(TERMINATED, "0-7")],
+                "0-7",
+                "",
+            ),
+        ),
+        (
             "time",
             &limited,
             ended(
@@ -690,6 +700,9 @@ fn other_ends() {
     job/terminal-lost Error: the job was ended because the launcher's terminal is gone
       effect: all 8 ranks were ended
       help: with `--on-hangup=continue` it goes on
+    -- canceled
+    job/canceled Error: the job was canceled
+      effect: all 8 ranks were ended
     -- time
     job/time-limit Error: the job did not end within its time limit of 1 h 30 min
       effect: 1 of 8 ranks was ended, 7 had ended before; rank 7 needed SIGKILL

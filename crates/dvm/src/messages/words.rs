@@ -140,3 +140,9 @@ pub(super) fn errno_text(number: i32) -> String {
     };
     text.to_owned()
 }
+
+/// Returns a sentence about ranks that could not be ended; `None` if there are none.
+pub(super) fn left(ranks: &RankSet) -> Option<String> {
+    let run = if ranks.len() == 1 { "runs" } else { "run" };
+    (!ranks.is_empty()).then(|| format!("{} {run} on", ranks_text(ranks)))
+}

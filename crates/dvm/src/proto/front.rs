@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     bootstrap::NotJoined,
+    machine::{Ask, NotDone, Reply},
     place::{JobMap, Topologies},
     spec::{GpuShare, HoldAt, JobSpec, WindowSize},
 };
@@ -70,6 +71,11 @@ pub enum FromFront {
     Answer(PromptId, Option<Secret>),
     /// Asks which nodes were lost. The controller answers with [`ToFront::Lost`].
     LostNodes,
+    /// Submits a job of a tool. It uses no slots, and does not wait in the queue of a machine. Otherwise like
+    /// [`Self::Submit`].
+    SubmitBeside(Box<JobSpec>),
+    /// Question or order for the machine. The controller answers with [`ToFront::Reply`].
+    Ask(Box<Ask>),
 }
 
 /// Credit for output that a front has printed or discarded: one stream of a job's ranks on one node.
@@ -145,6 +151,11 @@ pub enum ToFront {
     Answer(Option<Secret>),
     /// Answer to [`FromFront::LostNodes`]: the names of the lost nodes, as in the proc tables.
     Lost(Vec<String>),
+    /// Answer to [`FromFront::Ask`].
+    Reply(Box<Reply>),
+    /// The job that the front has submitted waits in the queue of the machine, under this number. It is
+    /// [`Self::Accepted`] when it starts.
+    Queued(JobId),
 }
 
 /// Reason why no rank was released.
@@ -210,6 +221,8 @@ pub enum Refusal {
     NotJoined(NotJoined),
     /// The files that the job needs on its nodes could not be copied.
     NotPreloaded(NotPreloaded),
+    /// The machine does not take the job.
+    Machine(NotDone),
 }
 
 /// Purpose for which the user named a rank.
@@ -300,6 +313,8 @@ pub enum Note {
         why: Box<Refusal>,
         lost: HostList,
     },
+    /// Some nodes of the machine cannot be used: their daemons did not start or did not join.
+    NotJoined(NotJoined),
 }
 
 /// Outcome of the job's other ranks.

@@ -26,6 +26,8 @@ pub enum EndReason {
     InputLost(i32),
     /// The front's terminal has hung up.
     TerminalLost,
+    /// A user has canceled the job, or ended the machine.
+    Canceled,
 }
 
 /// Result of a job.

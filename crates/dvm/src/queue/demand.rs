@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use base::NodeId;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Amounts,
@@ -36,7 +37,7 @@ pub enum Spread {
 }
 
 /// Whether other jobs may use the same nodes at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Sharing {
     Shared,
     /// The job gets whole nodes.
@@ -124,7 +125,7 @@ impl Request {
 }
 
 /// The tasks of an array.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Array {
     /// Their indexes; not empty.
     pub indexes: base::RankSet,
@@ -133,7 +134,7 @@ pub struct Array {
 }
 
 /// Whether a job waits for its release by the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hold {
     No,
     ByUser,
@@ -142,21 +143,21 @@ pub enum Hold {
 }
 
 /// Whether a task that loses a node runs again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Requeue {
     Never,
     OnNodeLoss,
 }
 
 /// A condition for the start of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dependency {
     pub on: base::JobId,
     pub kind: DependencyKind,
 }
 
 /// What the other job must have done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DependencyKind {
     /// It has started (of an array, at least one task), or was canceled.
     Started,

@@ -52,6 +52,17 @@ enum Waiting {
     Indexes(RankSet),
 }
 
+/// What has happened to a job in an earlier queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// Indexes of the tasks that wait, not empty; `None` if the job is no array.
+    pub waiting: Option<RankSet>,
+    pub has_started: bool,
+    pub has_failed: bool,
+    /// A task was canceled by itself.
+    pub has_withdrawn: bool,
+}
+
 /// What follows the end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -82,6 +93,23 @@ impl Job {
             has_withdrawn: false,
             is_canceled: false,
             requeues: BTreeMap::new(),
+        }
+    }
+
+    /// Continues a job of an earlier queue.
+    pub(super) fn restored(
+        request: Request,
+        shape: (ShapeId, Shared),
+        unmet: BTreeSet<Dependency>,
+        past: Past,
+    ) -> Self {
+        let new = Self::new(request, shape, unmet);
+        Self {
+            waiting: past.waiting.map_or(Waiting::Whole, Waiting::Indexes),
+            has_started: past.has_started,
+            has_failed: past.has_failed,
+            has_withdrawn: past.has_withdrawn,
+            ..new
         }
     }
 

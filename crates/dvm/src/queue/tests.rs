@@ -466,8 +466,7 @@ fn limits_of_users_and_jobs() {
 #[test]
 fn requests_that_mean_nothing_are_refused() {
     let mut machine = Machine::new(&[8]);
-    let nothing = |what| Refusal::Nothing(what);
-    assert_eq!(machine.refused(Request::slots(0)), nothing("no slots"));
+    assert_eq!(machine.refused(Request::slots(0)), Refusal::NoSlots);
     let array = |indexes, running_max| Request {
         array: Some(Array {
             indexes,
@@ -476,9 +475,9 @@ fn requests_that_mean_nothing_are_refused() {
         ..job(1, 10)
     };
     let empty = array(RankSet::empty(), None);
-    assert_eq!(machine.refused(empty), nothing("no tasks"));
+    assert_eq!(machine.refused(empty), Refusal::NoTasks);
     let never = array(RankSet::range(0..2), Some(0));
-    assert_eq!(machine.refused(never), nothing("no tasks"));
+    assert_eq!(machine.refused(never), Refusal::NoTasks);
     let most = u32::try_from(TASKS_MAX).unwrap();
     let long = array(RankSet::range(0..most + 1), None);
     assert_eq!(machine.refused(long), Refusal::ArrayTooLong);

@@ -7,12 +7,17 @@ use std::os::fd::AsFd;
 use base::{NodeId, RankSet, Signal, Topology};
 use dvm::{
     alloc::{AllocatedNode, Slots},
+    machine::{
+        Ask, Explained, OutputFiles, Reason, Record, Reply, Sooner, Start, Submission, Tasks, Wall,
+        Way, Wishes,
+    },
     place,
     prompts::{Asked, Prompt, PromptId, Secret},
     proto::{
         Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
         PreloadProgress, RankChoice, Refusal, TableRow,
     },
+    queue::{Array, Dependency, DependencyKind, TaskId},
     spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers, WindowSize},
 };
 
@@ -34,6 +39,11 @@ fn what_comes_with_the_opening_is_not_lost() {
         allocation: Allocation { nodes: Vec::new() },
         daemons: None,
         recording: None,
+        machine: Some(MachinePlan {
+            name: "main".to_owned(),
+            directory: "/home/u/.local/state/rally/h/main".into(),
+            origin: String::new(),
+        }),
     };
     front.open(&opening);
     front.send(FromFront::StdinEof);
@@ -127,6 +137,28 @@ fn from_front() -> Vec<FromFront> {
         FromFront::Prompt(Asked::new("Password: ".to_owned(), None)),
         FromFront::Answer(PromptId(3), Secret::new(b"ab".to_vec())),
         FromFront::LostNodes,
+        FromFront::SubmitBeside(Box::new(job())),
+        FromFront::Ask(Box::new(Ask::Submit(Box::new(Submission {
+            spec: Box::new(job()),
+            name: "a".to_owned(),
+            command: "./a 1".to_owned(),
+            wishes: Wishes {
+                array: Some(Array {
+                    indexes: RankSet::range(1..1001),
+                    running_max: Some(50),
+                }),
+                after: vec![Dependency {
+                    on: JobId(3),
+                    kind: DependencyKind::Succeeded,
+                }],
+                ..Wishes::default()
+            },
+            output: OutputFiles {
+                stdout: "/home/u/rally-%j.out".into(),
+                stderr: None,
+            },
+        })))),
+        FromFront::Ask(Box::new(Ask::Cancel(JobId(17), Some(RankSet::range(3..5))))),
     ];
     for message in &all {
         match message {
@@ -142,7 +174,9 @@ fn from_front() -> Vec<FromFront> {
             | FromFront::Holds
             | FromFront::Prompt(_)
             | FromFront::Answer(..)
-            | FromFront::LostNodes => {}
+            | FromFront::LostNodes
+            | FromFront::SubmitBeside(_)
+            | FromFront::Ask(_) => {}
         }
     }
     all
@@ -151,7 +185,7 @@ fn from_front() -> Vec<FromFront> {
 /// Returns one of each message to the front that is sent as postcard. Add every new one here.
 fn to_front() -> Vec<ToFront> {
     let ranks = RankSet::range(0..3);
-    let all = vec![
+    let mut all = vec![
         ToFront::Accepted(JobId(2)),
         ToFront::Refused(Refusal::NoSuchRank {
             what: RankChoice::Input,
@@ -211,7 +245,10 @@ fn to_front() -> Vec<ToFront> {
         ToFront::PromptWithdrawn(PromptId(3)),
         ToFront::Answer(Secret::new(b"ab".to_vec())),
         ToFront::Lost(vec!["n1".to_owned()]),
+        ToFront::Queued(JobId(17)),
     ];
+    let replies = replies().into_iter();
+    all.extend(replies.map(|reply| ToFront::Reply(Box::new(reply))));
     for message in &all {
         match message {
             ToFront::Accepted(_)
@@ -234,10 +271,62 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Prompt(_)
             | ToFront::PromptWithdrawn(_)
             | ToFront::Answer(_)
-            | ToFront::Lost(_) => {}
+            | ToFront::Lost(_)
+            | ToFront::Reply(_)
+            | ToFront::Queued(_) => {}
         }
     }
     all
+}
+
+/// Returns some answers of a machine.
+fn replies() -> Vec<Reply> {
+    let explained = Explained {
+        record: record(),
+        why: Reason::Head {
+            waits_for: vec![TaskId {
+                job: JobId(4),
+                index: None,
+            }],
+        },
+        ahead: vec![JobId(4)],
+        ahead_count: 1,
+        start: Start::At(Wall(1_800_000_000_000)),
+        sooner: vec![Sooner::Units(3)],
+    };
+    vec![
+        Reply::Submitted(JobId(17)),
+        Reply::Jobs(vec![record()]),
+        Reply::Explained(Box::new(explained)),
+    ]
+}
+
+/// Returns the record of an array whose first tasks have run.
+fn record() -> Record {
+    Record {
+        id: JobId(17),
+        way: Way::Detached,
+        name: "a".to_owned(),
+        command: "./a 1".to_owned(),
+        wishes: Wishes::default(),
+        slots: 4,
+        time_limit: Some(std::time::Duration::from_secs(600)),
+        submitted: Wall(1_799_999_000_000),
+        started: Some(Wall(1_799_999_500_000)),
+        ended: None,
+        tasks: Tasks {
+            waiting: RankSet::range(5..9),
+            running: RankSet::range(3..5),
+            succeeded: RankSet::range(0..3),
+            ..Tasks::default()
+        },
+        hosts: ["n1", "n2"].into_iter().collect(),
+        output: Some(OutputFiles {
+            stdout: "/home/u/rally-%j.out".into(),
+            stderr: None,
+        }),
+        failure: None,
+    }
 }
 
 /// Returns the map of two ranks on nodes of one core.
@@ -279,7 +368,7 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 11
+    version 12
     0001000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
     02
     03020301808020
@@ -292,6 +381,9 @@ fn every_message_of_this_version() {
     0a000a50617373776f72643a20
     0b0301026162
     0c
+    0d01000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
+    0e0201000161010001780100014100013100012f00042f62696e0000120000000000000000000000000000000000000500000000010000000000000161052e2f61203100010302010101e70701013200000000142f686f6d652f752f72616c6c792d256a2e6f757400
+    0e09110101030101
     ---
     0002
     0104000704
@@ -313,6 +405,10 @@ fn every_message_of_this_version() {
     1203
     1301026162
     1401026e31
+    1611
+    150111
+    15020111010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f75740000
+    150411010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f75740000060104000104010080a0f1c2b134010203
     ");
 }
 

@@ -8,8 +8,10 @@ use std::{
 
 use base::Time;
 use dvm::{
+    ControllerInput,
     alloc::Allocation,
     bootstrap::{DaemonPlan, Hosting, stage::Program},
+    machine::Setup,
 };
 use os::{Clock, Loop};
 use overlay::{
@@ -31,6 +33,7 @@ use crate::{
     fronts::STARTER,
     link::{self, ControllerLink, Opening},
     log,
+    machine::{MachineError, MachineHost, MachinePlan},
     machines::ControllerMachine,
     missing::MissingReports,
     program::OwnFile,
@@ -52,7 +55,7 @@ const PARENT_MAX: Duration = Duration::from_secs(10);
 pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     os::become_subreaper()?;
     let mut reactor = Reactor::new(Loop::new(&IGNORED)?);
-    // `record` is dropped last: its file is removed when all hosts are gone.
+    // `record` is dropped when this function returns: its file is removed when all hosts are gone.
     let (record, missing) = Record::create(&birth.surroundings);
     let name = service_name(&birth.host, os::random_number()?);
     let topology = topology(&birth.surroundings)?;
@@ -65,47 +68,52 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         allocation,
         daemons: plan,
         recording,
+        machine,
     } = opening;
     let tape = recording.as_deref().map(Tape::create).map(Rc::new);
     info!(target: log::CONTROLLER, nodes = allocation.nodes.len(), name, "started");
     let local = plan.as_ref().map_or(Some(LOCAL), |plan| plan.local);
-    let daemon = match local {
-        Some(node) => {
-            let setup = DaemonSetup {
-                node,
-                host: match &plan {
-                    Some(_) => name_of(&allocation, node).unwrap_or_else(|| birth.host.clone()),
-                    None => birth.host.clone(),
-                },
-                topology,
-                owner: record.owner().to_owned(),
-                descriptors: birth.descriptors,
-                service: name.clone(),
-                session: record.session(),
-                region: Some(birth.output.clone()),
-                hosting: plan.as_ref().map_or(Hosting::Alone, |plan| plan.hosting),
-                surroundings: birth.surroundings.clone(),
-                environment: None,
-                tape: tape.clone(),
-            };
-            Some((node, DaemonHost::open(setup, &mut reactor)?))
-        }
-        None => None,
-    };
+    let named = local.filter(|_| plan.is_some());
+    let host = named.and_then(|node| name_of(&allocation, node));
+    let setup = local.map(|node| DaemonSetup {
+        node,
+        host: host.unwrap_or_else(|| birth.host.clone()),
+        topology,
+        owner: record.owner().to_owned(),
+        descriptors: birth.descriptors,
+        service: name.clone(),
+        session: record.session(),
+        region: Some(birth.output.clone()),
+        hosting: plan.as_ref().map_or(Hosting::Alone, |plan| plan.hosting),
+        surroundings: birth.surroundings.clone(),
+        environment: None,
+        tape: tape.clone(),
+    });
+    let daemon = setup.map(|setup| Ok((setup.node, DaemonHost::open(setup, &mut reactor)?)));
+    let daemon = daemon.transpose()?;
     let Some(socket) = birth.link.take() else {
         return Ok(Exit::Clean);
     };
     os::set_nonblocking(socket.as_fd())?;
+    let machine = match open_machine(machine, &allocation, &mut reactor) {
+        Ok(machine) => machine,
+        Err(error) => {
+            link::send_failure(socket.as_fd(), &error.to_string());
+            return Ok(Exit::Failed);
+        }
+    };
     let prompts = PromptHost::new(plan.as_ref(), &allocation, birth.terminal.take());
     let session = record.session();
-    let to_ask = session
-        .as_deref()
-        .map(|it| control::path(it, birth.front_pid));
+    let to_ask = match (&machine, &session) {
+        (Some((machine, _)), _) => Some(machine.control()),
+        (None, session) => session
+            .as_ref()
+            .map(|it| control::path(it, birth.front_pid)),
+    };
     let now = Clock::now();
     let tree = match plan {
         Some(plan) => {
-            let hosts = allocation.nodes.iter().map(|node| node.name.clone());
-            let hosts = hosts.collect();
+            let hosts = names(&allocation);
             let (build, log) = (&birth.build, birth.log.as_ref());
             match open_tree(now, plan, hosts, &name, build, log, &mut reactor) {
                 Ok((tree, starters)) => {
@@ -122,9 +130,14 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         }
         None => None,
     };
+    let mut state = ControllerMachine::new(allocation, name, tape.clone());
+    let machine = machine.map(|(machine, setup)| {
+        state.handle(now, ControllerInput::Machine(Box::new(setup)));
+        machine
+    });
     let mut controller = ControllerHost::open(
         now,
-        ControllerMachine::new(allocation, name, tape.clone()),
+        state,
         ControllerLink::new(link, birth.output.clone(), birth.input.clone()),
         socket,
         ControllerSetup {
@@ -133,22 +146,40 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             report_bug: birth.report_bug,
             missing_reports: MissingReports::of(missing),
             prompts,
+            machine,
         },
         &mut reactor,
     )?;
     controller.take_messages(now, STARTER, &mut reactor);
     let mut process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
+    process.tape = tape;
+    Ok(run_with(process, tree))
+}
+
+/// Runs the process with its place in the tree, if it has one.
+fn run_with(mut process: Process, tree: Option<(TreeHost, Starters)>) -> Exit {
     if let Some((mut tree, starters)) = tree {
         tree.wait_at_most(PARENT_MAX);
         process.admit_fronts();
         process.tree = Some(DaemonTree::new(tree));
         process.starters = Some(starters);
     }
-    process.tape = tape;
-    let ended = process.run();
-    drop(process);
-    drop(record);
-    Ok(ended)
+    process.run()
+}
+
+/// Opens the directory of the machine, if this is to be one.
+fn open_machine(
+    plan: Option<MachinePlan>,
+    allocation: &Allocation,
+    reactor: &mut Reactor,
+) -> Result<Option<(MachineHost, Setup)>, MachineError> {
+    let opened = plan.map(|plan| MachineHost::open(&plan, names(allocation), reactor));
+    opened.transpose()
+}
+
+fn names(allocation: &Allocation) -> Vec<String> {
+    let names = allocation.nodes.iter().map(|node| node.name.clone());
+    names.collect()
 }
 
 /// Waits for the first message of the front. Without one, returns how the process ends.

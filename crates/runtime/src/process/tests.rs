@@ -197,6 +197,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
         ControllerLink::inline(),
         theirs,
         ControllerSetup {
+            machine: None,
             prompts: PromptHost::new(None, &Allocation { nodes: Vec::new() }, None),
             front_pid: os::current_pid(),
             session,

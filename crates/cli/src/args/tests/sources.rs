@@ -77,6 +77,7 @@ fn the_stronger_source_decides() {
     on-debugger-loss   release   built-in
     on-hang            nothing   built-in
     on-hangup          continue  DIR/home/rally/config.toml:2
+    on-machine         (none)    built-in
     on-node-loss       (none)    built-in
     on-output-closed   end       built-in
     oversubscribe      auto      built-in

@@ -73,7 +73,11 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
         ControllerOutput::Front(id, message) => Some(format!("front {id}: {}", front(message)?)),
         ControllerOutput::Finished(id) => Some(format!("front {id}: finished")),
         ControllerOutput::Log(text) => Some(text),
-        ControllerOutput::ReadFile { .. } | ControllerOutput::FindFiles { .. } => None,
+        ControllerOutput::ReadFile { .. }
+        | ControllerOutput::FindFiles { .. }
+        | ControllerOutput::Store(_)
+        | ControllerOutput::Fetch { .. }
+        | ControllerOutput::Capture { .. } => None,
     };
     outputs.into_iter().filter_map(one).collect()
 }

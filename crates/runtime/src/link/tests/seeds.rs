@@ -50,6 +50,7 @@ fn openings() -> [Opening; 2] {
         allocation: Allocation { nodes },
         daemons: None,
         recording: None,
+        machine: None,
     };
     let command = StartCommand {
         argv: vec!["ssh".into(), "n1".into()],

@@ -1,0 +1,311 @@
+//! The commands about a machine: `rally up`, `rally submit`, and those that only ask.
+
+use std::{ffi::OsString, path::Path};
+
+use base::RankSet;
+use dvm::{
+    machine::{Down, OutputFiles, Submission, Wishes},
+    queue::{Array, Hold, Requeue, Sharing},
+};
+
+use super::{
+    AppLine, Canonical, Error, JobLine, MessageFormat, Personality, RunLine, RunRequest, Segment,
+    World, command_of,
+    compat::{Asks, Native, Translation, translate},
+    define::machine::{
+        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
+        PriorityArgs, QueueArgs, SubmitArgs, UpArgs,
+    },
+    read_options, read_segments,
+    request::machine::{
+        MachineRequest, NodesRequest, OutputRequest, QueueRequest, SubmitRequest, UpRequest, Which,
+    },
+};
+use crate::{choices::MessageFormatChoice, help::topics::HelpTopic};
+
+/// Options of `rally run` that say which nodes there are, and how they are reached.
+const OF_NODES: &[&str] = &[
+    "host",
+    "hostfile",
+    "bootstrap",
+    "bootstrap-command",
+    "fork-nodes",
+    "ssh",
+    "tree-start",
+    "radix",
+    "lease",
+    "port-range",
+    "if-include",
+    "message-format",
+    "quiet",
+    "verbose",
+    "record",
+    "exclude",
+    "nodes",
+    "relative",
+    "nolocal",
+];
+
+/// A command line about a machine, as typed.
+#[derive(Clone, Debug)]
+pub(crate) enum MachineLine {
+    Up(UpArgs, Box<RunLine>),
+    Submit(SubmitArgs, Box<RunLine>),
+    Down(DownArgs),
+    Status(PlainArgs),
+    Queue(QueueArgs),
+    Explain(JobOf),
+    Hold(JobsOf),
+    Cancel(CancelArgs),
+    Priority(PriorityArgs),
+    Wait(JobsOf),
+    Output(OutputArgs),
+    Nodes(NodesArgs),
+}
+
+/// Parses `rally up` or `rally submit`, whose options are those of `rally run` and some of their own.
+pub(super) fn parse(word: &str, words: &[OsString]) -> Result<super::Args, Error> {
+    match word {
+        "up" => up(words),
+        _ => submit(words),
+    }
+}
+
+fn up(words: &[OsString]) -> Result<super::Args, Error> {
+    let (mut segments, ignored, asks) = translated::<UpArgs>(words)?;
+    if let Some(args) = asked(asks, "up") {
+        return Ok(args);
+    }
+    let own = take_own::<UpArgs>(&mut segments)?;
+    for segment in &mut segments {
+        if let Some(word) = segment.program.first() {
+            return Err(Error::UnexpectedValue {
+                option: "rally up".to_owned(),
+                value: word.to_string_lossy().into_owned(),
+            });
+        }
+        let other = segment
+            .options
+            .iter()
+            .find(|option| !OF_NODES.contains(&option.flag.as_str()));
+        if let Some(other) = other {
+            return Err(Error::UnknownOption {
+                option: other.typed.clone(),
+                command: "rally up".to_owned(),
+                nearest: None,
+                elsewhere: None,
+            });
+        }
+        segment.program = vec![OsString::from("true")];
+    }
+    let line = read_segments(segments, ignored, Personality::Rally)?;
+    Ok(super::Args::Machine(MachineLine::Up(own, Box::new(line))))
+}
+
+fn submit(words: &[OsString]) -> Result<super::Args, Error> {
+    let (mut segments, ignored, asks) = translated::<SubmitArgs>(words)?;
+    if let Some(args) = asked(asks, "submit") {
+        return Ok(args);
+    }
+    let own = take_own::<SubmitArgs>(&mut segments)?;
+    let line = read_segments(segments, ignored, Personality::Rally)?;
+    Ok(super::Args::Machine(MachineLine::Submit(
+        own,
+        Box::new(line),
+    )))
+}
+
+type Translated = (Vec<Segment>, Vec<String>, Option<Asks>);
+
+fn translated<A: clap::Args>(words: &[OsString]) -> Result<Translated, Error> {
+    let Translation {
+        segments,
+        ignored,
+        asks,
+        ..
+    } = translate(words, Personality::Rally, &Native::of_run_and::<A>())?;
+    Ok((segments, ignored, asks))
+}
+
+fn asked(asks: Option<Asks>, command: &'static str) -> Option<super::Args> {
+    Some(match asks? {
+        Asks::ShortHelp | Asks::FullHelp => super::Args::Help(HelpTopic::from_subject(command)),
+        Asks::Topic(name) => super::Args::Help(HelpTopic::from_subject(&name)),
+        Asks::Version => super::Args::Version,
+        Asks::MpiTypes => super::Args::MpiTypes,
+    })
+}
+
+/// Takes the options of the command itself out of all segments.
+fn take_own<A: clap::Args + clap::FromArgMatches>(segments: &mut [Segment]) -> Result<A, Error> {
+    let mut command = command_of::<A>();
+    let flags: Vec<String> = command
+        .get_arguments()
+        .filter_map(|arg| arg.get_long().map(str::to_owned))
+        .collect();
+    let mut own: Vec<Canonical> = Vec::new();
+    for segment in segments {
+        let all = std::mem::take(&mut segment.options);
+        let (ours, others) = all
+            .into_iter()
+            .partition(|option| flags.contains(&option.flag));
+        segment.options = others;
+        own.extend::<Vec<Canonical>>(ours);
+    }
+    let (args, _) = read_options::<A>(&mut command, &own, Personality::Rally)?;
+    Ok(args)
+}
+
+/// Consults the world, and returns a complete request. `run` does that for a job.
+pub(super) fn resolve(
+    line: &MachineLine,
+    world: &World,
+    run: impl Fn(&RunLine, &World) -> Result<RunRequest, Error>,
+) -> Result<MachineRequest, Error> {
+    Ok(match line {
+        MachineLine::Up(args, line) => MachineRequest::Up(Box::new(UpRequest {
+            name: args.name.clone(),
+            is_default: args.default,
+            run: run(line, world)?,
+        })),
+        MachineLine::Submit(args, line) => {
+            MachineRequest::Submit(Box::new(submission(args, line, run(line, world)?, world)?))
+        }
+        MachineLine::Down(args) => {
+            let down = match (args.now, args.wait) {
+                (true, _) => Down::Now,
+                (false, true) => Down::WhenIdle,
+                (false, false) => Down::IfIdle,
+            };
+            MachineRequest::Down(which(&args.which), down)
+        }
+        MachineLine::Status(args) => MachineRequest::Status(which(&args.which)),
+        MachineLine::Queue(args) => {
+            let request = QueueRequest {
+                jobs: args.jobs.clone(),
+                over: args.over.unwrap_or(0),
+                is_watched: args.watch,
+            };
+            MachineRequest::Queue(which(&args.which), request)
+        }
+        MachineLine::Explain(args) => MachineRequest::Explain(which(&args.which), args.job),
+        MachineLine::Hold(args) => MachineRequest::Hold(which(&args.which), args.jobs.clone()),
+        MachineLine::Cancel(args) => MachineRequest::Cancel(which(&args.which), args.jobs.clone()),
+        MachineLine::Priority(args) => {
+            MachineRequest::Priority(which(&args.which), args.jobs.clone(), args.priority)
+        }
+        MachineLine::Wait(args) => MachineRequest::Wait(which(&args.which), args.jobs.clone()),
+        MachineLine::Output(args) => {
+            let request = OutputRequest {
+                tasks: args.job.clone(),
+                errors: args.errors,
+                follow: args.follow,
+            };
+            MachineRequest::Output(which(&args.which), request)
+        }
+        MachineLine::Nodes(args) => {
+            let request = NodesRequest {
+                drain: args.drain.clone(),
+                resume: args.resume.clone(),
+            };
+            MachineRequest::Nodes(which(&args.which), request)
+        }
+    })
+}
+
+fn which(args: &MachineArgs) -> Which {
+    Which {
+        machine: args.machine.clone(),
+        format: match args.message_format {
+            Some(MessageFormatChoice::Json) => MessageFormat::Json,
+            Some(MessageFormatChoice::Text) | None => MessageFormat::Text,
+        },
+    }
+}
+
+fn submission(
+    args: &SubmitArgs,
+    line: &RunLine,
+    mut run: RunRequest,
+    world: &World,
+) -> Result<SubmitRequest, Error> {
+    if let (Some(_), None) = (args.max_running, &args.array) {
+        return Err(Error::Together {
+            first: "--max-running".to_owned(),
+            second: "no --array".to_owned(),
+            why: "only the tasks of an array are counted",
+        });
+    }
+    run.spec.stdin = dvm::spec::StdinTarget::None;
+    // Nobody looks at a terminal.
+    run.spec.stdio.pty = None;
+    run.spec.stdio.lines = None;
+    if let Some(limit) = args.time {
+        run.spec.end.time_limit = Some(limit);
+    }
+    let name = name_of(&line.job, &line.apps);
+    let default = match &args.array {
+        Some(_) => "rally-%j-%i.out",
+        None => "rally-%j.out",
+    };
+    let stdout = args.to.clone().unwrap_or_else(|| default.into());
+    let place = |file: OsString| -> Result<OsString, Error> {
+        Ok(world.absolute(Path::new(&file))?.into_os_string())
+    };
+    let submission = Submission {
+        name,
+        command: command_line(&line.apps),
+        wishes: Wishes {
+            priority: args.priority.unwrap_or(0),
+            after: args.after.clone(),
+            array: args.array.clone().map(|indexes: RankSet| Array {
+                indexes,
+                running_max: args.max_running,
+            }),
+            hold: if args.hold { Hold::ByUser } else { Hold::No },
+            on_node_loss: if args.requeue {
+                Requeue::OnNodeLoss
+            } else {
+                Requeue::Never
+            },
+            sharing: if args.exclusive {
+                Sharing::Exclusive
+            } else {
+                Sharing::Shared
+            },
+        },
+        output: OutputFiles {
+            stdout: place(stdout)?,
+            stderr: args.errors_to.clone().map(place).transpose()?,
+        },
+        spec: Box::new(run.spec.clone()),
+    };
+    Ok(SubmitRequest {
+        which: Which {
+            machine: line.job.args.machine.clone(),
+            format: run.front.message_format,
+        },
+        submission,
+        is_parsable: args.parsable,
+        run,
+    })
+}
+
+/// Returns the name of a job: the one that the user gives, or that of its program.
+fn name_of(job: &JobLine, apps: &[AppLine]) -> String {
+    if let Some(name) = &job.args.job_name {
+        return name.to_string_lossy().into_owned();
+    }
+    let program = apps.first().and_then(|app| app.program.first());
+    let program = program.map(|program| program.to_string_lossy().into_owned());
+    let program = program.unwrap_or_default();
+    program.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn command_line(apps: &[AppLine]) -> String {
+    let words = |app: &AppLine| {
+        let words = app.program.iter().map(|word| word.to_string_lossy());
+        words.collect::<Vec<_>>().join(" ")
+    };
+    apps.iter().map(words).collect::<Vec<_>>().join(" : ")
+}

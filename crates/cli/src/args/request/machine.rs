@@ -1,0 +1,69 @@
+//! The complete request of a command about a machine.
+
+use base::{HostList, JobId};
+use dvm::machine::{Down, Submission};
+
+use super::{MessageFormat, RunRequest};
+use crate::values::Tasks;
+
+/// Which machine, and how to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Which {
+    /// `None`: the only one.
+    pub(crate) machine: Option<String>,
+    pub(crate) format: MessageFormat,
+}
+
+/// What to do with a machine.
+#[derive(Clone, Debug)]
+pub(crate) enum MachineRequest {
+    Up(Box<UpRequest>),
+    Submit(Box<SubmitRequest>),
+    Down(Which, Down),
+    Status(Which),
+    Queue(Which, QueueRequest),
+    Explain(Which, JobId),
+    Hold(Which, Vec<JobId>),
+    Cancel(Which, Vec<Tasks>),
+    Priority(Which, Vec<JobId>, i32),
+    Wait(Which, Vec<JobId>),
+    Output(Which, OutputRequest),
+    Nodes(Which, NodesRequest),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct UpRequest {
+    pub(crate) name: String,
+    pub(crate) is_default: bool,
+    /// The nodes, and how they are reached. Its job is not run.
+    pub(crate) run: RunRequest,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SubmitRequest {
+    pub(crate) which: Which,
+    pub(crate) submission: Submission,
+    /// Print only the number.
+    pub(crate) is_parsable: bool,
+    pub(crate) run: RunRequest,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct QueueRequest {
+    pub(crate) jobs: Vec<JobId>,
+    pub(crate) over: u32,
+    pub(crate) is_watched: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct OutputRequest {
+    pub(crate) tasks: Tasks,
+    pub(crate) errors: bool,
+    pub(crate) follow: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NodesRequest {
+    pub(crate) drain: Option<HostList>,
+    pub(crate) resume: Option<HostList>,
+}

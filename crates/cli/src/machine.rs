@@ -1,0 +1,377 @@
+//! The commands about a machine, except `rally up`, which is a front: they connect, ask, and show the answer.
+
+mod find;
+mod job;
+mod list;
+mod messages;
+mod output;
+mod row;
+
+use std::{collections::BTreeSet, path::Path, time::Duration};
+
+use base::JobId;
+use dvm::{
+    machine::{Ask, NotDone, Record, Reply, State, Submission},
+    proto::{FromFront, ToFront},
+};
+use message::Message;
+use runtime::{FoundMachine, ask::Inquirer};
+
+use self::{
+    find::select,
+    messages::{canceled_code, lost},
+};
+pub(crate) use self::{
+    find::{NONE, for_run, is_told, make_default, open_log, plan},
+    messages::{KINDS, runs_on, up, waits},
+};
+use crate::{
+    args::{
+        MessageFormat, World,
+        request::machine::{MachineRequest, NodesRequest, QueueRequest, SubmitRequest, Which},
+    },
+    exit::{self, ExitCode},
+    print, say,
+};
+
+/// The longest wait for an answer, except those that take as long as jobs do. A machine is never busy for long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two looks at the lock of a machine that ends.
+const ENDING_PAUSE: Duration = Duration::from_millis(2);
+/// Pause between two looks of `rally queue --watch`.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// A message that ends a command, and its exit code.
+pub(crate) type Failure = (Message, ExitCode);
+
+/// A connection to a machine.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    inquirer: Inquirer,
+    name: String,
+}
+
+impl Connection {
+    /// Connects to a machine.
+    pub(crate) fn to(machine: &FoundMachine) -> Result<Self, Failure> {
+        let name = machine.name.clone();
+        match Inquirer::connect(&machine.control(), PATIENCE) {
+            Ok(inquirer) => Ok(Self { inquirer, name }),
+            Err(error) => Err(lost(&name, &error)),
+        }
+    }
+
+    /// Asks, and returns the answer. An order that is not carried out is an error.
+    pub(crate) fn ask(&mut self, ask: Ask) -> Result<Reply, Failure> {
+        self.ask_for(ask, Some(PATIENCE))
+    }
+
+    /// Asks a question whose answer may take any time.
+    fn ask_patiently(&mut self, ask: Ask) -> Result<Reply, Failure> {
+        self.ask_for(ask, None)
+    }
+
+    fn ask_for(&mut self, ask: Ask, patience: Option<Duration>) -> Result<Reply, Failure> {
+        let question = FromFront::Ask(Box::new(ask));
+        match self.inquirer.ask_within(question, patience) {
+            Ok(ToFront::Reply(reply)) => match *reply {
+                Reply::Refused(why) => Err((dvm::messages::not_done(&why), exit::not_done(&why))),
+                reply => Ok(reply),
+            },
+            Ok(_) => Err(messages::odd(&self.name)),
+            Err(error) => Err(lost(&self.name, &error)),
+        }
+    }
+
+    /// Returns the names of the machine's nodes, by their numbers.
+    pub(crate) fn nodes(&mut self) -> Result<Vec<String>, Failure> {
+        match self.ask(Ask::Nodes)? {
+            Reply::Nodes(nodes) => Ok(nodes.into_iter().map(|node| node.name).collect()),
+            _ => Err(messages::odd(&self.name)),
+        }
+    }
+
+    /// Gives the connection to a front, which submits a job.
+    pub(crate) fn into_inquirer(self) -> Inquirer {
+        self.inquirer
+    }
+
+    /// Waits until the machine closes the connection.
+    fn wait_for_end(self) {
+        self.inquirer.wait_for_end();
+    }
+}
+
+/// Carries out a command, and returns the exit code.
+pub(crate) fn carry_out(request: MachineRequest, world: &World) -> u8 {
+    let format = format_of(&request);
+    match act(request, world) {
+        Ok(code) => code,
+        Err((message, code)) => {
+            say(&message, format);
+            code.code()
+        }
+    }
+}
+
+fn format_of(request: &MachineRequest) -> MessageFormat {
+    match request {
+        MachineRequest::Up(up) => up.run.front.message_format,
+        MachineRequest::Submit(submit) => submit.which.format,
+        MachineRequest::Down(which, _)
+        | MachineRequest::Status(which)
+        | MachineRequest::Queue(which, _)
+        | MachineRequest::Explain(which, _)
+        | MachineRequest::Hold(which, _)
+        | MachineRequest::Cancel(which, _)
+        | MachineRequest::Priority(which, ..)
+        | MachineRequest::Wait(which, _)
+        | MachineRequest::Output(which, _)
+        | MachineRequest::Nodes(which, _) => which.format,
+    }
+}
+
+fn connect(which: &Which, world: &World) -> Result<Connection, Failure> {
+    Connection::to(&select(world, which.machine.as_deref())?)
+}
+
+fn act(request: MachineRequest, world: &World) -> Result<u8, Failure> {
+    match request {
+        // The caller is the front of this one.
+        MachineRequest::Up(_) => Ok(exit::INTERNAL),
+        MachineRequest::Submit(request) => submit(*request, world),
+        MachineRequest::Down(which, down) => {
+            let found = select(world, which.machine.as_deref())?;
+            let mut machine = Connection::to(&found)?;
+            machine.ask(Ask::Down(down))?;
+            machine.wait_for_end();
+            // Its store may still be written.
+            while found.runs() {
+                os::sleep(ENDING_PAUSE);
+            }
+            Ok(exit::SUCCESS)
+        }
+        MachineRequest::Status(which) => {
+            let found = select(world, which.machine.as_deref())?;
+            let reply = Connection::to(&found)?.ask(Ask::Status)?;
+            let Reply::Status(status) = reply else {
+                return Err(messages::odd(&found.name));
+            };
+            let text = list::status(&status, &found.directory, now(), which.format);
+            Ok(print(&text, which.format))
+        }
+        MachineRequest::Queue(which, request) => queue(&which, &request, world),
+        MachineRequest::Explain(which, job) => {
+            let mut machine = connect(&which, world)?;
+            let Reply::Explained(explained) = machine.ask(Ask::Explain(job))? else {
+                return Err(messages::odd(&machine.name));
+            };
+            let text = job::explained(&explained, now(), which.format);
+            Ok(print(&text, which.format))
+        }
+        MachineRequest::Hold(which, jobs) => order_each(&which, jobs, Ask::Hold, world),
+        MachineRequest::Priority(which, jobs, priority) => {
+            order_each(&which, jobs, |job| Ask::Prioritize(job, priority), world)
+        }
+        MachineRequest::Cancel(which, jobs) => {
+            let mut machine = connect(&which, world)?;
+            let mut result = Ok(exit::SUCCESS);
+            for tasks in jobs {
+                let order = Ask::Cancel(tasks.job, tasks.indexes);
+                if let Err(failure) = machine.ask(order) {
+                    result = later(result, failure, which.format);
+                }
+            }
+            result
+        }
+        MachineRequest::Wait(which, jobs) => wait(&which, jobs, world),
+        MachineRequest::Output(which, request) => output::show(&which, &request, world),
+        MachineRequest::Nodes(which, request) => nodes(&which, request, world),
+    }
+}
+
+/// Keeps the first failure as the result, and says the others at once.
+fn later(
+    result: Result<u8, Failure>,
+    failure: Failure,
+    format: MessageFormat,
+) -> Result<u8, Failure> {
+    match result {
+        Ok(_) => Err(failure),
+        Err(first) => {
+            say(&failure.0, format);
+            Err(first)
+        }
+    }
+}
+
+/// Gives an order about each of these jobs, whatever happens to the others.
+fn order_each(
+    which: &Which,
+    jobs: Vec<JobId>,
+    order: impl Fn(JobId) -> Ask,
+    world: &World,
+) -> Result<u8, Failure> {
+    let mut machine = connect(which, world)?;
+    let mut result = Ok(exit::SUCCESS);
+    for job in jobs {
+        if let Err(failure) = machine.ask(order(job)) {
+            result = later(result, failure, which.format);
+        }
+    }
+    result
+}
+
+/// Releases a held job of the queue. Returns false if no machine has it.
+pub(crate) fn release(job: JobId, world: &World) -> Result<bool, Failure> {
+    let Ok(machine) = select(world, None) else {
+        return Ok(false);
+    };
+    let mut machine = Connection::to(&machine)?;
+    let question = FromFront::Ask(Box::new(Ask::Release(job)));
+    match machine.inquirer.ask(question) {
+        Ok(ToFront::Reply(reply)) => match *reply {
+            Reply::Refused(NotDone::NoSuchJob(_)) => Ok(false),
+            Reply::Refused(why) => Err((dvm::messages::not_done(&why), exit::not_done(&why))),
+            _ => Ok(true),
+        },
+        Ok(_) => Err(messages::odd(&machine.name)),
+        Err(error) => Err(lost(&machine.name, &error)),
+    }
+}
+
+fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {
+    let SubmitRequest {
+        which,
+        mut submission,
+        is_parsable,
+        run,
+    } = request;
+    for notice in &run.notices {
+        say(&notice.message(), which.format);
+    }
+    restrict(&mut submission, &run);
+    let mut machine = connect(&which, world)?;
+    let output = submission.output.stdout.clone();
+    let Reply::Submitted(job) = machine.ask(Ask::Submit(Box::new(submission)))? else {
+        return Err(messages::odd(&machine.name));
+    };
+    let text = if is_parsable {
+        format!("{job}\n")
+    } else {
+        list::submitted(job, &machine.name, Path::new(&output), which.format)
+    };
+    Ok(print(&text, which.format))
+}
+
+/// Limits a job to the hosts that the command line names.
+fn restrict(submission: &mut Submission, run: &crate::args::RunRequest) {
+    for app in &mut submission.spec.placement.apps {
+        if app.hosts.is_none() {
+            app.hosts.clone_from(&run.hosts);
+        }
+    }
+}
+
+fn queue(which: &Which, request: &QueueRequest, world: &World) -> Result<u8, Failure> {
+    let mut machine = connect(which, world)?;
+    if !request.jobs.is_empty() {
+        let mut result = Ok(exit::SUCCESS);
+        for id in &request.jobs {
+            match machine.ask(Ask::Job(*id)) {
+                Ok(Reply::Job(record)) => {
+                    print(&job::details(&record, now(), which.format), which.format);
+                }
+                Ok(_) => return Err(messages::odd(&machine.name)),
+                Err(failure) => result = later(result, failure, which.format),
+            }
+        }
+        return result;
+    }
+    let mut shown = String::new();
+    loop {
+        let ask = Ask::Jobs { over: request.over };
+        let Reply::Jobs(records) = machine.ask(ask)? else {
+            return Err(messages::odd(&machine.name));
+        };
+        let text = list::jobs(&records, now(), which.format);
+        if !request.is_watched {
+            return Ok(print(&text, which.format));
+        }
+        if text != shown {
+            let code = print(&text, which.format);
+            if code != exit::SUCCESS {
+                return Ok(code);
+            }
+            shown = text;
+        }
+        os::sleep(WATCH_PAUSE);
+    }
+}
+
+/// Waits for jobs. The exit code is that of the first one in the order of the command line that has not succeeded.
+fn wait(which: &Which, jobs: Vec<JobId>, world: &World) -> Result<u8, Failure> {
+    let mut machine = connect(which, world)?;
+    let order: Vec<JobId> = jobs.clone();
+    let Reply::Over(records) = machine.ask_patiently(Ask::Wait(jobs))? else {
+        return Err(messages::odd(&machine.name));
+    };
+    let mut code = exit::SUCCESS;
+    let mut told = BTreeSet::new();
+    for id in order {
+        let record = records.iter().find(|record| record.id == id);
+        let Some(record) = record.filter(|_| told.insert(id)) else {
+            continue;
+        };
+        if which.format == MessageFormat::Json {
+            print(&job::details(record, now(), which.format), which.format);
+        }
+        if record.state() != State::Succeeded {
+            if which.format == MessageFormat::Text {
+                say(&messages::not_succeeded(record), which.format);
+            }
+            if code == exit::SUCCESS {
+                code = exit_code(record);
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Returns the exit code of a job that is over.
+fn exit_code(record: &Record) -> u8 {
+    use dvm::machine::Failure;
+    match (record.state(), &record.failure) {
+        (State::Succeeded, _) => exit::SUCCESS,
+        (_, Some((_, failure))) => match &**failure {
+            Failure::Ended(outcome) => exit::code_of(outcome),
+            Failure::Refused(_) => ExitCode::Placement.code(),
+            Failure::MachineLost => exit::INTERNAL,
+        },
+        (_, None) => canceled_code(),
+    }
+}
+
+fn nodes(which: &Which, request: NodesRequest, world: &World) -> Result<u8, Failure> {
+    let mut machine = connect(which, world)?;
+    if request.drain.is_some() || request.resume.is_some() {
+        if let Some(hosts) = request.drain {
+            machine.ask(Ask::Drain(hosts))?;
+        }
+        if let Some(hosts) = request.resume {
+            machine.ask(Ask::Resume(hosts))?;
+        }
+        return Ok(exit::SUCCESS);
+    }
+    let Reply::Nodes(nodes) = machine.ask(Ask::Nodes)? else {
+        return Err(messages::odd(&machine.name));
+    };
+    Ok(print(&list::nodes(&nodes, which.format), which.format))
+}
+
+/// Returns the time of day, in milliseconds since 1970.
+fn now() -> dvm::machine::Wall {
+    let (seconds, nanos) = os::wall_clock();
+    let millis = u64::try_from(seconds).unwrap_or_default() * 1000 + u64::from(nanos) / 1_000_000;
+    dvm::machine::Wall(millis)
+}

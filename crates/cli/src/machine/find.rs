@@ -1,0 +1,144 @@
+//! Which machine a command means.
+//!
+//! The directories of the machines on this host are in `STATE/HOST`, where `STATE` is `$RALLY_STATE_DIR`, else
+//! `$XDG_STATE_HOME/rally`, else `~/.local/state/rally`. A machine within an allocation of a resource manager is meant only by
+//! commands in the same allocation, and one outside only by commands outside, unless they name it.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+};
+
+use runtime::{FoundMachine, MachineLife, MachinePlan, machines};
+
+use super::{Failure, messages};
+use crate::args::World;
+
+/// The name that stands for no machine.
+pub(crate) const NONE: &str = "none";
+
+/// The file in a machine's directory with what its processes cannot tell anybody.
+const LOG: &str = "log";
+
+/// The file with the name of the machine that `rally run` uses without being told.
+const DEFAULT: &str = "default";
+
+/// Variables in which resource managers tell the number of the allocation, and the manager.
+const ORIGINS: &[(&str, &str)] = &[
+    ("SLURM_JOB_ID", "Slurm job"),
+    ("PBS_JOBID", "PBS job"),
+    ("LSB_JOBID", "LSF job"),
+];
+
+/// Returns the directory of the machines on this host; `None` if the environment names no place for it.
+fn parent(world: &World) -> Option<PathBuf> {
+    let absolute = |name| {
+        let path = PathBuf::from(world.variable(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let state = absolute("RALLY_STATE_DIR")
+        .or_else(|| Some(absolute("XDG_STATE_HOME")?.join("rally")))
+        .or_else(|| Some(absolute("HOME")?.join(".local/state/rally")))?;
+    Some(state.join(&world.host))
+}
+
+/// Returns the allocation of a resource manager in which we are; empty if in none.
+fn origin(world: &World) -> String {
+    let mut known = ORIGINS.iter();
+    let found = known.find_map(|(variable, words)| {
+        let number = world.variable(variable)?;
+        Some(format!("{words} {number}"))
+    });
+    found.unwrap_or_default()
+}
+
+/// Returns what a new machine needs to know about itself.
+pub(crate) fn plan(name: &str, world: &World) -> Result<MachinePlan, Failure> {
+    if name == NONE {
+        return Err(messages::bad_name());
+    }
+    let parent = parent(world).ok_or_else(messages::no_state)?;
+    Ok(MachinePlan {
+        name: name.to_owned(),
+        directory: parent.join(name),
+        origin: origin(world),
+    })
+}
+
+/// Opens the file to which the processes of a machine write what they cannot tell anybody.
+pub(crate) fn open_log(plan: &MachinePlan) -> Result<File, Failure> {
+    let path = plan.directory.join(LOG);
+    let made = os::make_private_dirs(&plan.directory).map_err(|error| error.to_string());
+    made.and_then(|()| os::append_to(&path).map_err(|error| error.to_string()))
+        .map_err(|why| messages::no_directory(&plan.directory, &why))
+}
+
+/// Lets `rally run` use this machine without being told.
+pub(crate) fn make_default(plan: &MachinePlan) -> Result<(), Failure> {
+    let path = plan.directory.with_file_name(DEFAULT);
+    os::publish(&path, format!("{}\n", plan.name).as_bytes())
+        .map_err(|why| messages::no_default(&path, &why.to_string()))
+}
+
+fn default_of(world: &World) -> Option<String> {
+    let text = fs::read_to_string(parent(world)?.join(DEFAULT)).ok()?;
+    let name = text.lines().next()?.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Returns the machine that a command is about.
+pub(super) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, Failure> {
+    let parent = parent(world).ok_or_else(messages::no_state)?;
+    let all = machines(&parent);
+    let name = name.or_else(|| world.variable("RALLY_MACHINE"));
+    if let Some(name) = name {
+        let found = all.iter().find(|machine| machine.name == name);
+        return match found {
+            Some(machine) if machine.life == MachineLife::Runs => Ok(machine.clone()),
+            Some(_) | None => Err(messages::does_not_run(name, found.is_some(), &all)),
+        };
+    }
+    let origin = origin(world);
+    let runs =
+        |machine: &&FoundMachine| machine.life == MachineLife::Runs && machine.origin == origin;
+    let mut running: Vec<FoundMachine> = all.iter().filter(runs).cloned().collect();
+    let default = default_of(world);
+    match running.len() {
+        0 => Err(messages::none_runs(&origin, &all)),
+        1 => Ok(running.remove(0)),
+        _ => {
+            let of_default = running
+                .iter()
+                .find(|machine| Some(&machine.name) == default.as_ref());
+            of_default
+                .cloned()
+                .ok_or_else(|| messages::several(&running))
+        }
+    }
+}
+
+/// Returns true if a job may go to a machine without being told on the command line. Cheap: this precedes everything else.
+pub(crate) fn is_told(world: &World) -> bool {
+    world.variable("RALLY_MACHINE").is_some()
+        || parent(world).is_some_and(|parent| parent.join(DEFAULT).exists())
+}
+
+/// Returns the machine on which `rally run` runs its job; `None` if on none. `told` is what the command line or a setting says.
+pub(crate) fn for_run(world: &World, told: Option<&str>) -> Result<Option<FoundMachine>, Failure> {
+    match told {
+        Some(NONE) => Ok(None),
+        Some(name) => select(world, Some(name)).map(Some),
+        None => {
+            let (Some(default), Some(parent)) = (default_of(world), parent(world)) else {
+                return Ok(None);
+            };
+            let origin = origin(world);
+            let found = machines(&parent).into_iter().find(|machine| {
+                machine.name == default
+                    && machine.life == MachineLife::Runs
+                    && machine.origin == origin
+            });
+            Ok(found)
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Listings: jobs, nodes, and the machine itself.
+
+use std::{fmt::Write as _, path::Path, time::Duration};
+
+use base::JobId;
+use dvm::machine::{NodeLine, NodeStanding, Record, Status, Wall};
+use serde::Serialize;
+
+use super::row::{Row, clock, elapsed, lines, state_word};
+use crate::args::MessageFormat;
+
+/// Characters of a name in a table.
+const NAME_MAX: usize = 20;
+
+/// Returns the table of these jobs.
+pub(super) fn jobs(records: &[Record], now: Wall, format: MessageFormat) -> String {
+    if format == MessageFormat::Json {
+        return lines(records.iter().map(|record| Row::of(record, now)));
+    }
+    if records.is_empty() {
+        return "no jobs\n".to_owned();
+    }
+    let head = [
+        "JOB", "NAME", "STATE", "SLOTS", "TASKS", "TIME", "LIMIT", "NODES",
+    ];
+    let rows = records.iter().map(|record| {
+        let name: String = record.name.chars().take(NAME_MAX).collect();
+        [
+            record.id.to_string(),
+            name,
+            state_word(record).to_owned(),
+            record.slots.to_string(),
+            tasks(record),
+            elapsed(record, now).map_or_else(|| "-".to_owned(), clock),
+            record.time_limit.map_or_else(|| "-".to_owned(), clock),
+            if record.hosts.is_empty() {
+                "-".to_owned()
+            } else {
+                record.hosts.to_string()
+            },
+        ]
+    });
+    table(head, rows)
+}
+
+/// Returns how many tasks have ended, run and wait; of a job that is no array, nothing.
+fn tasks(record: &Record) -> String {
+    if !record.is_array() {
+        return "-".to_owned();
+    }
+    let tasks = &record.tasks;
+    let over = tasks.succeeded.len() + tasks.failed.len() + tasks.canceled.len();
+    let all = tasks.count();
+    let mut text = format!("{over}/{all}");
+    if !tasks.failed.is_empty() {
+        let _ = write!(text, " ({} failed)", tasks.failed.len());
+    }
+    text
+}
+
+#[derive(Debug, Serialize)]
+struct NodeRow<'a> {
+    node: &'a str,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    slots: u32,
+    free: u32,
+    jobs: Vec<u32>,
+}
+
+/// Returns the table of the nodes.
+pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
+    let standing = |node: &NodeLine| match &node.state {
+        NodeStanding::Up => "up",
+        NodeStanding::Drained => "drained",
+        NodeStanding::Starting => "starting",
+        NodeStanding::Bad(_) => "bad",
+    };
+    if format == MessageFormat::Json {
+        return lines(nodes.iter().map(|node| NodeRow {
+            node: &node.name,
+            state: standing(node),
+            reason: match &node.state {
+                NodeStanding::Bad(why) => Some(why),
+                _ => None,
+            },
+            slots: node.slots,
+            free: node.free,
+            jobs: node.jobs.iter().map(|job| job.0).collect(),
+        }));
+    }
+    let head = ["NODE", "STATE", "SLOTS", "FREE", "JOBS"];
+    let rows = nodes.iter().map(|node| {
+        let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
+        let last = match &node.state {
+            NodeStanding::Bad(why) => why.clone(),
+            _ if jobs.is_empty() => "-".to_owned(),
+            _ => jobs.join(","),
+        };
+        [
+            node.name.clone(),
+            standing(node).to_owned(),
+            node.slots.to_string(),
+            node.free.to_string(),
+            last,
+        ]
+    });
+    table(head, rows)
+}
+
+#[derive(Debug, Serialize)]
+struct StatusRow<'a> {
+    machine: &'a str,
+    directory: String,
+    up_seconds: u64,
+    nodes: u32,
+    usable: u32,
+    slots: u64,
+    free: u64,
+    waiting: u32,
+    running: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<&'a str>,
+    ending: bool,
+}
+
+/// Returns what a machine is and does.
+pub(super) fn status(
+    status: &Status,
+    directory: &Path,
+    now: Wall,
+    format: MessageFormat,
+) -> String {
+    let up = Duration::from_millis(now.0.saturating_sub(status.since.0));
+    if format == MessageFormat::Json {
+        return lines([StatusRow {
+            machine: &status.name,
+            directory: directory.display().to_string(),
+            up_seconds: up.as_secs(),
+            nodes: status.nodes,
+            usable: status.usable,
+            slots: status.slots,
+            free: status.free,
+            waiting: status.waiting,
+            running: status.running,
+            trouble: status.trouble.as_deref(),
+            ending: status.is_going_down,
+        }]);
+    }
+    let mut text = format!(
+        "machine {}, up {}{}\n  directory: {}\n  nodes: {} of {} usable\n  slots: {} of {} free\n  jobs: {} running, {} waiting\n",
+        status.name,
+        clock(up),
+        if status.is_going_down {
+            ", about to end"
+        } else {
+            ""
+        },
+        directory.display(),
+        status.usable,
+        status.nodes,
+        status.free,
+        status.slots,
+        status.running,
+        status.waiting,
+    );
+    if let Some(why) = &status.trouble {
+        let _ = writeln!(text, "  store: cannot be written: {why}");
+    }
+    text
+}
+
+#[derive(Debug, Serialize)]
+struct Submitted<'a> {
+    job: u32,
+    machine: &'a str,
+    output: String,
+}
+
+/// Says that a job was submitted.
+pub(super) fn submitted(job: JobId, machine: &str, output: &Path, format: MessageFormat) -> String {
+    match format {
+        MessageFormat::Json => lines([Submitted {
+            job: job.0,
+            machine,
+            output: output.display().to_string(),
+        }]),
+        MessageFormat::Text => format!("job {job} on machine {machine}\n"),
+    }
+}
+
+/// Returns a table with two blanks between its columns.
+fn table<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: impl IntoIterator<Item = [String; COLUMNS]>,
+) -> String {
+    let all: Vec<[String; COLUMNS]> = std::iter::once(head.map(str::to_owned))
+        .chain(rows)
+        .collect();
+    let mut widths = [0; COLUMNS];
+    for row in &all {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in &all {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Values of the commands about a machine.
+
+use base::{HostList, JobId, RankSet};
+use dvm::queue::{Dependency, DependencyKind, TASKS_MAX};
+
+use super::ValueError;
+
+/// Characters of a machine's name.
+const NAME_MAX: usize = 64;
+
+/// Some tasks of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tasks {
+    pub(crate) job: JobId,
+    /// Indexes in the array; `None` for the whole job.
+    pub(crate) indexes: Option<RankSet>,
+}
+
+/// Parses the name of a machine, which is the name of a directory too.
+pub(crate) fn machine(text: &str) -> Result<String, ValueError> {
+    let is_good =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let begins = text.starts_with(|letter: char| letter.is_ascii_alphanumeric());
+    if begins && text.len() <= NAME_MAX && text.chars().all(is_good) {
+        Ok(text.to_owned())
+    } else {
+        Err(ValueError::NotAMachine)
+    }
+}
+
+/// Parses the number of a job.
+pub(crate) fn job_number(text: &str) -> Result<JobId, ValueError> {
+    let number: u32 = text.parse().map_err(|_| ValueError::NotAJobNumber)?;
+    if number == 0 {
+        return Err(ValueError::NotAJobNumber);
+    }
+    Ok(JobId(number))
+}
+
+/// Parses `12` or `12[3-5]`.
+pub(crate) fn tasks(text: &str) -> Result<Tasks, ValueError> {
+    let Some((job, indexes)) = text.split_once('[') else {
+        return Ok(Tasks {
+            job: job_number(text)?,
+            indexes: None,
+        });
+    };
+    let indexes = indexes.strip_suffix(']').ok_or(ValueError::NotAJobNumber)?;
+    Ok(Tasks {
+        job: job_number(job)?,
+        indexes: Some(array(indexes)?),
+    })
+}
+
+/// Parses the indexes of an array.
+pub(crate) fn array(text: &str) -> Result<RankSet, ValueError> {
+    let indexes: RankSet = text.parse().map_err(|_| ValueError::NotIndexes)?;
+    match indexes.len() {
+        0 => Err(ValueError::NotIndexes),
+        count if count > TASKS_MAX => Err(ValueError::TooMany {
+            max: TASKS_MAX as u64,
+        }),
+        _ => Ok(indexes),
+    }
+}
+
+/// Parses `12`, `ok:12`, `any:12` or `start:12`, and Slurm's words for the same.
+pub(crate) fn dependency(text: &str) -> Result<Dependency, ValueError> {
+    let (kind, job) = text.split_once(':').unwrap_or(("ok", text));
+    let kind = match kind {
+        "ok" | "afterok" => DependencyKind::Succeeded,
+        "any" | "afterany" => DependencyKind::Ended,
+        "start" | "after" => DependencyKind::Started,
+        _ => return Err(ValueError::NotADependency),
+    };
+    let on = job_number(job).map_err(|_| ValueError::NotADependency)?;
+    Ok(Dependency { on, kind })
+}
+
+/// Parses the names of nodes, such as `n[1-3],gpu7`.
+pub(crate) fn host_list(text: &str) -> Result<HostList, ValueError> {
+    text.parse().map_err(|_| ValueError::NotNodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read() {
+        assert_eq!(machine("main"), Ok("main".to_owned()));
+        for bad in ["", ".", "..", "a/b", "-x", "a b", &"x".repeat(65)] {
+            assert_eq!(machine(bad), Err(ValueError::NotAMachine), "{bad}");
+        }
+        assert_eq!(job_number("17"), Ok(JobId(17)));
+        for bad in ["", "0", "-1", "x", "4294967296"] {
+            assert_eq!(job_number(bad), Err(ValueError::NotAJobNumber), "{bad}");
+        }
+        let some = tasks("12[3-5,9]").unwrap();
+        assert_eq!(some.job, JobId(12));
+        assert_eq!(some.indexes.unwrap().to_string(), "3-5,9");
+        assert_eq!(tasks("12").unwrap().indexes, None);
+        for bad in ["12[", "12[]", "[3]", "12[3]x"] {
+            assert!(tasks(bad).is_err(), "{bad}");
+        }
+        let kinds = [
+            ("12", DependencyKind::Succeeded),
+            ("ok:12", DependencyKind::Succeeded),
+            ("afterok:12", DependencyKind::Succeeded),
+            ("any:12", DependencyKind::Ended),
+            ("afterany:12", DependencyKind::Ended),
+            ("start:12", DependencyKind::Started),
+            ("after:12", DependencyKind::Started),
+        ];
+        for (text, kind) in kinds {
+            assert_eq!(
+                dependency(text).unwrap(),
+                Dependency {
+                    on: JobId(12),
+                    kind
+                }
+            );
+        }
+        for bad in ["", "ok:", "never:12", "ok:x"] {
+            assert_eq!(dependency(bad), Err(ValueError::NotADependency), "{bad}");
+        }
+        assert_eq!(array("1-3").unwrap().len(), 3);
+        assert_eq!(array("x"), Err(ValueError::NotIndexes));
+        assert!(array("0-2000000").is_err());
+    }
+}

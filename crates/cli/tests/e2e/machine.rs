@@ -1,0 +1,425 @@
+//! Machines: `rally up`, its queue, and what survives.
+
+use std::{collections::BTreeMap, fs};
+
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+use crate::harness::{DEADLINE, Finished, Sandbox, Stream, eventually, rally};
+
+/// A machine that ends with the test.
+struct Machine<'a>(&'a Sandbox);
+
+impl<'a> Machine<'a> {
+    fn up(sandbox: &'a Sandbox, args: &[&str]) -> Self {
+        let all = [&["up"], args].concat();
+        sandbox.run_rally(&all).expect_code(0);
+        Self(sandbox)
+    }
+
+    fn run(&self, args: &[&str]) -> Finished {
+        self.0.run_rally(args)
+    }
+
+    /// Returns what a command prints that succeeds.
+    fn out(&self, args: &[&str]) -> String {
+        self.run(args).expect_code(0).out().trim_end().to_owned()
+    }
+
+    /// Submits, and returns the number of the job.
+    fn submit(&self, args: &[&str]) -> String {
+        let all = [&["submit", "--parsable"], args].concat();
+        self.out(&all)
+    }
+
+    /// Returns the states of all jobs, by number.
+    fn states(&self) -> BTreeMap<String, String> {
+        let listed = self.out(&["queue", "--over", "--message-format=json"]);
+        let rows = listed.lines().map(|line| {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            let state = row["state"].as_str().unwrap().to_owned();
+            (row["job"].to_string(), state)
+        });
+        rows.collect()
+    }
+
+    /// Waits until a job is in a state.
+    fn expect_state(&self, job: &str, state: &str) {
+        let is_there = || (self.states().get(job).map(String::as_str) == Some(state)).then_some(());
+        let found = eventually(DEADLINE, is_there);
+        assert!(
+            found.is_some(),
+            "job {job} is not {state}: {:?}",
+            self.states()
+        );
+    }
+
+    fn down(self) {
+        self.run(&["down", "--now"]).expect_code(0);
+        self.0.expect_no_process();
+    }
+
+    /// Kills the process of the controller, and waits until all of the machine is gone.
+    fn kill(self) -> &'a Sandbox {
+        let ours = self.0.alive().into_iter();
+        let ours: Vec<_> = ours.filter(|process| process.runs(&rally())).collect();
+        let is_parent = |pid: i32| ours.iter().any(|process| process.ppid == pid);
+        let is_child = |pid: i32| ours.iter().any(|process| process.pid == pid);
+        let controller = ours
+            .iter()
+            .find(|process| is_child(process.ppid) && !is_parent(process.pid))
+            .expect("the guardian has a child");
+        signal::kill(Pid::from_raw(controller.pid), Signal::SIGKILL).unwrap();
+        self.0.expect_no_process();
+        self.0
+    }
+}
+
+#[test]
+fn a_machine_runs_jobs_until_it_is_told_to_end() {
+    let sandbox = Sandbox::new();
+    let up = sandbox
+        .run_rally(&["up", "--host", "localhost:3"])
+        .expect_code(0);
+    assert!(
+        up.err().contains("machine `main` is up: 1 node, 3 slots"),
+        "{}",
+        up.err()
+    );
+    let machine = Machine(&sandbox);
+    let run = machine.run(&[
+        "run",
+        "--on-machine",
+        "main",
+        "-n",
+        "2",
+        "sh",
+        "-c",
+        "echo $RALLY_RANK",
+    ]);
+    let run = run
+        .expect_code(0)
+        .expect_err(&["the job runs on machine `main`"]);
+    assert_eq!(run.sorted(), "0\n1");
+    let failed = machine.run(&[
+        "run",
+        "-q",
+        "--on-machine",
+        "main",
+        "-n",
+        "1",
+        "sh",
+        "-c",
+        "exit 7",
+    ]);
+    assert_eq!(failed.code(), 7);
+    let job = machine.submit(&[
+        "-n",
+        "2",
+        "sh",
+        "-c",
+        "echo $RALLY_QUEUE_JOB; echo wrong >&2",
+    ]);
+    assert_eq!(job, "3");
+    machine.run(&["wait", &job]).expect_code(0);
+    let shown = machine.run(&["output", &job]).expect_code(0);
+    assert_eq!(shown.sorted(), "3\n3\nwrong\nwrong");
+    assert_eq!(sandbox.read("rally-3.out").lines().count(), 4);
+    let status = machine.out(&["status"]);
+    assert!(
+        status.contains("3 of 3 free") && status.contains("0 running, 0 waiting"),
+        "{status}"
+    );
+    machine.down();
+    let gone = sandbox.run_rally(&["status"]).expect_code(120);
+    gone.expect_err(&["no machine runs on this host", "`rally up` starts one"]);
+}
+
+#[test]
+fn the_queue_explains_holds_and_cancels() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let first = machine.submit(&["-n", "2", "sleep", "1000"]);
+    machine.expect_state(&first, "running");
+    let second = machine.submit(&["-n", "1", "true"]);
+    let third = machine.submit(&["-n", "1", "--hold", "true"]);
+    let explained = machine.out(&["explain", &second]);
+    assert!(explained.contains("waits for the end of 1"), "{explained}");
+    assert!(
+        explained.contains("after job 1, which has no time limit"),
+        "{explained}"
+    );
+    let explained = machine.out(&["explain", &third]);
+    assert!(explained.contains("held: it is held"), "{explained}");
+    machine.run(&["hold", &second]).expect_code(0);
+    machine.run(&["cancel", &first]).expect_code(0);
+    machine.expect_state(&first, "canceled");
+    assert_eq!(machine.states()[&second], "held");
+    machine.run(&["release", &second]).expect_code(0);
+    machine.run(&["wait", &second]).expect_code(0);
+    machine.run(&["wait", &first]).expect_code(143);
+    assert_eq!(machine.states()[&third], "held");
+    let over = machine.run(&["hold", &first]).expect_code(120);
+    over.expect_err(&["job 1 is over"]);
+    let unknown = machine.run(&["explain", "99"]).expect_code(120);
+    unknown.expect_err(&["the machine knows no job 99"]);
+    let large = machine.run(&["submit", "-n", "3", "true"]).expect_code(122);
+    large.expect_err(&["room for 2 of the 3 units", "see with `rally nodes`"]);
+    machine.down();
+}
+
+#[test]
+fn arrays_and_dependencies_run_in_order() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let script = "echo $RALLY_ARRAY_INDEX; test $RALLY_ARRAY_INDEX != 3";
+    let array = machine.submit(&["--hold", "--array", "1-4", "-n", "1", "sh", "-c", script]);
+    let after = format!("any:{array}");
+    let next = machine.submit(&[
+        "-n",
+        "1",
+        "--after",
+        &after,
+        "sh",
+        "-c",
+        "cat rally-1-*.out",
+    ]);
+    let never = machine.submit(&["-n", "1", "--after", &array, "true"]);
+    machine.run(&["release", &array]).expect_code(0);
+    let failed = machine.run(&["wait", &array]).expect_code(1);
+    failed.expect_err(&[
+        "job 1 has failed",
+        "tasks:  3",
+        "task 3: rank 0 exited with code 1",
+    ]);
+    machine.run(&["wait", &next]).expect_code(0);
+    assert_eq!(machine.run(&["output", &next]).sorted(), "1\n2\n3\n4");
+    assert_eq!(machine.out(&["output", "1[2]"]), "2");
+    assert_eq!(machine.states()[&never], "canceled");
+    let details = machine.out(&["queue", &never]);
+    assert!(
+        details.contains("job 1, on which it depends, has not succeeded"),
+        "{details}"
+    );
+    machine.down();
+}
+
+/// No task is forgotten, and none runs twice, although the controller is killed while the array runs.
+#[test]
+fn a_killed_machine_goes_on_with_its_queue() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let script =
+        "echo start $RALLY_ARRAY_INDEX >> log; sleep 0.02; echo end $RALLY_ARRAY_INDEX >> log";
+    let array = machine.submit(&["--array", "1-60", "-n", "1", "sh", "-c", script]);
+    let held = machine.submit(&["-n", "1", "--hold", "true"]);
+    let log = || fs::read_to_string(sandbox.path("log")).unwrap_or_default();
+    let begun = eventually(DEADLINE, || (log().lines().count() > 20).then_some(()));
+    assert!(begun.is_some(), "the array does not run");
+    machine.kill();
+
+    let again = sandbox
+        .run_rally(&["up", "--host", "localhost:2"])
+        .expect_code(0);
+    again.expect_err(&["machine `main` had ended while jobs ran", "lost: 1"]);
+    let machine = Machine(&sandbox);
+    assert_eq!(machine.states()[&held], "held");
+    machine.run(&["wait", &array]).expect_code(125);
+    let details = machine.out(&["queue", &array, "--message-format=json"]);
+    let row: serde_json::Value = serde_json::from_str(&details).unwrap();
+    let failed = row["tasks"]["failed"].as_u64().unwrap();
+    let succeeded = row["tasks"]["succeeded"].as_u64().unwrap();
+    assert_eq!(failed + succeeded, 60, "{details}");
+    assert!((1..=2).contains(&failed), "{details}");
+    let log = log();
+    for index in 1..=60 {
+        let start = format!("start {index}");
+        let starts = log.lines().filter(|line| *line == start).count();
+        assert!(starts <= 1, "task {index} has run {starts} times");
+        let end = format!("end {index}");
+        let ends = log.lines().filter(|line| *line == end).count();
+        assert!(ends == 1 || failed > 0, "task {index} has not run");
+    }
+    let ends = log.lines().filter(|line| line.starts_with("end")).count();
+    assert!(ends as u64 >= succeeded, "{ends} of {succeeded}");
+    machine.down();
+}
+
+#[test]
+fn a_requeued_job_runs_again_after_a_kill() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &[]);
+    let script = "echo run >> log; test $(wc -l < log) = 2 || exec sleep 1000";
+    let job = machine.submit(&["-n", "1", "--requeue", "sh", "-c", script]);
+    let begun = eventually(DEADLINE, || sandbox.path("log").exists().then_some(()));
+    assert!(begun.is_some(), "the job does not run");
+    machine.kill();
+    let again = sandbox.run_rally(&["up"]).expect_code(0);
+    again.expect_err(&["wait again:"]);
+    let machine = Machine(&sandbox);
+    machine.run(&["wait", &job]).expect_code(0);
+    assert_eq!(sandbox.read("log"), "run\nrun\n");
+    machine.down();
+}
+
+#[test]
+fn a_front_waits_in_the_queue_and_may_give_up() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:1"]);
+    let first = machine.submit(&["-n", "1", "sleep", "1000"]);
+    machine.expect_state(&first, "running");
+    let args = ["run", "--on-machine", "main", "-n", "1", "echo", "late"];
+    let impatient = sandbox.start(&mut sandbox.rally(&args));
+    impatient.expect(Stream::Stderr, "the job waits in the queue, as job 2");
+    let patient = sandbox.start(&mut sandbox.rally(&args));
+    patient.expect(Stream::Stderr, "the job waits in the queue, as job 3");
+    impatient.signal(Signal::SIGINT);
+    impatient.end().expect_code(130);
+    machine.expect_state("2", "canceled");
+    machine.run(&["cancel", &first]).expect_code(0);
+    patient.end().expect_code(0).expect_out("late\n");
+    // Whoever is killed leaves the queue too.
+    let first = machine.submit(&["-n", "1", "sleep", "1000"]);
+    machine.expect_state(&first, "running");
+    let killed = sandbox.start(&mut sandbox.rally(&args));
+    killed.expect(Stream::Stderr, "the job waits in the queue, as job 5");
+    killed.signal(Signal::SIGKILL);
+    machine.expect_state("5", "canceled");
+    machine.down();
+}
+
+#[test]
+fn a_machine_ends_only_as_it_is_told() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:1"]);
+    let first = machine.submit(&[
+        "-n",
+        "1",
+        "sh",
+        "-c",
+        "until test -e go; do sleep 0.01; done",
+    ]);
+    let waits = machine.submit(&["-n", "1", "true"]);
+    machine.expect_state(&first, "running");
+    let busy = machine.run(&["down"]).expect_code(123);
+    busy.expect_err(&["1 task runs on the machine", "the machine goes on"]);
+    let down = sandbox.start(&mut sandbox.rally(&["down", "--wait"]));
+    let told = eventually(DEADLINE, || {
+        machine
+            .out(&["status"])
+            .contains("about to end")
+            .then_some(())
+    });
+    assert!(told.is_some(), "the machine is not told");
+    let refused = machine.run(&["submit", "-n", "1", "true"]).expect_code(123);
+    refused.expect_err(&["about to end"]);
+    sandbox.file("go", "");
+    down.end().expect_code(0);
+    sandbox.expect_no_process();
+    // What has waited is still there.
+    let machine = Machine::up(&sandbox, &["--host", "localhost:1"]);
+    machine.run(&["wait", &waits]).expect_code(0);
+    machine.down();
+}
+
+#[test]
+fn a_run_finds_the_right_machine_or_asks() {
+    let sandbox = Sandbox::new();
+    let one = Machine::up(&sandbox, &["--name", "one"]);
+    let alone = one.run(&["run", "-n", "1", "true"]).expect_code(0);
+    assert_eq!(alone.err(), "", "a machine is used without being told");
+    let again = one.run(&["up", "--name", "one"]);
+    assert_ne!(again.code(), 0);
+    again.expect_err(&["the machine `one` runs already"]);
+    let none = one.run(&["up", "--name", "none"]).expect_code(120);
+    none.expect_err(&["a machine cannot be called `none`"]);
+    let two = Machine::up(&sandbox, &["--name", "two"]);
+    let asked = two.run(&["queue"]).expect_code(120);
+    asked.expect_err(&["several machines run on this host", "running: `one`, `two`"]);
+    let named = two
+        .run(&["submit", "--on-machine", "two", "-n", "1", "true"])
+        .expect_code(0);
+    assert_eq!(named.out(), "job 1 on machine two\n");
+    let unknown = two
+        .run(&["queue", "--on-machine", "three"])
+        .expect_code(120);
+    unknown.expect_err(&[
+        "machine `three` does not run on this host",
+        "running: `one`, `two`",
+    ]);
+    let down = two.run(&["down", "--on-machine", "one"]).expect_code(0);
+    drop(down);
+    one.run(&["up", "--name", "one", "--default"])
+        .expect_code(0);
+    let told = two.run(&["run", "-n", "1", "true"]).expect_code(0);
+    told.expect_err(&["the job runs on machine `one`"]);
+    let off = two
+        .run(&["run", "--on-machine", "none", "-n", "1", "true"])
+        .expect_code(0);
+    assert_eq!(off.err(), "");
+    let mut by_variable = sandbox.rally(&["run", "-n", "1", "true"]);
+    let by_variable = sandbox.run(by_variable.env("RALLY_MACHINE", "two"));
+    by_variable
+        .expect_code(0)
+        .expect_err(&["the job runs on machine `two`"]);
+    // A machine in an allocation is not meant outside of it.
+    let mut inside = sandbox.rally(&["up", "--name", "inside", "--host", "localhost"]);
+    sandbox
+        .run(
+            inside
+                .env("SLURM_JOB_ID", "17")
+                .env("RALLY_BOOTSTRAP", "fork"),
+        )
+        .expect_code(0);
+    for name in ["one", "two"] {
+        two.run(&["down", "--on-machine", name]).expect_code(0);
+    }
+    let outside = two.run(&["queue"]).expect_code(120);
+    outside.expect_err(&[
+        "no machine runs on this host",
+        "elsewhere: `inside` (Slurm job 17)",
+    ]);
+    let mut queue = sandbox.rally(&["down"]);
+    sandbox.run(queue.env("SLURM_JOB_ID", "17")).expect_code(0);
+    sandbox.expect_no_process();
+}
+
+#[test]
+fn a_machine_over_nodes_does_without_a_lost_one() {
+    let sandbox = Sandbox::new();
+    let nodes = ["--bootstrap", "fork", "--nodes", "3"];
+    let machine = Machine::up(&sandbox, &nodes);
+    let script = "echo $RALLY_NODE >> where; exec sleep 1000";
+    let job = machine.submit(&[
+        "--map-by",
+        "ppr:1:node",
+        "-n",
+        "3",
+        "--requeue",
+        "sh",
+        "-c",
+        script,
+    ]);
+    machine.expect_state(&job, "running");
+    let daemons = || {
+        let mut found = sandbox.alive();
+        found.retain(|process| process.args.contains("__daemon"));
+        found
+    };
+    let all = daemons();
+    let child = all
+        .iter()
+        .find(|process| all.iter().any(|other| other.pid == process.ppid));
+    let daemon = child.expect("a guardian has a child").pid;
+    signal::kill(Pid::from_raw(daemon), Signal::SIGKILL).unwrap();
+    machine.expect_state(&job, "waiting");
+    let listed = machine.out(&["nodes"]);
+    assert_eq!(listed.matches(" bad ").count(), 1, "{listed}");
+    let explained = machine.out(&["explain", &job]);
+    assert!(explained.contains("where no job starts"), "{explained}");
+    let other = machine.submit(&["--map-by", "ppr:1:node", "-n", "2", "true"]);
+    machine.run(&["wait", &other]).expect_code(0);
+    machine.down();
+}

@@ -1,0 +1,395 @@
+//! The controller of a machine: jobs of fronts go through the queue, and what the queue starts is launched.
+//!
+//! | a front sends | without a machine | on a machine |
+//! |---|---|---|
+//! | `Submit` | the job is added | it waits in the queue, and is added when its turn comes |
+//! | `SubmitBeside` | the job is added | the same: it uses no slots |
+//! | `End`, `Kill`, or the connection is lost | its jobs end | if its job waits, it leaves the queue |
+//! | `Ask` | refused | answered by the [`Machine`] |
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use base::{HostList, JobId, NodeId, RankSet, Time};
+use bytes::Bytes;
+
+use super::{Captured, Controller, ControllerOutput, Job, Origin};
+use crate::{
+    alloc::{Allocation, Slots},
+    bootstrap::NotJoined,
+    machine::{Ask, Grant, Machine, MachineOutput, NotDone, OutputFiles, Reply, Run, Setup},
+    place::{self, BindTarget, BindTo, CpuUnit, Oversubscribe},
+    proto::{Cause, Chunk, EndReason, FrontId, Note, Outcome, Refusal, Stream, ToFront},
+    queue::Sharing,
+    stdio,
+};
+
+/// The first number that stands for a run without a front.
+const DETACHED: u32 = 1 << 31;
+
+/// What the machine has to hear.
+#[derive(Debug)]
+enum News {
+    Ended(JobId, Box<Outcome>),
+    Refused(JobId, Box<Refusal>),
+    FrontLost(FrontId),
+}
+
+/// The machine, and what the controller does for it.
+#[derive(Debug)]
+pub(super) struct Host {
+    machine: Machine,
+    /// Nodes of which the machine knows.
+    known: BTreeSet<NodeId>,
+    news: Vec<News>,
+    /// Fronts whose job waits in the queue.
+    queued: BTreeSet<FrontId>,
+    /// Where the output of runs without a front goes.
+    captured: BTreeMap<FrontId, OutputFiles>,
+}
+
+impl Controller {
+    /// Makes this a machine, which continues what is in its store.
+    pub(super) fn become_machine(&mut self, setup: &Setup) {
+        self.machine = Some(Box::new(Host {
+            machine: Machine::new(setup),
+            known: BTreeSet::new(),
+            news: Vec::new(),
+            queued: BTreeSet::new(),
+            captured: BTreeMap::new(),
+        }));
+        self.classify_all();
+    }
+
+    /// Returns true if the machine, if this is one, has ended.
+    pub(super) fn has_no_machine(&self) -> bool {
+        let host = self.machine.as_ref();
+        host.is_none_or(|host| host.machine.is_over())
+    }
+
+    pub(super) fn machine_deadline(&self) -> Option<Time> {
+        self.machine.as_ref()?.machine.deadline()
+    }
+
+    /// Calls the machine, if there is one.
+    fn with_machine(&mut self, act: impl FnOnce(&mut Machine)) {
+        if let Some(host) = &mut self.machine {
+            act(&mut host.machine);
+        }
+    }
+
+    pub(super) fn tick_machine(&mut self, now: Time) {
+        self.with_machine(|machine| machine.tick(now));
+    }
+
+    pub(super) fn on_stored(&mut self, now: Time, result: Result<(), String>) {
+        self.with_machine(|machine| machine.stored(now, result));
+    }
+
+    pub(super) fn on_fetched(&mut self, now: Time, result: Result<Vec<Bytes>, String>) {
+        self.with_machine(|machine| machine.fetched(now, result));
+    }
+
+    pub(super) fn on_machine_ask(&mut self, now: Time, front: FrontId, ask: Ask) {
+        match &mut self.machine {
+            Some(host) => host.machine.ask(now, front, ask),
+            None => {
+                let reply = Reply::Refused(NotDone::NoMachine);
+                self.tell(front, ToFront::Reply(Box::new(reply)));
+            }
+        }
+    }
+
+    /// Puts the job of a front into the queue. Returns the job if there is no queue.
+    pub(super) fn enqueue(
+        &mut self,
+        now: Time,
+        front: FrontId,
+        spec: Box<crate::spec::JobSpec>,
+    ) -> Option<Box<crate::spec::JobSpec>> {
+        let Some(host) = &mut self.machine else {
+            return Some(spec);
+        };
+        host.queued.insert(front);
+        host.machine.attach(now, front, spec);
+        None
+    }
+
+    pub(super) fn waits_in_queue(&self, front: FrontId) -> bool {
+        let host = self.machine.as_ref();
+        host.is_some_and(|host| host.queued.contains(&front))
+    }
+
+    /// Takes the job of a front out of the queue. Returns false if it does not wait there.
+    pub(super) fn withdraw(&mut self, now: Time, front: FrontId, reason: EndReason) -> bool {
+        let Some(host) = &mut self.machine else {
+            return false;
+        };
+        if !host.queued.contains(&front) || !host.machine.withdraw(now, front) {
+            return false;
+        }
+        self.end_unstarted(front, reason);
+        true
+    }
+
+    /// Tells a front that its job has ended before it was started.
+    fn end_unstarted(&mut self, front: FrontId, reason: EndReason) {
+        if let Some(host) = &mut self.machine {
+            host.queued.remove(&front);
+        }
+        let outcome = Outcome {
+            cause: Cause::Ended(reason),
+            size: 0,
+            ended: Vec::new(),
+            not_started: RankSet::new(),
+            failed_on: Vec::new(),
+            ended_by_us: RankSet::new(),
+            left: RankSet::new(),
+        };
+        self.tell(front, ToFront::Ended(outcome));
+        self.finish_front(front);
+    }
+
+    /// Notes that a front is gone.
+    pub(super) fn machine_front_lost(&mut self, front: FrontId) {
+        if let Some(host) = &mut self.machine {
+            host.queued.remove(&front);
+            host.news.push(News::FrontLost(front));
+        }
+    }
+
+    /// Notes the end of a job that was submitted, and not spawned.
+    pub(super) fn machine_job_ended(&mut self, job: &Job, outcome: &Outcome) {
+        if let Some(host) = &mut self.machine {
+            host.captured.remove(&job.front);
+            let ended = News::Ended(job.id, Box::new(outcome.clone()));
+            host.news.push(ended);
+        }
+    }
+
+    pub(super) fn machine_job_refused(&mut self, job: &Job, refusal: &Refusal) {
+        if let Some(host) = &mut self.machine {
+            host.captured.remove(&job.front);
+            let refused = News::Refused(job.id, Box::new(refusal.clone()));
+            host.news.push(refused);
+        }
+    }
+
+    pub(super) fn machine_node_lost(&mut self, now: Time, node: NodeId, why: &str) {
+        self.with_machine(|machine| machine.node_lost(now, node, why));
+    }
+
+    /// Notes that some nodes did not join. Returns false if there is no machine: then no job can be launched.
+    pub(super) fn machine_without(&mut self, now: Time, failed: &NotJoined) -> bool {
+        if self.machine.is_none() {
+            return false;
+        }
+        if let Some(front) = self.fronts.keys().next().copied() {
+            self.tell(front, ToFront::Note(Note::NotJoined(failed.clone())));
+        }
+        for class in &failed.classes {
+            let why = class.why();
+            for node in self.nodes_named(&class.hosts) {
+                self.machine_node_lost(now, node, &why);
+            }
+        }
+        true
+    }
+
+    fn nodes_named(&self, hosts: &HostList) -> Vec<NodeId> {
+        let nodes = (0..).map(NodeId).zip(&self.allocation.nodes);
+        let named = nodes.filter(|(_, node)| hosts.contains(&node.name));
+        named.map(|(id, _)| id).collect()
+    }
+
+    /// Tells the machine what has happened, and carries out what it wants. Ends every input.
+    pub(super) fn pump_machine(&mut self, now: Time) {
+        if self.machine.is_none() {
+            return;
+        }
+        self.announce_nodes(now);
+        loop {
+            let Some(host) = &mut self.machine else {
+                return;
+            };
+            for news in std::mem::take(&mut host.news) {
+                match news {
+                    News::Ended(run, outcome) => host.machine.run_ended(now, run, &outcome),
+                    News::Refused(run, refusal) => host.machine.run_refused(now, run, &refusal),
+                    News::FrontLost(front) => host.machine.front_lost(now, front),
+                }
+            }
+            let Some(output) = host.machine.poll() else {
+                return;
+            };
+            self.on_machine(now, output);
+        }
+    }
+
+    fn on_machine(&mut self, now: Time, output: MachineOutput) {
+        match output {
+            MachineOutput::Reply(front, reply) => {
+                self.tell(front, ToFront::Reply(Box::new(reply)));
+            }
+            MachineOutput::Launch(run) => self.launch_run(now, *run),
+            MachineOutput::End(run) => self.end(run, Cause::Ended(EndReason::Canceled)),
+            MachineOutput::Withdrawn(front, NotDone::IsOver(_)) => {
+                self.end_unstarted(front, EndReason::Canceled);
+            }
+            MachineOutput::Withdrawn(front, why) => {
+                if let Some(host) = &mut self.machine {
+                    host.queued.remove(&front);
+                }
+                self.tell(front, ToFront::Refused(Refusal::Machine(why)));
+                self.finish_front(front);
+            }
+            MachineOutput::Queued(front, job) => self.tell(front, ToFront::Queued(job)),
+            MachineOutput::Store(batch) => {
+                self.outputs.push_back(ControllerOutput::Store(batch));
+            }
+            MachineOutput::Fetch { before, most } => {
+                self.outputs
+                    .push_back(ControllerOutput::Fetch { before, most });
+            }
+        }
+    }
+
+    fn launch_run(&mut self, now: Time, run: Run) {
+        let id = JobId(self.next_job);
+        let front = run.front.unwrap_or(FrontId(DETACHED | id.0));
+        if let Some(front) = self.fronts.get_mut(&front) {
+            front.job = Some(id);
+        }
+        if let Some(host) = &mut self.machine {
+            host.queued.remove(&front);
+            if let Some(files) = run.output {
+                host.captured.insert(front, files);
+            }
+        }
+        self.tell(front, ToFront::Accepted(id));
+        // Before the job is added: it may be refused at once.
+        self.with_machine(|machine| machine.launched(now, run.task, id));
+        self.add_granted(
+            now,
+            run.spec,
+            Origin::Front,
+            front,
+            id,
+            Some(Arc::new(run.grant)),
+        );
+    }
+
+    /// Tells the machine of nodes whose daemon and topology are known.
+    fn announce_nodes(&mut self, now: Time) {
+        let Some(host) = &mut self.machine else {
+            return;
+        };
+        if host.known.len() == self.nodes.len() {
+            return;
+        }
+        host.known.retain(|id| self.nodes.contains_key(id));
+        for (id, node) in &self.nodes {
+            if host.known.contains(id) {
+                continue;
+            }
+            let Some(topology) = self.topologies.get(node.topology) else {
+                continue;
+            };
+            let Some(said) = self.allocation.nodes.get(id.0 as usize) else {
+                continue;
+            };
+            let slots = place::slots(said.slots, Some(topology), CpuUnit::default());
+            host.machine.node_up(now, *id, slots, said.slots);
+            host.known.insert(*id);
+        }
+    }
+
+    /// Writes output of a run without a front to its file. Returns the chunk if the run has a front.
+    pub(super) fn capture(&mut self, front: FrontId, node: NodeId, chunk: Chunk) -> Option<Chunk> {
+        let files = self
+            .machine
+            .as_ref()
+            .and_then(|host| host.captured.get(&front));
+        let Some(files) = files else {
+            return Some(chunk);
+        };
+        let path = match chunk.stream {
+            Stream::Stdout => &files.stdout,
+            Stream::Stderr => files.stderr.as_ref().unwrap_or(&files.stdout),
+        };
+        let output = ControllerOutput::Capture {
+            path: path.clone(),
+            output: Captured {
+                job: chunk.job,
+                node,
+                stream: chunk.stream,
+                cost: stdio::cost(chunk.bytes.len()),
+            },
+            bytes: chunk.bytes,
+        };
+        self.outputs.push_back(output);
+        None
+    }
+
+    /// Lets the procs go on that have written this output. If it is lost, the job ends.
+    pub(super) fn on_captured(&mut self, output: Captured, result: Result<(), String>) {
+        let Captured {
+            job,
+            node,
+            stream,
+            cost,
+        } = output;
+        self.credit_node(job, node, stream, cost);
+        if result.is_err() {
+            self.end(job, Cause::Ended(EndReason::OutputLost));
+        }
+    }
+
+    /// Returns what the placement of a run has to respect: its request and the nodes, as far as they are granted.
+    pub(super) fn within<'a>(
+        &'a self,
+        request: &'a place::Request,
+        grant: &Grant,
+    ) -> Result<(Cow<'a, place::Request>, Allocation), Refusal> {
+        let mut allocation = self.allocation.clone();
+        let mut granted = HostList::default();
+        for (id, slots) in &grant.slots {
+            if !self.nodes.contains_key(id) {
+                let host = self.name_of(*id).to_owned();
+                return Err(Refusal::NodeLost { host });
+            }
+            if let Some(node) = allocation.nodes.get_mut(id.0 as usize) {
+                node.slots = Slots::Explicit(*slots);
+                node.max_slots = None;
+                granted.push(&node.name);
+            }
+        }
+        let mut request = request.clone();
+        for app in &mut request.apps {
+            app.hosts = Some(match &app.hosts {
+                Some(hosts) => hosts.iter().filter(|host| granted.contains(host)).collect(),
+                None => granted.clone(),
+            });
+        }
+        let total = grant
+            .slots
+            .values()
+            .fold(0_u32, |sum, slots| sum.saturating_add(*slots));
+        let procs = request.apps.iter().map(|app| app.count.unwrap_or(0));
+        if procs.fold(0, u32::saturating_add) > total {
+            // The queue has checked that its procs may share slots.
+            request.oversubscribe = Oversubscribe::Allow;
+        }
+        // Other jobs may run on the same nodes, and would be bound to the same cores.
+        if grant.sharing == Sharing::Shared && request.bind_to.is_none() && request.cpus.is_none() {
+            request.bind_to = Some(BindTo::from(BindTarget::None));
+        }
+        Ok((Cow::Owned(request), allocation))
+    }
+}

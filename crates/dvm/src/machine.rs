@@ -1,0 +1,588 @@
+//! The machine: a launcher that stays, with a queue, a record of each job, and a store that outlives it.
+//!
+//! The controller passes on what fronts ask ([`Ask`]), reports its nodes and the ends of jobs, and launches what the machine starts.
+//! The queue decides what starts ([`crate::queue`]). This module knows what the tasks are, and keeps the books.
+//!
+//! **Names.** A *job* has the number that users see. A job has one *task*, or is an array of them. A *run* is one start of a task: a job
+//! of the controller, with a number of the controller. A task that is requeued has several runs.
+//!
+//! **The store.** What must not be forgotten is written before anybody learns of it: a submitted job before its number is
+//! told, and a start of a detached job before the launch. So a controller that is killed neither forgets a job nor runs one twice. Only
+//! one batch of writes is under way. What happens meanwhile goes into the next one.
+//!
+//! | state of the store | something changes | batch written | batch failed | [`RETRY`] later |
+//! |---|---|---|---|---|
+//! | idle | write → writing | – | – | – |
+//! | writing | collected | effects happen; write the collected → writing, or → idle | submitted jobs are refused; the rest is kept → failing | – |
+//! | failing | collected | – | – | write all → writing |
+//!
+//! | state of a run | launched | its task is to end | ends |
+//! |---|---|---|---|
+//! | stored first | – | forgotten | – |
+//! | ordered ([`MachineOutput::Launch`]) | runs | ended when it is launched | – |
+//! | runs | – | [`MachineOutput::End`] | the queue and the record hear of it |
+//!
+//! **Bounds:** those of the queue; [`RECENT_MAX`] records of jobs that are over, in memory; [`HISTORY_MAX`] in the store;
+//! [`WAITED_MAX`] jobs that a front waits for.
+
+mod answers;
+mod books;
+mod demand;
+mod explain;
+mod record;
+mod restore;
+mod runs;
+mod talk;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use base::{JobId, NodeId, Time};
+use serde::{Deserialize, Serialize};
+
+use self::{books::Books, demand::demand};
+pub use self::{
+    books::{Batch, Key, RETRY, Write},
+    record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
+    runs::fill,
+    talk::{
+        Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, Reason, Reply, Restored,
+        Sooner, Start, Status,
+    },
+};
+use crate::{
+    alloc::Slots,
+    proto::FrontId,
+    queue::{
+        self, Amounts, Dependency, DependencyKind, Hold, Limits, NodeState, Over, Queue, Request,
+        Sharing, TaskId, Units,
+    },
+    spec::JobSpec,
+};
+
+/// Records of jobs that are over, in memory.
+pub const RECENT_MAX: usize = 256;
+/// Records of jobs that are over, in the store.
+pub const HISTORY_MAX: u32 = 100_000;
+/// Jobs that a front waits for at the same time.
+pub const WAITED_MAX: usize = 1 << 16;
+
+/// The variable in which procs find the number of their job in the queue. (`RALLY_JOB` is the number of the run.)
+pub const JOB_VARIABLE: &str = "RALLY_QUEUE_JOB";
+/// The variable in which procs of an array find the index of their task.
+pub const INDEX_VARIABLE: &str = "RALLY_ARRAY_INDEX";
+
+/// Milliseconds since 1970 UTC.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Wall(pub u64);
+
+/// What a machine is made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    pub name: String,
+    /// The time of day at [`Time::ZERO`].
+    pub epoch: Wall,
+    /// The names of its nodes, by their numbers.
+    pub nodes: Vec<String>,
+    /// The contents of its store, without the history.
+    pub stored: Vec<(Key, bytes::Bytes)>,
+}
+
+/// An action for the controller.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MachineOutput {
+    Reply(FrontId, Reply),
+    /// Launch a task, and call [`Machine::launched`].
+    Launch(Box<Run>),
+    /// End a run: it was canceled, or its node was removed.
+    End(JobId),
+    /// This front's job is over before it has started.
+    Withdrawn(FrontId, NotDone),
+    /// This front's job waits, and is number so.
+    Queued(FrontId, JobId),
+    Store(Batch),
+    /// Read the records of jobs that are over, and call [`Machine::fetched`]: at most `most`, the last ones before `before`.
+    Fetch {
+        before: JobId,
+        most: u32,
+    },
+}
+
+/// A start of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    pub task: TaskId,
+    pub spec: Box<JobSpec>,
+    /// The front that waits for it; `None` if it is detached.
+    pub front: Option<FrontId>,
+    pub grant: Grant,
+    /// Where its output goes, with the numbers filled in; `None` if the front gets it.
+    pub output: Option<OutputFiles>,
+}
+
+/// What of the nodes a run may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Slots on each node.
+    pub slots: BTreeMap<NodeId, u32>,
+    pub sharing: Sharing,
+}
+
+/// A node of the machine.
+#[derive(Clone, Debug)]
+struct Node {
+    name: String,
+    slots: u32,
+    /// Nobody has said how many slots it has.
+    is_implicit: bool,
+    standing: NodeStanding,
+}
+
+/// A job in the queue.
+#[derive(Debug)]
+struct Entry {
+    record: Record,
+    spec: Arc<JobSpec>,
+    front: Option<FrontId>,
+    runs: BTreeMap<Option<u32>, Stage>,
+}
+
+/// How far the run of a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is launched when its start is stored.
+    Storing(Units),
+    Ordered,
+    /// It is to end, and was not launched yet.
+    Revoked,
+    Runs(JobId),
+}
+
+/// Something that happens when a batch is stored.
+#[derive(Debug)]
+enum Effect {
+    Submitted(FrontId, JobId),
+    Launch(TaskId),
+}
+
+/// A front that waits for jobs.
+#[derive(Debug)]
+struct Waiter {
+    jobs: BTreeSet<JobId>,
+    over: Vec<Record>,
+}
+
+/// A question that needs the store.
+#[derive(Debug)]
+enum Question {
+    Jobs(FrontId),
+    Job(FrontId, JobId),
+    Waited(FrontId, JobId),
+    Dependency(FrontId, Box<Submission>, JobId),
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct Machine {
+    name: String,
+    epoch: Wall,
+    queue: Queue,
+    nodes: BTreeMap<NodeId, Node>,
+    jobs: BTreeMap<JobId, Entry>,
+    /// The last jobs that are over, in the order of their ends.
+    recent: VecDeque<Record>,
+    next: u32,
+    runs: BTreeMap<JobId, TaskId>,
+    waiters: BTreeMap<FrontId, Waiter>,
+    /// Fronts that wait until no node is being started.
+    wait_for_nodes: BTreeSet<FrontId>,
+    /// Questions whose answers are being read, in this order.
+    questions: VecDeque<Question>,
+    books: Books<Effect>,
+    down: Option<Down>,
+    restored: Restored,
+    outputs: VecDeque<MachineOutput>,
+}
+
+impl Machine {
+    /// Continues the machine that has left this store.
+    #[must_use]
+    pub fn new(setup: &Setup) -> Self {
+        let nodes = (0..).map(NodeId).zip(&setup.nodes);
+        let nodes = nodes.map(|(id, name)| {
+            let node = Node {
+                name: name.clone(),
+                slots: 0,
+                is_implicit: true,
+                standing: NodeStanding::Starting,
+            };
+            (id, node)
+        });
+        let mut machine = Self {
+            name: setup.name.clone(),
+            epoch: setup.epoch,
+            queue: Queue::new(Limits::default()),
+            nodes: nodes.collect(),
+            jobs: BTreeMap::new(),
+            recent: VecDeque::new(),
+            next: 1,
+            runs: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            wait_for_nodes: BTreeSet::new(),
+            questions: VecDeque::new(),
+            books: Books::default(),
+            down: None,
+            restored: Restored::default(),
+            outputs: VecDeque::new(),
+        };
+        machine.restored = machine.restore(&setup.stored);
+        machine
+    }
+
+    /// Returns the time of day.
+    fn wall(&self, now: Time) -> Wall {
+        let millis = now.as_nanos() / 1_000_000;
+        Wall(self.epoch.0.saturating_add(millis))
+    }
+
+    /// Returns the next action. Call it after every other call.
+    pub fn poll(&mut self) -> Option<MachineOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Returns the time at which [`Self::tick`] is due.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Time> {
+        self.books.retry_at()
+    }
+
+    pub fn tick(&mut self, now: Time) {
+        self.settle(now);
+    }
+
+    /// Returns true if the machine is to end, and nothing runs or waits for the store.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.down.is_some() && self.queue.running() == 0 && self.books.is_settled()
+    }
+
+    /// Starts what can start, and writes what has changed. Ends every public call that changes something.
+    fn settle(&mut self, now: Time) {
+        if self.down.is_none() {
+            self.queue.schedule(now);
+        }
+        while let Some(output) = self.queue.poll() {
+            self.on_queue(now, output);
+        }
+        self.tell_ready();
+        let jobs = &self.jobs;
+        let entry = |id: JobId| jobs.get(&id).map(|entry| &entry.record);
+        if let Some(batch) = self.books.write(now, entry) {
+            self.outputs.push_back(MachineOutput::Store(batch));
+        }
+    }
+
+    /// Answers those who wait for the nodes, if none is being started.
+    fn tell_ready(&mut self) {
+        let starts = |node: &Node| node.standing == NodeStanding::Starting;
+        if self.wait_for_nodes.is_empty() || self.nodes.values().any(starts) {
+            return;
+        }
+        for front in std::mem::take(&mut self.wait_for_nodes) {
+            self.reply(front, Reply::Status(self.status()));
+        }
+    }
+
+    /// Notes that the daemon of a node has joined. Jobs may start there.
+    pub fn node_up(&mut self, now: Time, id: NodeId, slots: u32, said: Slots) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        node.slots = slots.max(1);
+        node.is_implicit = said == Slots::Implicit;
+        node.standing = NodeStanding::Up;
+        self.queue.add_node(id, Amounts::slots(node.slots));
+        self.settle(now);
+    }
+
+    /// Notes that a node cannot be used any more. Its runs end by themselves.
+    pub fn node_lost(&mut self, now: Time, id: NodeId, why: &str) {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        node.standing = NodeStanding::Bad(why.to_owned());
+        self.queue.set_node(id, NodeState::Closed);
+        self.settle(now);
+    }
+
+    /// Adds the job of a front.
+    pub fn attach(&mut self, now: Time, front: FrontId, spec: Box<JobSpec>) {
+        let apps = spec.apps.iter();
+        let words = apps.map(|app| {
+            let args = app.args.iter().map(|arg| arg.to_string_lossy());
+            let program = app.program.to_string_lossy();
+            std::iter::once(program)
+                .chain(args)
+                .collect::<Vec<_>>()
+                .join(" ")
+        });
+        let command = words.collect::<Vec<_>>().join(" : ");
+        let name = spec
+            .apps
+            .first()
+            .map(|app| app.program.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        let submission = Submission {
+            name: name.rsplit('/').next().unwrap_or_default().to_owned(),
+            command,
+            wishes: Wishes::default(),
+            output: OutputFiles::default(),
+            spec,
+        };
+        match self.add(now, Some(front), submission) {
+            Ok(id) => {
+                self.settle(now);
+                let waits = self
+                    .jobs
+                    .get(&id)
+                    .is_some_and(|entry| entry.runs.is_empty());
+                if waits {
+                    self.outputs.push_back(MachineOutput::Queued(front, id));
+                }
+            }
+            Err(why) => self.outputs.push_back(MachineOutput::Withdrawn(front, why)),
+        }
+    }
+
+    /// Adds a job to the queue.
+    fn add(
+        &mut self,
+        now: Time,
+        front: Option<FrontId>,
+        mut submission: Submission,
+    ) -> Result<JobId, NotDone> {
+        if self.down.is_some() {
+            return Err(NotDone::GoingDown);
+        }
+        let id = JobId(self.next);
+        submission.wishes.after = self.unmet(&submission.wishes.after)?;
+        let request = self.request(&submission.spec, &submission.wishes);
+        let slots = request
+            .demand
+            .units
+            .saturating_mul(request.demand.unit.slots);
+        self.queue
+            .submit(id, request)
+            .map_err(NotDone::NotAccepted)?;
+        self.next += 1;
+        let way = if front.is_some() {
+            Way::Attached
+        } else {
+            Way::Detached
+        };
+        let record = Record::of(id, way, &submission, slots, self.wall(now));
+        if front.is_none() {
+            self.books.put_spec(id, &submission.spec);
+        }
+        let entry = Entry {
+            record,
+            spec: Arc::new(*submission.spec),
+            front,
+            runs: BTreeMap::new(),
+        };
+        self.jobs.insert(id, entry);
+        self.books.touch(id);
+        Ok(id)
+    }
+
+    /// Returns the dependencies that are not met. A job that is over may be known no more; see [`Self::resolve`].
+    fn unmet(&self, after: &[Dependency]) -> Result<Vec<Dependency>, NotDone> {
+        let mut unmet = Vec::new();
+        for dependency in after {
+            if self.jobs.contains_key(&dependency.on) {
+                unmet.push(*dependency);
+                continue;
+            }
+            let over = self.recent.iter().find(|record| record.id == dependency.on);
+            let over = over.ok_or(NotDone::NoSuchJob(dependency.on))?;
+            let has_succeeded = matches!(over.ended, Some((_, Over::Succeeded)));
+            if dependency.kind == DependencyKind::Succeeded && !has_succeeded {
+                return Err(NotDone::DependencyFailed(dependency.on));
+            }
+        }
+        Ok(unmet)
+    }
+
+    fn request(&self, spec: &JobSpec, wishes: &Wishes) -> Request {
+        Request {
+            user: 0,
+            demand: demand(&spec.placement, wishes.sharing, &self.nodes),
+            priority: wishes.priority,
+            time_limit: spec.end.time_limit,
+            after: wishes.after.clone(),
+            array: wishes.array.clone(),
+            hold: wishes.hold,
+            on_node_loss: wishes.on_node_loss,
+        }
+    }
+
+    fn on_queue(&mut self, now: Time, output: queue::Output) {
+        match output {
+            queue::Output::Start { task, units } => self.start(now, task, units),
+            queue::Output::End { task } => self.revoke(now, task),
+            queue::Output::Requeued { task } => {
+                if let Some(entry) = self.jobs.get_mut(&task.job) {
+                    entry
+                        .record
+                        .tasks
+                        .put(task.index.unwrap_or(0), |tasks| &mut tasks.waiting);
+                }
+                self.books.touch(task.job);
+            }
+            queue::Output::Held { job } => {
+                if let Some(entry) = self.jobs.get_mut(&job) {
+                    entry.record.wishes.hold = Hold::ByRequeues;
+                }
+                self.books.touch(job);
+            }
+            queue::Output::Over { job, why } => self.over(now, job, why),
+        }
+    }
+
+    /// Moves a job that is over from the queue to the history.
+    fn over(&mut self, now: Time, id: JobId, why: Over) {
+        let wall = self.wall(now);
+        let Some(mut entry) = self.jobs.remove(&id) else {
+            return;
+        };
+        let record = &mut entry.record;
+        record.ended = Some((wall, why));
+        let waiting = std::mem::take(&mut record.tasks.waiting);
+        record.tasks.canceled = record.tasks.canceled.union(&waiting);
+        self.books.over(id, record, record.way == Way::Detached);
+        if let Some(front) = entry.front
+            && record.started.is_none()
+        {
+            let why = NotDone::IsOver(id);
+            self.outputs.push_back(MachineOutput::Withdrawn(front, why));
+        }
+        self.tell_waiters(&entry.record);
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(entry.record);
+    }
+
+    fn tell_waiters(&mut self, record: &Record) {
+        let mut done = Vec::new();
+        for (front, waiter) in &mut self.waiters {
+            if waiter.jobs.remove(&record.id) {
+                waiter.over.push(record.clone());
+                if waiter.jobs.is_empty() {
+                    done.push(*front);
+                }
+            }
+        }
+        for front in done {
+            if let Some(waiter) = self.waiters.remove(&front) {
+                self.reply(front, Reply::Over(waiter.over));
+            }
+        }
+    }
+
+    fn reply(&mut self, front: FrontId, reply: Reply) {
+        self.outputs.push_back(MachineOutput::Reply(front, reply));
+    }
+
+    /// Handles that a front is gone, or wants its job to end. Returns true if its job had not started: then it is canceled.
+    pub fn withdraw(&mut self, now: Time, front: FrontId) -> bool {
+        let mut jobs = self.jobs.iter_mut();
+        let waits = jobs.find(|(_, entry)| entry.front == Some(front) && entry.runs.is_empty());
+        let Some((id, entry)) = waits else {
+            return false;
+        };
+        // The caller tells it.
+        entry.front = None;
+        let id = *id;
+        self.queue.cancel(id);
+        self.settle(now);
+        true
+    }
+
+    /// Forgets a front that is gone.
+    pub fn front_lost(&mut self, now: Time, front: FrontId) {
+        self.waiters.remove(&front);
+        self.withdraw(now, front);
+        if self.wait_for_nodes.remove(&front) {
+            // Who has started the machine has given up.
+            self.end_all();
+            self.settle(now);
+        }
+    }
+
+    /// Lets the machine end, with all that runs.
+    fn end_all(&mut self) {
+        self.down = Some(Down::Now);
+        let runs = self.runs.keys().copied();
+        self.outputs.extend(runs.map(MachineOutput::End));
+    }
+
+    /// Returns the record of a job, if it is in memory.
+    fn known(&self, id: JobId) -> Option<&Record> {
+        let entry = self.jobs.get(&id).map(|entry| &entry.record);
+        entry.or_else(|| self.recent.iter().rev().find(|record| record.id == id))
+    }
+
+    /// Returns why a job that is not in the queue cannot be changed.
+    const fn missing(&self, id: JobId) -> NotDone {
+        if id.0 == 0 || id.0 >= self.next {
+            NotDone::NoSuchJob(id)
+        } else {
+            NotDone::IsOver(id)
+        }
+    }
+
+    /// Handles the result of a batch of writes.
+    pub fn stored(&mut self, now: Time, result: Result<(), String>) {
+        match result {
+            Ok(()) => {
+                for effect in self.books.stored() {
+                    self.take_effect(effect);
+                }
+            }
+            Err(why) => {
+                for effect in self.books.failed(now, &why) {
+                    match effect {
+                        Effect::Submitted(front, id) => {
+                            self.reply(front, Reply::Refused(NotDone::NotStored(why.clone())));
+                            self.queue.cancel(id);
+                        }
+                        // It starts when there is room.
+                        launch @ Effect::Launch(_) => self.books.after(launch),
+                    }
+                }
+            }
+        }
+        self.settle(now);
+    }
+
+    fn take_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Submitted(front, id) => self.reply(front, Reply::Submitted(id)),
+            Effect::Launch(task) => {
+                let entry = self.jobs.get_mut(&task.job);
+                let stage = entry.and_then(|entry| entry.runs.get(&task.index));
+                if let Some(Stage::Storing(units)) = stage {
+                    let units = units.clone();
+                    self.launch(task, &units);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! What fronts ask, and the answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{HostList, JobId, NodeId, Rank, RankSet, Time};
+use bytes::Bytes;
+
+use super::{
+    Effect, Machine, MachineOutput, Node, Question, RECENT_MAX, WAITED_MAX, Waiter,
+    record::{Record, Submission},
+    restore,
+    talk::{Ask, Down, NodeLine, NodeStanding, NotDone, Reply, Status},
+};
+use crate::{
+    proto::FrontId,
+    queue::{Hold, JobState, NodeState, TaskId},
+};
+
+impl Machine {
+    /// Handles a question or an order.
+    pub fn ask(&mut self, now: Time, front: FrontId, ask: Ask) {
+        match self.answer(now, front, ask) {
+            Ok(Some(reply)) => self.reply(front, reply),
+            Ok(None) => {}
+            Err(why) => self.reply(front, Reply::Refused(why)),
+        }
+        self.settle(now);
+    }
+
+    /// Returns the answer; `None` if it comes later.
+    fn answer(&mut self, now: Time, front: FrontId, ask: Ask) -> Result<Option<Reply>, NotDone> {
+        let reply = match ask {
+            Ask::Status => Reply::Status(self.status()),
+            Ask::Ready => {
+                self.wait_for_nodes.insert(front);
+                return Ok(None);
+            }
+            Ask::Submit(submission) => return self.submit(now, front, *submission),
+            Ask::Jobs { over } => return Ok(self.list(front, over)),
+            Ask::Nodes => Reply::Nodes(self.node_lines()),
+            Ask::Explain(id) => {
+                if !self.jobs.contains_key(&id) {
+                    return Err(self.missing(id));
+                }
+                Reply::Explained(Box::new(
+                    self.explained(now, id).ok_or(NotDone::NoSuchJob(id))?,
+                ))
+            }
+            Ask::Job(id) => match self.known(id) {
+                Some(record) => Reply::Job(Box::new(record.clone())),
+                None => {
+                    self.fetch(Question::Job(front, id), JobId(id.0.saturating_add(1)), 1);
+                    return Ok(None);
+                }
+            },
+            Ask::Hold(id) => {
+                let entry = self.jobs.get_mut(&id);
+                let entry = entry.ok_or(NotDone::NoSuchJob(id));
+                let Ok(entry) = entry else {
+                    return Err(self.missing(id));
+                };
+                entry.record.wishes.hold = Hold::ByUser;
+                self.queue.hold(id);
+                self.books.touch(id);
+                Reply::Done
+            }
+            Ask::Release(id) => {
+                let Some(entry) = self.jobs.get_mut(&id) else {
+                    return Err(self.missing(id));
+                };
+                entry.record.wishes.hold = Hold::No;
+                self.queue.release(id);
+                self.books.touch(id);
+                Reply::Done
+            }
+            Ask::Prioritize(id, priority) => {
+                let Some(entry) = self.jobs.get_mut(&id) else {
+                    return Err(self.missing(id));
+                };
+                entry.record.wishes.priority = priority;
+                self.queue.set_priority(id, priority);
+                self.books.touch(id);
+                Reply::Done
+            }
+            Ask::Cancel(id, tasks) => self.cancel(id, tasks)?,
+            Ask::Wait(jobs) => return self.wait(front, jobs),
+            Ask::Drain(hosts) => self.set_nodes(&hosts, NodeState::Closed)?,
+            Ask::Resume(hosts) => self.set_nodes(&hosts, NodeState::Up)?,
+            Ask::Down(down) => self.go_down(down)?,
+        };
+        Ok(Some(reply))
+    }
+
+    fn submit(
+        &mut self,
+        now: Time,
+        front: FrontId,
+        submission: Submission,
+    ) -> Result<Option<Reply>, NotDone> {
+        let forgotten = submission.wishes.after.iter().find(|dependency| {
+            !self.jobs.contains_key(&dependency.on) && self.known(dependency.on).is_none()
+        });
+        if let Some(forgotten) = forgotten {
+            let on = forgotten.on;
+            let question = Question::Dependency(front, Box::new(submission), on);
+            self.fetch(question, JobId(on.0.saturating_add(1)), 1);
+            return Ok(None);
+        }
+        let id = self.add(now, None, submission)?;
+        self.books.after(Effect::Submitted(front, id));
+        Ok(None)
+    }
+
+    fn cancel(&mut self, id: JobId, tasks: Option<RankSet>) -> Result<Reply, NotDone> {
+        if !self.jobs.contains_key(&id) {
+            return Err(self.missing(id));
+        }
+        match tasks {
+            None => drop(self.queue.cancel(id)),
+            Some(tasks) => {
+                for index in tasks.iter() {
+                    let index = Some(index.0);
+                    self.queue.cancel_task(TaskId { job: id, index });
+                    if let Some(entry) = self.jobs.get_mut(&id)
+                        && let Some(index) = index
+                        && entry.record.tasks.waiting.contains(Rank(index))
+                    {
+                        entry.record.tasks.put(index, |tasks| &mut tasks.canceled);
+                    }
+                }
+            }
+        }
+        self.books.touch(id);
+        Ok(Reply::Done)
+    }
+
+    fn wait(&mut self, front: FrontId, jobs: Vec<JobId>) -> Result<Option<Reply>, NotDone> {
+        let mut waiter = Waiter {
+            jobs: BTreeSet::new(),
+            over: Vec::new(),
+        };
+        let mut unknown = Vec::new();
+        for id in jobs.into_iter().take(WAITED_MAX) {
+            match self.known(id) {
+                Some(record) if record.ended.is_some() => waiter.over.push(record.clone()),
+                Some(_) => drop(waiter.jobs.insert(id)),
+                None if id.0 >= self.next => return Err(NotDone::NoSuchJob(id)),
+                None => {
+                    waiter.jobs.insert(id);
+                    unknown.push(id);
+                }
+            }
+        }
+        if waiter.jobs.is_empty() {
+            return Ok(Some(Reply::Over(waiter.over)));
+        }
+        self.waiters.insert(front, waiter);
+        for id in unknown {
+            self.fetch(
+                Question::Waited(front, id),
+                JobId(id.0.saturating_add(1)),
+                1,
+            );
+        }
+        Ok(None)
+    }
+
+    fn set_nodes(&mut self, hosts: &HostList, state: NodeState) -> Result<Reply, NotDone> {
+        let named = |node: &Node| hosts.contains(&node.name);
+        for host in hosts.iter() {
+            if !self.nodes.values().any(|node| node.name == host) {
+                return Err(NotDone::NoSuchNode(host.to_owned()));
+            }
+        }
+        for (id, node) in self.nodes.iter_mut().filter(|(_, node)| named(node)) {
+            if let NodeStanding::Up | NodeStanding::Drained = node.standing {
+                node.standing = match state {
+                    NodeState::Up => NodeStanding::Up,
+                    NodeState::Closed => NodeStanding::Drained,
+                };
+                self.queue.set_node(*id, state);
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    fn go_down(&mut self, down: Down) -> Result<Reply, NotDone> {
+        let running = self.queue.running();
+        if down == Down::IfIdle && running > 0 {
+            return Err(NotDone::Busy(running));
+        }
+        if down == Down::Now {
+            self.end_all();
+        }
+        self.down = Some(down);
+        Ok(Reply::Done)
+    }
+
+    fn fetch(&mut self, question: Question, before: JobId, most: u32) {
+        self.questions.push_back(question);
+        self.outputs
+            .push_back(MachineOutput::Fetch { before, most });
+    }
+
+    /// Handles records that were read.
+    pub fn fetched(&mut self, now: Time, result: Result<Vec<Bytes>, String>) {
+        let Some(question) = self.questions.pop_front() else {
+            return;
+        };
+        let records = result.map_err(NotDone::NotRead).map(|all| {
+            let decoded = all.iter().filter_map(|one| restore::record(one).ok());
+            decoded.collect::<Vec<Record>>()
+        });
+        self.on_records(now, question, records);
+        self.settle(now);
+    }
+
+    fn on_records(&mut self, now: Time, question: Question, found: Result<Vec<Record>, NotDone>) {
+        let one = |id: JobId, found: Result<Vec<Record>, NotDone>| {
+            let mut found = found?.into_iter();
+            found
+                .find(|record| record.id == id)
+                .ok_or(NotDone::NoSuchJob(id))
+        };
+        match question {
+            Question::Jobs(front) => {
+                let reply = match found {
+                    Ok(records) => Reply::Jobs(self.with_live(records)),
+                    Err(why) => Reply::Refused(why),
+                };
+                self.reply(front, reply);
+            }
+            Question::Job(front, id) => {
+                let reply = match one(id, found) {
+                    Ok(record) => Reply::Job(Box::new(record)),
+                    Err(why) => Reply::Refused(why),
+                };
+                self.reply(front, reply);
+            }
+            Question::Waited(front, id) => match one(id, found) {
+                Ok(record) => self.tell_waiters(&record),
+                Err(why) => {
+                    if self.waiters.remove(&front).is_some() {
+                        self.reply(front, Reply::Refused(why));
+                    }
+                }
+            },
+            Question::Dependency(front, submission, on) => {
+                let answer = one(on, found).and_then(|record| {
+                    if self.recent.len() >= RECENT_MAX {
+                        self.recent.pop_front();
+                    }
+                    self.recent.push_back(record);
+                    self.submit(now, front, *submission)
+                });
+                if let Err(why) = answer {
+                    self.reply(front, Reply::Refused(why));
+                }
+            }
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let states = self.nodes.keys().filter_map(|id| self.queue.node(*id));
+        let up = states.filter(|(_, _, state)| *state == NodeState::Up);
+        let (slots, free, usable) = up.fold((0, 0, 0), |(slots, free, count), (all, left, _)| {
+            (
+                slots + u64::from(all.slots),
+                free + u64::from(left.slots),
+                count + 1,
+            )
+        });
+        let waits = |state| !matches!(state, JobState::Running | JobState::Ending);
+        let waiting = self
+            .queue
+            .jobs()
+            .filter(|(_, _, state)| waits(*state))
+            .count();
+        Status {
+            name: self.name.clone(),
+            since: self.epoch,
+            nodes: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
+            usable,
+            slots,
+            free,
+            waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
+            running: u32::try_from(self.queue.running()).unwrap_or(u32::MAX),
+            trouble: self.books.trouble().map(str::to_owned),
+            is_going_down: self.down.is_some(),
+            restored: self.restored.clone(),
+        }
+    }
+
+    fn node_lines(&self) -> Vec<NodeLine> {
+        let mut jobs: BTreeMap<NodeId, BTreeSet<JobId>> = BTreeMap::new();
+        for task in self.runs.values() {
+            for (node, _) in self.queue.units(*task).into_iter().flatten() {
+                jobs.entry(*node).or_default().insert(task.job);
+            }
+        }
+        let lines = self.nodes.iter().map(|(id, node)| {
+            let free = self.queue.node(*id).map_or(0, |(_, free, _)| free.slots);
+            NodeLine {
+                name: node.name.clone(),
+                state: node.standing.clone(),
+                slots: node.slots,
+                free,
+                jobs: jobs.remove(id).unwrap_or_default().into_iter().collect(),
+            }
+        });
+        lines.collect()
+    }
+
+    /// Answers with the jobs in the queue and the last `over` ones, or reads those first.
+    fn list(&mut self, front: FrontId, over: u32) -> Option<Reply> {
+        let in_memory = self.recent.len();
+        if over as usize <= in_memory {
+            let recent = self.recent.range(in_memory - over as usize..).cloned();
+            let recent = recent.collect();
+            return Some(Reply::Jobs(self.with_live(recent)));
+        }
+        self.fetch(Question::Jobs(front), JobId(self.next), over);
+        None
+    }
+
+    fn with_live(&self, over: Vec<Record>) -> Vec<Record> {
+        let live = self.jobs.values().map(|entry| entry.record.clone());
+        let mut all: Vec<Record> = over.into_iter().chain(live).collect();
+        all.sort_by_key(|record| record.id);
+        all.dedup_by_key(|record| record.id);
+        all
+    }
+}

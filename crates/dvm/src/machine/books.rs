@@ -1,0 +1,211 @@
+//! What is to be written to the store, and what waits for it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use base::{JobId, Time};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{HISTORY_MAX, record::Record};
+use crate::spec::JobSpec;
+
+/// Time between a failed write and the next try.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+/// Version of the stored values: their first byte.
+pub(super) const FORMAT: u8 = 1;
+
+/// Key of a stored value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Key {
+    /// The number of the next job.
+    Next,
+    /// Record of a job in the queue.
+    Job(JobId),
+    /// What a detached job in the queue runs.
+    Spec(JobId),
+    /// Record of a job that is over.
+    Past(JobId),
+}
+
+/// Change of a stored value; `None` deletes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Write {
+    pub key: Key,
+    pub value: Option<Bytes>,
+}
+
+/// Changes that are stored together, or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch(pub Vec<Write>);
+
+#[derive(Debug)]
+pub(super) struct Books<E> {
+    /// Jobs whose record has changed.
+    touched: BTreeSet<JobId>,
+    /// Other changes, the last one of each key.
+    writes: BTreeMap<Key, Option<Bytes>>,
+    /// What happens when the changes are stored.
+    effects: Vec<E>,
+    state: State<E>,
+    /// Why the last batch was not stored.
+    trouble: Option<String>,
+    next: u32,
+}
+
+#[derive(Debug)]
+enum State<E> {
+    Idle,
+    Writing {
+        writes: BTreeMap<Key, Option<Bytes>>,
+        effects: Vec<E>,
+    },
+    Failing {
+        retry_at: Time,
+    },
+}
+
+impl<E> Default for Books<E> {
+    fn default() -> Self {
+        Self {
+            touched: BTreeSet::new(),
+            writes: BTreeMap::new(),
+            effects: Vec::new(),
+            state: State::Idle,
+            trouble: None,
+            next: 0,
+        }
+    }
+}
+
+impl<E> Books<E> {
+    /// Notes that the record of a job has changed.
+    pub(super) fn touch(&mut self, id: JobId) {
+        self.touched.insert(id);
+    }
+
+    pub(super) fn put_spec(&mut self, id: JobId, spec: &JobSpec) {
+        self.writes.insert(Key::Spec(id), encode(spec));
+    }
+
+    /// Notes that something happens once all changes until now are stored.
+    pub(super) fn after(&mut self, effect: E) {
+        self.effects.push(effect);
+    }
+
+    /// Moves a job to the history.
+    pub(super) fn over(&mut self, id: JobId, record: &Record, had_spec: bool) {
+        self.touched.remove(&id);
+        self.writes.insert(Key::Job(id), None);
+        if had_spec {
+            self.writes.insert(Key::Spec(id), None);
+        }
+        self.writes.insert(Key::Past(id), encode(record));
+        if let Some(old) = id.0.checked_sub(HISTORY_MAX) {
+            self.writes.insert(Key::Past(JobId(old)), None);
+        }
+    }
+
+    /// Returns the changes to write now, if there are any and no others are being written.
+    pub(super) fn write<'a>(
+        &mut self,
+        now: Time,
+        record: impl Fn(JobId) -> Option<&'a Record>,
+    ) -> Option<Batch> {
+        let is_free = match self.state {
+            State::Idle => true,
+            State::Writing { .. } => false,
+            State::Failing { retry_at } => retry_at <= now,
+        };
+        if !is_free {
+            return None;
+        }
+        for id in std::mem::take(&mut self.touched) {
+            if let Some(record) = record(id) {
+                if id.0 >= self.next {
+                    self.next = id.0 + 1;
+                    self.writes.insert(Key::Next, encode(&self.next));
+                }
+                self.writes.insert(Key::Job(id), encode(record));
+            }
+        }
+        if self.writes.is_empty() && self.effects.is_empty() {
+            self.state = State::Idle;
+            return None;
+        }
+        let writes = std::mem::take(&mut self.writes);
+        let batch = writes.iter().map(|(key, value)| Write {
+            key: *key,
+            value: value.clone(),
+        });
+        let batch = Batch(batch.collect());
+        self.state = State::Writing {
+            writes,
+            effects: std::mem::take(&mut self.effects),
+        };
+        Some(batch)
+    }
+
+    /// Returns what happens now: the batch is stored.
+    pub(super) fn stored(&mut self) -> Vec<E> {
+        self.trouble = None;
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Writing { effects, .. } => effects,
+            State::Idle | State::Failing { .. } => Vec::new(),
+        }
+    }
+
+    /// Keeps the changes of a batch that was not stored, and returns what was to happen.
+    pub(super) fn failed(&mut self, now: Time, why: &str) -> Vec<E> {
+        self.trouble = Some(why.to_owned());
+        let failing = State::Failing {
+            retry_at: now + RETRY,
+        };
+        match std::mem::replace(&mut self.state, failing) {
+            State::Writing {
+                mut writes,
+                effects,
+            } => {
+                // Later changes of the same keys replace these.
+                writes.append(&mut self.writes);
+                self.writes = writes;
+                effects
+            }
+            State::Idle | State::Failing { .. } => Vec::new(),
+        }
+    }
+
+    pub(super) const fn retry_at(&self) -> Option<Time> {
+        match self.state {
+            State::Failing { retry_at } => Some(retry_at),
+            State::Idle | State::Writing { .. } => None,
+        }
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Returns true if nothing waits to be written, or cannot be.
+    pub(super) fn is_settled(&self) -> bool {
+        match self.state {
+            State::Idle => self.touched.is_empty() && self.writes.is_empty(),
+            State::Writing { .. } => false,
+            State::Failing { .. } => true,
+        }
+    }
+
+    pub(super) const fn set_next(&mut self, next: u32) {
+        self.next = next;
+    }
+}
+
+/// Encodes a value, with its version.
+fn encode<T: Serialize>(value: &T) -> Option<Bytes> {
+    let encoded = postcard::to_extend(value, vec![FORMAT]);
+    debug_assert!(encoded.is_ok(), "values of the store can be encoded");
+    encoded.ok().map(Bytes::from)
+}

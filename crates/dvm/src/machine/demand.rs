@@ -1,0 +1,111 @@
+//! What a job needs of the queue, computed from what it asks of the placement.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::NodeId;
+
+use super::Node;
+use crate::{
+    place::{self, MapTo, Oversubscribe, Per},
+    queue::{Amounts, Demand, Sharing, Spread},
+};
+
+/// Returns the demand of a job. It is the least with which the job can be placed as the user wants.
+///
+/// A job that does not say how many procs it has gets all slots of the nodes that it may use, as it does without a machine.
+pub(super) fn demand(
+    request: &place::Request,
+    sharing: Sharing,
+    nodes: &BTreeMap<NodeId, Node>,
+) -> Demand {
+    let only = only(request, nodes);
+    let admitted = |id: &NodeId| only.as_ref().is_none_or(|only| only.contains(id));
+    let usable = nodes
+        .iter()
+        .filter(|(id, node)| node.slots > 0 && admitted(id));
+    let all = usable
+        .clone()
+        .map(|(_, node)| node.slots)
+        .fold(0, u32::saturating_add);
+    let mut counts = request.apps.iter().map(|app| app.count);
+    let map = request.map_by.as_ref();
+    let each = map.and_then(|map| map.cpus_per_proc).unwrap_or(1).max(1);
+    let (units, unit, spread) = match map.and_then(|map| map.to.as_ref()) {
+        // These choose nodes themselves.
+        Some(MapTo::Rankfile(_) | MapTo::Sequence(_) | MapTo::PeList { .. }) => {
+            return whole(only, nodes);
+        }
+        Some(MapTo::Ppr {
+            per: Per::Object(_),
+            ..
+        }) => return whole(only, nodes),
+        Some(MapTo::Ppr {
+            count,
+            per: Per::Node,
+        }) => {
+            let count = (*count).max(1);
+            let procs = counts.try_fold(0_u32, |sum, count| Some(sum.saturating_add(count?)));
+            let nodes = procs.map_or_else(
+                || u32::try_from(usable.clone().count()).unwrap_or(u32::MAX),
+                |procs| procs.div_ceil(count),
+            );
+            (nodes.max(1), count.saturating_mul(each), Spread::Scatter)
+        }
+        Some(MapTo::Slot | MapTo::Node | MapTo::Object(_)) | None => {
+            let procs = match request.apps.as_slice() {
+                [app] => app.count.unwrap_or(all / each),
+                _ => counts.fold(0_u32, |sum, count| sum.saturating_add(count.unwrap_or(1))),
+            };
+            (procs.max(1), each, Spread::Pack)
+        }
+    };
+    let oversubscribe = map.and_then(|map| map.oversubscribe);
+    let may_share = match oversubscribe.unwrap_or(request.oversubscribe) {
+        Oversubscribe::Allow => true,
+        Oversubscribe::Refuse => false,
+        Oversubscribe::WhereImplicit => usable.clone().all(|(_, node)| node.is_implicit),
+    };
+    // A job whose procs may share slots needs no more slots than there are.
+    let units = if may_share {
+        units.min((all / unit).max(1))
+    } else {
+        units
+    };
+    Demand {
+        units,
+        unit: Amounts::slots(unit),
+        spread,
+        sharing,
+        shared: Amounts::slots(0),
+        only,
+    }
+}
+
+/// Returns a demand for all nodes that the job may use.
+fn whole(only: Option<BTreeSet<NodeId>>, nodes: &BTreeMap<NodeId, Node>) -> Demand {
+    let is_meant = |id: &NodeId| only.as_ref().is_none_or(|only| only.contains(id));
+    let usable = nodes
+        .iter()
+        .filter(|(id, node)| node.slots > 0 && is_meant(id));
+    let count = usable.count();
+    Demand {
+        units: u32::try_from(count).unwrap_or(u32::MAX).max(1),
+        unit: Amounts::slots(1),
+        spread: Spread::Scatter,
+        sharing: Sharing::Exclusive,
+        shared: Amounts::slots(0),
+        only,
+    }
+}
+
+/// Returns the nodes that the apps of a job name; `None` if one of them may use any.
+fn only(request: &place::Request, nodes: &BTreeMap<NodeId, Node>) -> Option<BTreeSet<NodeId>> {
+    let mut names = BTreeSet::new();
+    for app in &request.apps {
+        names.extend(app.hosts.as_ref()?.iter());
+    }
+    let named = nodes
+        .iter()
+        .filter(|(_, node)| names.contains(node.name.as_str()));
+    Some(named.map(|(id, _)| *id).collect())
+}

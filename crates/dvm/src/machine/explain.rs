@@ -1,0 +1,56 @@
+//! Explanations of the queue, with names and times of day.
+
+use base::{HostList, JobId, Time};
+
+use super::{
+    Machine, Wall,
+    talk::{Explained, Reason, Sooner, Start},
+};
+use crate::queue::{Estimate, Hint, Why};
+
+impl Machine {
+    pub(super) fn explained(&self, now: Time, id: JobId) -> Option<Explained> {
+        let found = self.queue.explain(now, id)?;
+        let wall = |at: Time| Wall(self.epoch.0.saturating_add(at.as_nanos() / 1_000_000));
+        let names = |ids: Vec<base::NodeId>| -> HostList {
+            let names = ids.iter().filter_map(|id| self.nodes.get(id));
+            names.map(|node| node.name.as_str()).collect()
+        };
+        let why = match found.why {
+            Why::NothingWaits => Reason::NothingWaits,
+            Why::Held(hold) => Reason::Held(hold),
+            Why::Blocked(after) => Reason::Blocked(after),
+            Why::Limit(hit) => Reason::Limit(hit),
+            Why::BehindLimit(id) => Reason::BehindLimit(id),
+            Why::NodesClosed { room, closed } => Reason::NodesClosed {
+                room,
+                closed: names(closed),
+            },
+            Why::Head { waits_for } => Reason::Head { waits_for },
+            Why::NoRoom => Reason::NoRoom,
+            Why::WouldDelay { head, at } => Reason::WouldDelay {
+                head,
+                at: at.map(wall),
+            },
+        };
+        let start = match found.start {
+            Estimate::At(at) => Start::At(wall(at)),
+            Estimate::AfterUnlimited(task) => Start::AfterUnlimited(task),
+            Estimate::Unknown => Start::Unknown,
+        };
+        let sooner = found.sooner.into_iter().map(|hint| match hint {
+            Hint::Release => Sooner::Release,
+            Hint::TimeLimit(limit) => Sooner::TimeLimit(limit),
+            Hint::Units(units) => Sooner::Units(units),
+            Hint::Shared => Sooner::Shared,
+        });
+        Some(Explained {
+            record: self.jobs.get(&id)?.record.clone(),
+            why,
+            ahead: found.ahead,
+            ahead_count: found.ahead_count,
+            start,
+            sooner: sooner.collect(),
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! Reading what a store holds, when the machine starts again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use base::JobId;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use super::{
+    Entry, Machine, Wall,
+    books::{FORMAT, Key},
+    record::{Failure, Record, Way},
+    talk::{Damage, Restored},
+};
+use crate::{
+    queue::{DependencyKind, Over, Past, Requeue},
+    spec::JobSpec,
+};
+
+/// Decodes a stored value.
+fn decode<T: DeserializeOwned>(bytes: &Bytes, damage: Damage) -> Result<T, Damage> {
+    match bytes.split_first() {
+        Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|_| damage),
+        Some((version, _)) if *version > FORMAT => Err(Damage::Newer(*version)),
+        Some(_) | None => Err(damage),
+    }
+}
+
+/// Decodes the record of a job.
+pub(super) fn record(bytes: &Bytes) -> Result<Record, Damage> {
+    decode(bytes, Damage::Record(JobId(0)))
+}
+
+impl Machine {
+    /// Puts the jobs of the store into the queue. Tasks that ran are lost, or wait again.
+    pub(super) fn restore(&mut self, stored: &[(Key, Bytes)]) -> Restored {
+        let mut restored = Restored::default();
+        let mut records: BTreeMap<JobId, Record> = BTreeMap::new();
+        let mut specs: BTreeMap<JobId, JobSpec> = BTreeMap::new();
+        let mut failed: BTreeSet<JobId> = BTreeSet::new();
+        for (key, value) in stored {
+            let read = match key {
+                Key::Next => decode(value, Damage::Record(JobId(0))).map(|next: u32| {
+                    self.next = self.next.max(next);
+                }),
+                Key::Job(id) => decode(value, Damage::Record(*id)).map(|record| {
+                    records.insert(*id, record);
+                }),
+                Key::Spec(id) => decode(value, Damage::Spec(*id)).map(|spec| {
+                    specs.insert(*id, spec);
+                }),
+                Key::Past(id) => decode(value, Damage::Record(*id)).map(|past: Record| {
+                    if !matches!(past.ended, Some((_, Over::Succeeded))) {
+                        failed.insert(*id);
+                    }
+                }),
+            };
+            restored.damaged.extend(read.err());
+        }
+        if let Some((last, _)) = records.last_key_value() {
+            self.next = self.next.max(last.0.saturating_add(1));
+        }
+        self.books.set_next(self.next);
+        let wall = self.epoch;
+        for (id, record) in records {
+            let spec = match (record.way, specs.remove(&id)) {
+                (Way::Attached, _) => {
+                    restored.lost.push(id);
+                    self.bury(wall, record);
+                    continue;
+                }
+                (Way::Detached, Some(spec)) => spec,
+                (Way::Detached, None) => {
+                    restored.damaged.push(Damage::Spec(id));
+                    self.bury(wall, record);
+                    continue;
+                }
+            };
+            self.continue_job(wall, id, record, spec, &mut restored, &failed);
+        }
+        restored.waiting = self.jobs.len();
+        restored
+    }
+
+    fn continue_job(
+        &mut self,
+        wall: Wall,
+        id: JobId,
+        mut record: Record,
+        spec: JobSpec,
+        restored: &mut Restored,
+        failed: &BTreeSet<JobId>,
+    ) {
+        let ran = std::mem::take(&mut record.tasks.running);
+        if let Some(first) = ran.first() {
+            if record.wishes.on_node_loss == Requeue::OnNodeLoss {
+                record.tasks.waiting = record.tasks.waiting.union(&ran);
+                restored.requeued.push(id);
+            } else {
+                record.tasks.failed = record.tasks.failed.union(&ran);
+                let failure = || (first.0, Box::new(Failure::MachineLost));
+                record.failure.get_or_insert_with(failure);
+                restored.lost.push(id);
+            }
+        }
+        let broken = record.wishes.after.iter().any(|dependency| {
+            dependency.kind == DependencyKind::Succeeded && failed.contains(&dependency.on)
+        });
+        if record.tasks.waiting.is_empty() || broken {
+            return self.bury(wall, record);
+        }
+        // Those that are over are met: otherwise the job would have been canceled.
+        let jobs = &self.jobs;
+        record
+            .wishes
+            .after
+            .retain(|dependency| jobs.contains_key(&dependency.on));
+        let request = self.request(&spec, &record.wishes);
+        let past = Past {
+            waiting: record.is_array().then(|| record.tasks.waiting.clone()),
+            has_started: record.started.is_some(),
+            has_failed: !record.tasks.failed.is_empty(),
+            has_withdrawn: !record.tasks.canceled.is_empty(),
+        };
+        self.queue.restore(id, request, past);
+        let entry = Entry {
+            record,
+            spec: Arc::new(spec),
+            front: None,
+            runs: BTreeMap::new(),
+        };
+        self.jobs.insert(id, entry);
+        self.books.touch(id);
+    }
+
+    /// Moves a job that ran last when the machine ended to the history.
+    fn bury(&mut self, wall: Wall, mut record: Record) {
+        let ran = std::mem::take(&mut record.tasks.running);
+        if let Some(first) = ran.first() {
+            let failure = || (first.0, Box::new(Failure::MachineLost));
+            record.failure.get_or_insert_with(failure);
+        }
+        record.tasks.failed = record.tasks.failed.union(&ran);
+        let waiting = std::mem::take(&mut record.tasks.waiting);
+        record.tasks.canceled = record.tasks.canceled.union(&waiting);
+        let why = if !record.tasks.failed.is_empty() {
+            Over::Failed
+        } else if !record.tasks.canceled.is_empty() {
+            Over::Canceled
+        } else {
+            Over::Succeeded
+        };
+        record.ended = Some((wall, why));
+        self.books.over(record.id, &record, true);
+        self.recent.push_back(record);
+    }
+}

@@ -1,0 +1,223 @@
+//! The runs of tasks, from the order of the queue to their ends.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+};
+
+use base::{HostList, JobId, RankSet, Time};
+
+use super::{
+    Effect, Grant, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
+    record::{Failure, OutputFiles, Tasks},
+};
+use crate::{
+    messages,
+    proto::{Cause, EndReason, Outcome, Refusal},
+    queue::{self, Sharing, TaskId, Units},
+    spec::JobSpec,
+};
+
+impl Machine {
+    pub(super) fn start(&mut self, now: Time, task: TaskId, units: Units) {
+        let wall = self.wall(now);
+        let names = units.iter().filter_map(|(id, _)| self.nodes.get(id));
+        let hosts: HostList = names.map(|node| node.name.as_str()).collect();
+        let Some(entry) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        entry.record.started.get_or_insert(wall);
+        entry.record.hosts = hosts;
+        entry
+            .record
+            .tasks
+            .put(task.index.unwrap_or(0), |tasks| &mut tasks.running);
+        self.books.touch(task.job);
+        if entry.front.is_some() {
+            // It ends with its front, and is never started again.
+            return self.launch(task, &units);
+        }
+        entry.runs.insert(task.index, Stage::Storing(units));
+        self.books.after(Effect::Launch(task));
+    }
+
+    pub(super) fn launch(&mut self, task: TaskId, units: &Units) {
+        let Some(entry) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        entry.runs.insert(task.index, Stage::Ordered);
+        let sharing = entry.record.wishes.sharing;
+        let each = entry.record.slots;
+        let total: u32 = units
+            .iter()
+            .map(|(_, units)| *units)
+            .fold(0, u32::saturating_add);
+        let per_unit = each.checked_div(total).unwrap_or(1).max(1);
+        let nodes = &self.nodes;
+        let slots = units.iter().map(|(id, units)| {
+            let granted = match sharing {
+                Sharing::Shared => units.saturating_mul(per_unit),
+                Sharing::Exclusive => nodes.get(id).map_or(*units, |node| node.slots),
+            };
+            (*id, granted)
+        });
+        let run = Run {
+            task,
+            spec: named(&entry.spec, task),
+            front: entry.front,
+            grant: Grant {
+                slots: slots.collect(),
+                sharing,
+            },
+            output: entry.record.output.as_ref().map(|files| files.of(task)),
+        };
+        self.outputs.push_back(MachineOutput::Launch(Box::new(run)));
+    }
+
+    /// Notes the number of the run of a task.
+    pub fn launched(&mut self, now: Time, task: TaskId, run: JobId) {
+        let Some(entry) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        self.runs.insert(run, task);
+        if let Some(Stage::Revoked) = entry.runs.insert(task.index, Stage::Runs(run)) {
+            self.outputs.push_back(MachineOutput::End(run));
+        }
+        self.settle(now);
+    }
+
+    /// Ends the run of a task: the job is canceled, or its node was removed.
+    pub(super) fn revoke(&mut self, now: Time, task: TaskId) {
+        let Some(entry) = self.jobs.get_mut(&task.job) else {
+            return;
+        };
+        match entry.runs.get_mut(&task.index) {
+            Some(Stage::Runs(run)) => self.outputs.push_back(MachineOutput::End(*run)),
+            Some(stage @ Stage::Ordered) => *stage = Stage::Revoked,
+            Some(Stage::Revoked) | None => {}
+            Some(Stage::Storing(_)) => {
+                entry.runs.remove(&task.index);
+                self.ended(now, task, queue::Outcome::Failed, |tasks| {
+                    &mut tasks.canceled
+                });
+            }
+        }
+    }
+
+    /// Handles the end of a run.
+    pub fn run_ended(&mut self, now: Time, run: JobId, outcome: &Outcome) {
+        let Some(task) = self.runs.remove(&run) else {
+            return;
+        };
+        let lost = matches!(outcome.cause, Cause::NodeLost { .. });
+        match &outcome.cause {
+            Cause::Success => {
+                self.ended(now, task, queue::Outcome::Succeeded, |tasks| {
+                    &mut tasks.succeeded
+                });
+            }
+            Cause::Ended(EndReason::Canceled) => {
+                self.ended(now, task, queue::Outcome::Failed, |tasks| {
+                    &mut tasks.canceled
+                });
+            }
+            _ => {
+                self.note_failure(task, Failure::Ended(outcome.clone()));
+                let outcome = if lost {
+                    queue::Outcome::NodeLost
+                } else {
+                    queue::Outcome::Failed
+                };
+                self.ended(now, task, outcome, |tasks| &mut tasks.failed);
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Handles that a run could not be placed or started.
+    pub fn run_refused(&mut self, now: Time, run: JobId, refusal: &Refusal) {
+        let Some(task) = self.runs.remove(&run) else {
+            return;
+        };
+        let outcome = match refusal {
+            Refusal::NodeLost { .. } => queue::Outcome::NodeLost,
+            _ => queue::Outcome::Failed,
+        };
+        let why = messages::refused(refusal).headline;
+        self.note_failure(task, Failure::Refused(why));
+        self.ended(now, task, outcome, |tasks| &mut tasks.failed);
+        self.settle(now);
+    }
+
+    fn note_failure(&mut self, task: TaskId, failure: Failure) {
+        if let Some(entry) = self.jobs.get_mut(&task.job) {
+            let index = task.index.unwrap_or(0);
+            let failure = || (index, Box::new(failure));
+            entry.record.failure.get_or_insert_with(failure);
+        }
+    }
+
+    fn ended(
+        &mut self,
+        now: Time,
+        task: TaskId,
+        outcome: queue::Outcome,
+        place: impl FnOnce(&mut Tasks) -> &mut RankSet,
+    ) {
+        if let Some(entry) = self.jobs.get_mut(&task.job) {
+            entry.runs.remove(&task.index);
+            entry.record.tasks.put(task.index.unwrap_or(0), place);
+        }
+        self.books.touch(task.job);
+        // If the task is requeued, or the job is over, the queue says so.
+        self.queue.ended(task, outcome);
+        while let Some(output) = self.queue.poll() {
+            self.on_queue(now, output);
+        }
+    }
+}
+
+/// Returns the job of a task, whose procs find its numbers in their environment.
+fn named(spec: &JobSpec, task: TaskId) -> Box<JobSpec> {
+    let mut spec = Box::new(spec.clone());
+    let job = (JOB_VARIABLE, task.job.to_string());
+    let index = task.index.map(|index| (INDEX_VARIABLE, index.to_string()));
+    for (name, value) in std::iter::once(job).chain(index) {
+        for app in &mut spec.apps {
+            app.env.retain(|(known, _)| *known != *name);
+            app.env.push((name.into(), value.clone().into()));
+        }
+    }
+    spec
+}
+
+impl OutputFiles {
+    /// Returns the files of one task.
+    fn of(&self, task: TaskId) -> Self {
+        let filled = |pattern: &OsString| fill(pattern, task);
+        Self {
+            stdout: filled(&self.stdout),
+            stderr: self.stderr.as_ref().map(filled),
+        }
+    }
+}
+
+/// Returns the name of a file of a task: replaces `%j`, `%i` and `%%`. What else follows a percent sign stays as it is.
+#[must_use]
+pub fn fill(pattern: &OsStr, task: TaskId) -> OsString {
+    let mut filled: Vec<u8> = Vec::with_capacity(pattern.len());
+    let mut bytes = pattern.as_bytes().iter().copied();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            filled.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'j') => filled.extend(task.job.to_string().bytes()),
+            Some(b'i') => filled.extend(task.index.unwrap_or(0).to_string().bytes()),
+            Some(b'%') | None => filled.push(b'%'),
+            Some(other) => filled.extend([b'%', other]),
+        }
+    }
+    OsString::from_vec(filled)
+}

@@ -1,0 +1,200 @@
+//! What a front asks a machine, and what the machine answers.
+
+use std::time::Duration;
+
+use base::{HostList, JobId, RankSet};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Wall,
+    record::{Record, Submission},
+};
+use crate::queue::{Dependency, Hold, LimitHit, Refusal, TaskId};
+
+/// Question or order of a front for the machine. Each is answered with one [`Reply`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    /// What machine this is.
+    Status,
+    /// Answered like [`Self::Status`], once no node is being started. If the front gives up before, the machine ends.
+    Ready,
+    /// Adds a job. The answer comes when the job is stored.
+    Submit(Box<Submission>),
+    /// The jobs in the queue, and the last ones of those that are over, at most so many.
+    Jobs {
+        over: u32,
+    },
+    Nodes,
+    Explain(JobId),
+    /// How a job stands, or how it has ended.
+    Job(JobId),
+    Hold(JobId),
+    Release(JobId),
+    Cancel(JobId, Option<RankSet>),
+    Prioritize(JobId, i32),
+    /// Answered when these jobs are over.
+    Wait(Vec<JobId>),
+    /// No more jobs start on these nodes.
+    Drain(HostList),
+    /// Jobs start again on these nodes.
+    Resume(HostList),
+    Down(Down),
+}
+
+/// What happens to running jobs when the machine is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Down {
+    /// The machine goes on if any job runs.
+    IfIdle,
+    /// No further job starts, and the machine ends when the running ones have ended.
+    WhenIdle,
+    /// They are ended.
+    Now,
+}
+
+/// Answer to an [`Ask`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    Status(Status),
+    Submitted(JobId),
+    Jobs(Vec<Record>),
+    Nodes(Vec<NodeLine>),
+    Explained(Box<Explained>),
+    Job(Box<Record>),
+    /// The order was carried out.
+    Done,
+    /// These jobs are over.
+    Over(Vec<Record>),
+    Refused(NotDone),
+}
+
+/// Why a machine does not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum NotDone {
+    /// The process that was asked runs one job, and is no machine.
+    NoMachine,
+    NoSuchJob(JobId),
+    /// The job is over.
+    IsOver(JobId),
+    NoSuchNode(String),
+    NotAccepted(Refusal),
+    /// The job depends on one that has failed.
+    DependencyFailed(JobId),
+    /// The store of the machine cannot be written, for the reason given.
+    NotStored(String),
+    /// The store cannot be read.
+    NotRead(String),
+    /// The machine ends, and takes no further jobs.
+    GoingDown,
+    /// So many jobs run.
+    Busy(usize),
+}
+
+/// A machine in a few words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    pub name: String,
+    pub since: Wall,
+    pub nodes: u32,
+    /// Nodes on which jobs may start.
+    pub usable: u32,
+    pub slots: u64,
+    pub free: u64,
+    pub waiting: u32,
+    pub running: u32,
+    /// Why the store cannot be written; `None` if it can.
+    pub trouble: Option<String>,
+    pub is_going_down: bool,
+    /// What it has found in its store when it started.
+    pub restored: Restored,
+}
+
+/// A node for listings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLine {
+    pub name: String,
+    pub state: NodeStanding,
+    pub slots: u32,
+    pub free: u32,
+    /// Numbers of the jobs that run there.
+    pub jobs: Vec<JobId>,
+}
+
+/// Whether jobs start on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeStanding {
+    Up,
+    Drained,
+    /// Its daemon is being started.
+    Starting,
+    /// Its daemon was lost or did not start, for the reason given.
+    Bad(String),
+}
+
+/// Why a job waits ([`crate::queue::Explanation`]), with times that a user can read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    pub record: Record,
+    pub why: Reason,
+    /// The first jobs that come before it.
+    pub ahead: Vec<JobId>,
+    /// Number of all of them.
+    pub ahead_count: usize,
+    pub start: Start,
+    pub sooner: Vec<Sooner>,
+}
+
+/// Why a job does not start now. See [`crate::queue::Why`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    NothingWaits,
+    Held(Hold),
+    Blocked(Vec<Dependency>),
+    Limit(LimitHit),
+    BehindLimit(JobId),
+    NodesClosed { room: u64, closed: HostList },
+    Head { waits_for: Vec<TaskId> },
+    NoRoom,
+    WouldDelay { head: JobId, at: Option<Wall> },
+}
+
+/// When a job starts at the latest, if all time limits are used up. See [`crate::queue::Estimate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Start {
+    At(Wall),
+    AfterUnlimited(TaskId),
+    Unknown,
+}
+
+/// What would let a job start sooner. See [`crate::queue::Hint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sooner {
+    Release,
+    TimeLimit(Duration),
+    Units(u32),
+    Shared,
+}
+
+/// What a machine has found in its store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// Jobs in the queue.
+    pub waiting: usize,
+    /// Jobs that ran when the machine ended, and are lost.
+    pub lost: Vec<JobId>,
+    /// Jobs that ran when the machine ended, and wait again.
+    pub requeued: Vec<JobId>,
+    /// What cannot be read.
+    pub damaged: Vec<Damage>,
+}
+
+/// A stored value that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Damage {
+    #[error("the record of job {0} cannot be read")]
+    Record(JobId),
+    #[error("what job {0} runs cannot be read")]
+    Spec(JobId),
+    #[error("a newer version of rally has written it (format {0})")]
+    Newer(u8),
+}

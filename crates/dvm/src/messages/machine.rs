@@ -1,0 +1,59 @@
+//! Why a machine does not do what it was asked.
+
+use message::Message;
+
+use super::{kind as k, words::count};
+use crate::{machine::NotDone, queue::Refusal};
+
+/// Returns the message for an order that a machine does not carry out.
+#[must_use]
+pub fn not_done(why: &NotDone) -> Message {
+    match why {
+        NotDone::NoMachine => Message::new(&k::NO_MACHINE, "what answers is no machine: it runs one job")
+            .with_help("start a machine with `rally up`"),
+        NotDone::NoSuchJob(id) => Message::new(&k::NO_SUCH_JOB, format!("the machine knows no job {id}"))
+            .with_help("`rally queue --over 100` lists the jobs that wait and run, and the last ones that are over"),
+        NotDone::IsOver(id) => Message::new(&k::JOB_OVER, format!("job {id} is over"))
+            .with_help(format!("`rally queue {id}` shows how it ended")),
+        NotDone::NoSuchNode(name) => {
+            Message::new(&k::NO_SUCH_NODE, format!("the machine has no node `{name}`"))
+                .with_help("`rally nodes` lists the nodes")
+        }
+        NotDone::NotAccepted(refusal) => {
+            let message = Message::new(&k::NOT_ACCEPTED, format!("the machine does not take the job: {refusal}"));
+            match refusal {
+                Refusal::NeverFits { .. } => message
+                    .with_help("ask for less, or see with `rally nodes` what the machine has"),
+                Refusal::UnknownDependency(_) => {
+                    message.with_help("`rally queue` lists the jobs on which others can depend")
+                }
+                Refusal::QueueFull | Refusal::UserJobs(_) => {
+                    message.with_help("wait until jobs have ended")
+                }
+                _ => message,
+            }
+        }
+        NotDone::DependencyFailed(id) => Message::new(
+            &k::NOT_ACCEPTED,
+            format!("the machine does not take the job: job {id}, on which it depends, has not succeeded"),
+        )
+        .with_help("use `--after any:JOB` if it should run in any case"),
+        NotDone::NotStored(reason) => {
+            Message::new(&k::NOT_STORED, "the machine cannot store the job, and has not taken it")
+                .fact("reason", reason.clone())
+                .with_help("make room in the directory of the machine; `rally status` names it")
+        }
+        NotDone::NotRead(reason) => {
+            Message::new(&k::NOT_READ, "the machine cannot read its store")
+                .fact("reason", reason.clone())
+        }
+        NotDone::GoingDown => Message::new(&k::GOING_DOWN, "the machine is about to end, and takes no further jobs")
+            .with_help("`rally up` starts it again; jobs that wait are kept"),
+        NotDone::Busy(running) => {
+            let jobs = count(*running as u64, "task runs", "tasks run");
+            Message::new(&k::MACHINE_BUSY, format!("{jobs} on the machine"))
+                .fact("effect", "the machine goes on")
+                .with_help("`rally down --wait` ends it when they have ended, `rally down --now` ends them too")
+        }
+    }
+}
