@@ -194,6 +194,12 @@ impl Tool {
         &mut self.program
     }
 
+    /// Returns what every program knows of itself and of its job.
+    #[must_use]
+    pub const fn as_program(&self) -> &Program {
+        &self.program
+    }
+
     /// Processes one input and queues the outputs it causes.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         self.program.handle(now, input);

@@ -461,6 +461,7 @@ impl Cluster {
             Fault::LoseController => {
                 self.struck += 1;
                 self.headless = true;
+                self.world.ledger.known.is_headless = true;
                 for side in self.fronts.values_mut() {
                     side.front.gone = true;
                 }
@@ -494,10 +495,9 @@ impl Cluster {
         }
         self.world
             .note(|| "ctl".to_owned(), || format!("<- {input:?}"));
-        self.verdicts.on_input(self.world.now, &input);
+        self.take_note(&input);
         for (node, message) in said {
-            let one = ControllerInput::Daemon(*node, message.clone());
-            self.verdicts.on_input(self.world.now, &one);
+            self.take_note(&ControllerInput::Daemon(*node, message.clone()));
         }
         self.world.ledger.ending.extend(self.verdicts.ending());
         for (job, verdict) in self.verdicts.spawned().filter(|(_, one)| one.is_over()) {
@@ -516,6 +516,13 @@ impl Cluster {
                 self.world.at(due, Event::ControllerTick { due });
             }
         }
+    }
+
+    /// Tells those who know what is expected what the controller is about to hear.
+    fn take_note(&mut self, input: &ControllerInput) {
+        self.verdicts.on_input(self.world.now, input);
+        let (now, ledger) = (self.world.now, &mut self.world.ledger);
+        ledger.known.on_input(now, input, &ledger.facts);
     }
 
     fn carry_out(&mut self, output: ControllerOutput) {

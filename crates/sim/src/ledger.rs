@@ -2,6 +2,7 @@
 
 mod clients;
 pub(crate) mod facts;
+mod known;
 mod traffic;
 
 use std::{
@@ -17,7 +18,7 @@ use dvm::{
 };
 use pmix::value::Proc;
 
-use self::{clients::Clients, facts::Facts, traffic::Traffic};
+use self::{clients::Clients, facts::Facts, known::Known, traffic::Traffic};
 pub(crate) use self::{
     clients::{Reaped, TERMINATIONS},
     facts::host,
@@ -244,6 +245,7 @@ pub(crate) struct Ledger {
     pub(crate) has_troubled_files: bool,
     pub(crate) tapes: BTreeMap<(ProcId, Stream), Tape>,
     pub(crate) spawned: BTreeMap<ProcId, Pid>,
+    pub(crate) spawned_at: BTreeMap<ProcId, Time>,
     pub(crate) failed: BTreeMap<ProcId, StartFailure>,
     pub(crate) statuses: BTreeMap<ProcId, ExitStatus>,
     pub(crate) died: BTreeMap<ProcId, Time>,
@@ -258,6 +260,7 @@ pub(crate) struct Ledger {
     pub(crate) ending: BTreeSet<JobId>,
     pub(crate) pmix: Clients,
     pub(crate) facts: Facts,
+    pub(crate) known: Known,
     traffic: Traffic,
     /// Upper bound of a round trip between a process and the controller.
     pub(crate) slack: Duration,
@@ -282,6 +285,7 @@ impl Ledger {
             has_troubled_files: false,
             tapes: BTreeMap::new(),
             spawned: BTreeMap::new(),
+            spawned_at: BTreeMap::new(),
             failed: BTreeMap::new(),
             statuses: BTreeMap::new(),
             died: BTreeMap::new(),
@@ -292,6 +296,7 @@ impl Ledger {
             ending: BTreeSet::new(),
             pmix: Clients::default(),
             facts: Facts::default(),
+            known: Known::default(),
             traffic: Traffic::default(),
             slack,
             stops: Duration::ZERO,

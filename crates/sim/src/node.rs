@@ -273,6 +273,7 @@ impl Node {
         if !self.on {
             return;
         }
+        world.ledger.known.on_told(world.now, self.id, &message);
         match &message {
             ToDaemon::Preload { job, what } => {
                 if let ToPreload::Chunk { number, .. } = what

@@ -10,6 +10,7 @@ mod size;
 mod spawn;
 mod talk;
 mod thousand;
+mod tools;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -2,6 +2,7 @@
 
 mod invite;
 mod pmix;
+mod question;
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -15,6 +16,7 @@ pub(crate) use self::pmix::{
     CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Lookup, Notify, Number, Party, PmixOp, Reach, Site,
     Stranger, Way, named, value_of,
 };
+pub(crate) use self::question::{About, OF_JOBS, Patience, Question, UNKNOWN};
 use crate::rng::Rng;
 
 /// An operation of a program. A program at the end of its script exits with code 0.

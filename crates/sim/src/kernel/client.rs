@@ -1,6 +1,7 @@
 //! The PMIx client of one process: a script drives the client state machine of `pmix`.
 
 mod ask;
+mod inquire;
 mod invite;
 
 use std::{
@@ -12,14 +13,16 @@ use base::{ExitStatus, Time};
 use pmix::{
     client::{Config, Done, Input, Lost, Notice, Output, Program, ProgramEvent, Ticket},
     handshake::Owner,
-    value::{Nspace, Proc, Status},
+    tool::{self, Tool},
+    value::{Nspace, Proc, ProcInfo, Status},
 };
 
 use super::{Effect, Kernel, Next, Pid, Run};
 use crate::{
     rng::Rng,
     script::{
-        Circle, Data, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Site, Stranger, named,
+        Circle, Data, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Question, Site, Stranger,
+        named,
     },
 };
 
@@ -39,10 +42,14 @@ pub(crate) struct ClientId(pub(crate) u64);
 /// A step in the PMIx communication of a process, for the checks of the ledger.
 #[derive(Debug)]
 pub(crate) enum News {
+    /// The process begins to initialize.
+    Begun,
     /// The process has initialized and has received the job info.
     Ready,
     Asked(Ticket, Ask),
     Answered(Ticket, Result<Done, Status>),
+    /// The answer to a question for a process table.
+    Table(Ticket, Result<Vec<ProcInfo>, Status>),
     Noticed(Notice),
     /// The process has waited for events.
     Waited,
@@ -71,6 +78,8 @@ pub(crate) enum Ask {
     Spawn(usize, Site),
     /// Abort of these procs; of the whole job if the list is empty.
     Abort(Vec<Proc>),
+    /// A question about this job.
+    Question(Question, Nspace),
     Finalize,
 }
 
@@ -87,10 +96,11 @@ pub(crate) enum Together {
 /// The PMIx state of a process.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) program: Program,
+    /// A tool can do everything that a program can, so that all processes are tools as far as this side is concerned.
+    tool: Tool,
     id: ClientId,
     inbox: Vec<u8>,
-    /// True if the server has closed the connection and `program` has not handled that yet.
+    /// True if the server has closed the connection and `tool` has not handled that yet.
     hung_up: bool,
     /// True once the process has sent garbage or disconnected. Losing the server is then no fault.
     is_guilty: bool,
@@ -103,6 +113,8 @@ pub(super) struct Client {
     is_ready: bool,
     is_over: bool,
     children: BTreeMap<usize, Nspace>,
+    /// Unanswered questions. An error may be the right answer.
+    questions: BTreeSet<Ticket>,
     /// Constructs whose answers are outstanding, with the names of the groups.
     constructs: BTreeMap<Ticket, String>,
     groups: BTreeSet<String>,
@@ -115,14 +127,22 @@ pub(super) struct Client {
 }
 
 impl Client {
+    fn me(&self) -> Option<&Proc> {
+        self.tool.as_program().me()
+    }
+
+    const fn program(&mut self) -> &mut Program {
+        self.tool.program()
+    }
+
     fn resolve(&self, party: Party) -> Option<Proc> {
-        let me = self.program.me()?;
+        let me = self.me()?;
         Some(match party {
             Party::Rank(rank) => named(&me.nspace, rank),
             Party::Job => Proc::all(me.nspace.clone()),
             Party::Child(child) => Proc::all(self.children.get(&child)?.clone()),
             Party::ChildRank(child, rank) => named(self.children.get(&child)?, rank),
-            Party::Parent => self.program.job()?.parent()?.clone(),
+            Party::Parent => self.tool.as_program().job()?.parent()?.clone(),
         })
     }
 
@@ -131,9 +151,20 @@ impl Client {
     /// # Errors
     ///
     /// Returns a description of an event that a correct server never causes.
-    fn on_event(&mut self, event: ProgramEvent) -> Result<Option<News>, String> {
-        let me = self.program.config().connector.proc();
+    fn on_event(&mut self, event: tool::Event) -> Result<Option<News>, String> {
+        let me = self.tool.as_program().config().connector.proc();
         let me = me.map_or_else(String::new, ToString::to_string);
+        let event = match event {
+            tool::Event::Program(event) => event,
+            tool::Event::Table { ticket, result } => {
+                self.waits.remove(&ticket);
+                self.questions.remove(&ticket);
+                return Ok(Some(News::Table(ticket, result)));
+            }
+            tool::Event::JobEnded { .. } | tool::Event::EndsUnknown { .. } => {
+                return Err(format!("{me} hears of the end of a job that it does not watch"));
+            }
+        };
         Ok(Some(match event {
             ProgramEvent::Ready { .. } => {
                 self.is_ready = true;
@@ -158,7 +189,7 @@ impl Client {
                 {
                     self.groups.insert(group);
                 }
-                self.refused |= result.is_err();
+                self.refused |= result.is_err() && !self.questions.remove(&ticket);
                 News::Answered(ticket, result)
             }
             ProgramEvent::Finalized => {
@@ -188,7 +219,7 @@ impl Kernel {
     /// Returns the PMIx client of a process; `None` if the process has never initialized PMIx.
     pub(crate) fn program(&self, pid: Pid) -> Option<&Program> {
         let client = self.procs.get(&pid)?.client.as_ref()?;
-        Some(&client.program)
+        Some(client.tool.as_program())
     }
 
     /// Returns the environment of a process.
@@ -245,7 +276,7 @@ impl Kernel {
         };
         proc.asked = !(is_done || over);
         if proc.asked {
-            let deadline = client.program.deadline().into_iter().chain(client.until);
+            let deadline = client.tool.deadline().into_iter().chain(client.until);
             if let Some(deadline) = deadline.min() {
                 self.schedule(pid, deadline.max(now));
             }
@@ -310,10 +341,10 @@ impl Kernel {
         let port = config.server.address().port();
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        let mut program = Program::new(now, config);
-        program.handle(now, Input::Opened);
+        let mut tool = Tool::new(now, config);
+        tool.handle(now, Input::Opened);
         let client = Client {
-            program,
+            tool,
             id,
             inbox: Vec::new(),
             hung_up: false,
@@ -324,6 +355,7 @@ impl Kernel {
             is_ready: false,
             is_over: false,
             children: BTreeMap::new(),
+            questions: BTreeSet::new(),
             constructs: BTreeMap::new(),
             groups: BTreeSet::new(),
             heard: BTreeMap::new(),
@@ -338,6 +370,8 @@ impl Kernel {
         self.clients.insert(id, 1);
         let uid = OWNER.uid;
         self.effects.push(Effect::ClientOpened { id, port, uid });
+        let news = News::Begun;
+        self.effects.push(Effect::Told { pid, news });
         true
     }
 
@@ -352,17 +386,17 @@ impl Kernel {
         };
         let inbox = std::mem::take(&mut client.inbox);
         if !inbox.is_empty() {
-            client.program.handle(now, Input::Bytes(&inbox));
+            client.tool.handle(now, Input::Bytes(&inbox));
         }
         if std::mem::take(&mut client.hung_up) {
-            client.program.handle(now, Input::Closed);
+            client.tool.handle(now, Input::Closed);
         }
-        if client.program.deadline().is_some_and(|due| due <= now) {
-            client.program.handle(now, Input::Tick);
+        if client.tool.deadline().is_some_and(|due| due <= now) {
+            client.tool.handle(now, Input::Tick);
         }
         let id = client.id;
         let mut is_closed = false;
-        while let Some(output) = client.program.poll() {
+        while let Some(output) = client.tool.poll() {
             let event = match output {
                 // `init` has already opened the connection.
                 Output::Connect(_) => continue,

@@ -4,6 +4,7 @@ mod data;
 mod events;
 mod groups;
 mod invite;
+mod questions;
 mod together;
 
 use std::{
@@ -18,7 +19,7 @@ use pmix::{
 };
 
 pub(super) use self::groups::COORDINATOR;
-use self::invite::Left;
+use self::{invite::Left, questions::{Inquiry, Session}};
 use super::{Ledger, proc_id};
 use crate::{
     kernel::{Ask, News, Together},
@@ -103,6 +104,10 @@ pub(crate) struct Clients {
     left: Vec<Left>,
     /// The first answer to each connect that no member has called twice: who got it, and whether it succeeded.
     connected: BTreeMap<Meeting, (ProcId, bool)>,
+    /// The connections of each process, one after the other.
+    sessions: BTreeMap<ProcId, Vec<Session>>,
+    /// Processes that have requested an abort, with the time at which that was answered; `None` before.
+    aborts: BTreeMap<ProcId, Option<Time>>,
     /// Procs that a process has named in an abort.
     pub(crate) condemned: BTreeSet<ProcId>,
     /// Number of connections that daemons closed while they had a job. `told_refused` is the number reported to fronts.
@@ -148,7 +153,13 @@ impl Ledger {
     ) -> Option<String> {
         let name = called(proc);
         match news {
+            News::Begun => {
+                let sessions = self.pmix.sessions.entry(proc).or_default();
+                sessions.push(Session::new(now));
+                None
+            }
             News::Ready => {
+                self.on_ready(now, proc);
                 let client = Client {
                     standing: Standing::Inside,
                     asked: BTreeMap::new(),
@@ -166,7 +177,10 @@ impl Ledger {
                 let client = self.pmix.clients.get_mut(&proc)?;
                 client.asked.insert(*ticket, (ask.clone(), now));
                 match ask {
-                    Ask::Finalize => client.finalizing = Some(now),
+                    Ask::Finalize => {
+                        client.finalizing = Some(now);
+                        self.on_leaves(now, proc);
+                    }
                     Ask::Notify(notify) if notify.code == Status::GROUP_CONSTRUCT_COMPLETE => {
                         let wrong = self.on_completed(now, proc, notify);
                         return wrong.map(|wrong| format!("{name} {wrong}"));
@@ -185,7 +199,35 @@ impl Ledger {
                 if is_over && *result == Err(Status::UNREACH) {
                     return None;
                 }
+                if *result == Err(Status::UNREACH)
+                    && let Ask::Question(question, about) = &ask
+                {
+                    let wrong = self.on_unanswered(now, proc, asked, question, about);
+                    return wrong.map(|wrong| format!("{name} {wrong}"));
+                }
                 let wrong = self.on_answered(now, proc, program, asked, &ask, result);
+                wrong.map(|wrong| format!("{name} {wrong}"))
+            }
+            News::Table(ticket, result) => {
+                let client = self.pmix.clients.get_mut(&proc)?;
+                let Some((Ask::Question(question, about), asked)) = client.asked.remove(ticket)
+                else {
+                    return Some(format!("{name} gets a table without a question: {result:?}"));
+                };
+                let has_left = matches!(client.standing, Standing::Left(_));
+                let wrong = if *result == Err(Status::UNREACH) {
+                    let is_over = has_left || self.has_given_up(now, proc);
+                    (!is_over).then(|| self.on_unanswered(now, proc, asked, &question, &about))?
+                } else {
+                    let inquiry = Inquiry {
+                        by: proc,
+                        question: &question,
+                        about: &about,
+                        asked,
+                        now,
+                    };
+                    self.on_told_table(inquiry, result)
+                };
                 wrong.map(|wrong| format!("{name} {wrong}"))
             }
             News::Noticed(notice) => {
@@ -201,6 +243,8 @@ impl Ledger {
             News::Finalized => {
                 let client = self.pmix.clients.get_mut(&proc)?;
                 client.standing = Standing::Finalized;
+                self.on_finalized(now, proc);
+                let client = self.pmix.clients.get(&proc)?;
                 let asked = client.finalizing.unwrap_or(now);
                 let node = self.facts.node_of(proc);
                 // An event from another node takes up to `slack`. It must arrive only if it was sent at least that long before
@@ -218,10 +262,12 @@ impl Ledger {
             }
             News::GivenUp => {
                 let is_right = self.has_given_up(now, proc);
+                self.on_left(now, proc);
                 self.pmix.clients.get_mut(&proc)?.standing = Standing::Left(now);
                 (!is_right).then(|| format!("{name} loses its server: it is silent"))
             }
             News::Left => {
+                self.on_left(now, proc);
                 let client = self.pmix.clients.get_mut(&proc)?;
                 client.standing = Standing::Left(now);
                 None
@@ -264,6 +310,7 @@ impl Ledger {
                 let died = || self.died.get(&of).copied();
                 committed.copied().flatten().or_else(died)
             }
+            Ask::Question(question, about) => self.question_due(proc, question, about),
             // The process's own server answers these immediately.
             Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Leave(_) | Ask::Finalize => {
                 Some(Time::ZERO)
@@ -325,10 +372,16 @@ impl Ledger {
                 since: None,
             }),
             Ask::Abort(procs) => {
+                self.pmix.aborts.entry(proc).or_insert(None);
                 let procs = procs.iter().filter_map(proc_id);
                 self.pmix.condemned.extend(procs);
             }
-            Ask::Get(..) | Ask::Lookup(..) | Ask::Register(_) | Ask::Spawn(..) | Ask::Finalize => {}
+            Ask::Get(..)
+            | Ask::Lookup(..)
+            | Ask::Register(_)
+            | Ask::Spawn(..)
+            | Ask::Question(..)
+            | Ask::Finalize => {}
         }
     }
 
@@ -433,7 +486,21 @@ impl Ledger {
                 None
             }
             (Ask::Spawn(child, _), result) => self.on_spawn_answered(proc, *child, result),
-            (Ask::Unpublish(_) | Ask::Abort(_) | Ask::Finalize, Ok(Done::Nothing)) => None,
+            (Ask::Question(question, about), result) => {
+                let inquiry = Inquiry {
+                    by: proc,
+                    question,
+                    about,
+                    asked,
+                    now,
+                };
+                self.on_told_facts(inquiry, result)
+            }
+            (Ask::Abort(_), Ok(Done::Nothing)) => {
+                self.pmix.aborts.insert(proc, Some(now));
+                None
+            }
+            (Ask::Unpublish(_) | Ask::Finalize, Ok(Done::Nothing)) => None,
             (ask, result) => Some(format!("is answered {result:?} to {ask:?}")),
         }
     }

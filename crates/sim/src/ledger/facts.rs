@@ -56,6 +56,8 @@ struct Job {
     universe: u32,
     offset: u32,
     parent: Option<Proc>,
+    /// The name of the program of each app.
+    programs: Vec<String>,
     ranks: BTreeMap<Rank, Place>,
     of_nodes: BTreeMap<NodeId, BTreeSet<Rank>>,
     of_apps: BTreeMap<u32, BTreeSet<Rank>>,
@@ -157,6 +159,9 @@ impl Facts {
             let nspace = Nspace::from_text(&parent.nspace).ok()?;
             Some(named(&nspace, parent.proc.rank))
         });
+        let programs = launch.apps.iter();
+        let programs = programs.map(|app| app.program.to_string_lossy().into_owned());
+        job.programs = programs.collect();
         for placed in launch.map.on_node(node) {
             let place = Place {
                 node,
@@ -194,6 +199,29 @@ impl Facts {
         let jobs = self.jobs.values();
         let ranks = jobs.filter_map(|job| Some(job.of_nodes.get(&node)?.len() as u64));
         ranks.sum()
+    }
+
+    /// Returns the ranks of all jobs on a node.
+    pub(super) fn all_on(&self, node: NodeId) -> Vec<ProcId> {
+        let on_node = |(job, facts): (&JobId, &Job)| {
+            let (job, ranks) = (*job, facts.of_nodes.get(&node).cloned());
+            let ranks = ranks.into_iter().flatten();
+            ranks
+                .map(|rank| ProcId { job, rank })
+                .collect::<Vec<_>>()
+        };
+        self.jobs.iter().flat_map(on_node).collect()
+    }
+
+    /// Returns the ranks of a job, each with its node and the name of its program.
+    pub(super) fn places(&self, job: JobId) -> impl Iterator<Item = (Rank, NodeId, &str)> {
+        let job = self.jobs.get(&job);
+        let places = job.into_iter().flat_map(|job| {
+            let program = |app: u32| job.programs.get(app as usize).map_or("", String::as_str);
+            let ranks = job.ranks.iter();
+            ranks.map(move |(rank, place)| (*rank, place.node, program(place.app)))
+        });
+        places
     }
 
     pub(crate) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
@@ -329,7 +357,7 @@ fn differs(of: &Proc, key: &CStr, fact: &Fact, told: Option<&Value>) -> Option<S
     (!is_right).then(|| format!("`{key}` of {of} is {told}, and not {fact}"))
 }
 
-fn job_id(name: &Nspace) -> Option<JobId> {
+pub(super) fn job_id(name: &Nspace) -> Option<JobId> {
     let name = name.to_string();
     let (_, number) = name.rsplit_once('@')?;
     Some(JobId(number.parse().ok()?))

@@ -136,6 +136,7 @@ impl Node {
             Output::Forget { job } => {
                 self.shares.entry(job).or_default().forgot = true;
                 world.ledger.forgotten.insert(job);
+                world.ledger.known.on_forgot(now, id, job);
             }
             Output::Log(what) => world.fault(format!("daemon {id} logs: {what}")),
         }
@@ -328,6 +329,7 @@ impl Node {
         self.born.insert(proc, now);
         self.pmi_open.insert(proc);
         world.ledger.spawned.insert(proc, pid);
+        world.ledger.spawned_at.insert(proc, now);
         let id = self.id;
         world.note(
             || format!("d{id}"),

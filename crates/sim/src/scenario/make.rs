@@ -56,6 +56,8 @@ pub(super) struct Maker<'a> {
     pub(super) rng: &'a mut Rng,
     /// Random numbers for what was added later. They leave the scenarios of kept seeds as they are, where nothing was added.
     pub(super) extra: Rng,
+    /// The same for programs that act as tools, which came later still.
+    pub(super) tools: Rng,
     /// True if some program may not end by itself.
     pub(super) needs_end: bool,
     /// True if some program reads its input, and may wait for the end of it.
@@ -145,9 +147,11 @@ fn make_on(nodes: u32, family: Family, rng: &mut Rng) -> Scenario {
     };
     let second_app = (size > 1 && rng.chance(25)).then(|| rng.number(1, size - 1));
     let extra = Rng::new(rng.clone().next().rotate_left(17));
+    let tools = Rng::new(rng.clone().next().rotate_left(41));
     let mut maker = Maker {
         rng,
         extra,
+        tools,
         needs_end: false,
         waits_for_input_end: false,
         events: 0,
@@ -189,7 +193,7 @@ impl Maker<'_> {
             Family::Mix if self.rng.chance(15) => HoldAt::Exec,
             _ => HoldAt::Nowhere,
         };
-        let scripts = self.scripts(&mut end);
+        let mut scripts = self.scripts(&mut end);
         let stdin = self.stdin();
         let input = self.input(stdin);
         let unstartable = self.unstartable();
@@ -212,6 +216,7 @@ impl Maker<'_> {
         let universe = self.universe();
         let files = self.files();
         let (allocation, apps, placement) = (self.allocation(), self.apps(), self.placement());
+        self.inquire(&mut scripts);
         // Fences over several nodes are broken only in ways that end the job.
         end.on_node_loss = match end.on_failure {
             _ if !self.is_of_fences && self.rng.chance(40) => {

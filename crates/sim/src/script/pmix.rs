@@ -5,7 +5,7 @@ use std::{ffi::CStr, time::Duration};
 use base::Rank;
 use pmix::value::{Nspace, Proc, Status};
 
-use super::{Invitation, Step};
+use super::{About, Invitation, Patience, Question, Step};
 
 /// A PMIx operation of a program. The values that it puts and publishes follow from its PMIx name and the key, so the
 /// expected result of every get is known.
@@ -37,6 +37,8 @@ pub(crate) enum PmixOp {
     Spawn(usize, Vec<u32>, Site),
     /// Aborts these ranks with this status, or the whole job if no rank is given.
     Abort(u8, Vec<Rank>),
+    /// Asks several questions simultaneously.
+    Ask(Vec<(About, Question)>, Patience),
     Finalize,
     /// Opens a second connection, which the server must refuse.
     Knock(Stranger),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::files::FILES;
 use crate::script::{
-    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Notify, Number, Party, PmixOp, Reach, Site, Way,
+    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Notify, Number, Party, Patience, PmixOp, Reach, Site, Way,
     value_of,
 };
 
@@ -42,11 +42,11 @@ impl Kernel {
         match op {
             PmixOp::Init | PmixOp::Knock(_) => {}
             PmixOp::Put(key) => {
-                let (Some(me), Ok(name)) = (client.program.me(), Key::from_text(key)) else {
+                let (Some(me), Ok(name)) = (client.me(), Key::from_text(key)) else {
                     return false;
                 };
                 let value = Value::text(&value_of(me, key));
-                let put = client.program.put(Scope::GLOBAL, name, value);
+                let put = client.program().put(Scope::GLOBAL, name, value);
                 client.puts.push(key.clone());
                 if let Err(why) = put {
                     self.effects
@@ -59,7 +59,7 @@ impl Kernel {
                 let news = News::Left;
                 self.effects.push(Effect::Told { pid, news });
                 if *op == PmixOp::HangUp {
-                    client.program.close();
+                    client.program().close();
                     return true;
                 }
                 let (id, bytes) = (client.id, GARBAGE.to_vec());
@@ -67,7 +67,7 @@ impl Kernel {
                 return false;
             }
             PmixOp::Commit => {
-                let ticket = client.program.commit();
+                let ticket = client.program().commit();
                 asks.push((ticket, Ask::Commit(std::mem::take(&mut client.puts))));
             }
             PmixOp::Fence(parties, data) => {
@@ -78,21 +78,21 @@ impl Kernel {
                     Data::With => Collect::Data,
                     Data::Without => Collect::Nothing,
                 };
-                let ticket = client.program.fence(procs.clone(), collect);
+                let ticket = client.program().fence(procs.clone(), collect);
                 asks.push((ticket, Ask::Together(Together::Fence(*data), procs)));
             }
             PmixOp::Connect(parties) => {
                 let Some(procs) = client.resolve_all(parties) else {
                     return false;
                 };
-                let ticket = client.program.connect(procs.clone(), Vec::new());
+                let ticket = client.program().connect(procs.clone(), Vec::new());
                 asks.push((ticket, Ask::Together(Together::Connect, procs)));
             }
             PmixOp::Disconnect(parties) => {
                 let Some(procs) = client.resolve_all(parties) else {
                     return false;
                 };
-                let ticket = client.program.disconnect(procs.clone(), Vec::new());
+                let ticket = client.program().disconnect(procs.clone(), Vec::new());
                 asks.push((ticket, Ask::Together(Together::Disconnect, procs)));
             }
             PmixOp::Construct(circle) => {
@@ -100,7 +100,7 @@ impl Kernel {
                     return false;
                 };
                 let name = CString::new(circle.name.clone()).ok();
-                let ticket = client.program.group_construct(name, procs, infos);
+                let ticket = client.program().group_construct(name, procs, infos);
                 client.constructs.insert(ticket, circle.name.clone());
                 let Some(members) = client.members_of(circle) else {
                     return false;
@@ -115,7 +115,7 @@ impl Kernel {
                     return false;
                 }
                 let name = CString::new(circle.name.clone()).ok();
-                let ticket = client.program.group_destruct(name, Vec::new(), Vec::new());
+                let ticket = client.program().group_destruct(name, Vec::new(), Vec::new());
                 asks.push((ticket, Ask::Together(Together::Destruct, members)));
             }
             PmixOp::Get(wanted) => {
@@ -123,17 +123,17 @@ impl Kernel {
                     let (Some(of), Ok(name)) = (client.resolve(*party), Key::from_text(key)) else {
                         continue;
                     };
-                    let ticket = client.program.get(of.clone(), name, Search::Anywhere);
+                    let ticket = client.program().get(of.clone(), name, Search::Anywhere);
                     asks.push((ticket, Ask::Get(of, key.clone())));
                 }
             }
             PmixOp::Publish(service) => {
-                let me = client.program.me().cloned();
+                let me = client.me().cloned();
                 let (Some(me), Ok(key)) = (me, Key::from_text(service)) else {
                     return false;
                 };
                 let info = Info::new(key, Value::text(&value_of(&me, service)));
-                let ticket = client.program.publish(vec![info]);
+                let ticket = client.program().publish(vec![info]);
                 asks.push((ticket, Ask::Publish(service.clone())));
             }
             PmixOp::Lookup(lookup) => {
@@ -148,18 +148,18 @@ impl Kernel {
                         (keys::TIMEOUT, Value::Uint32(seconds)),
                     ])
                 });
-                let ticket = client.program.lookup(vec![key], infos);
+                let ticket = client.program().lookup(vec![key], infos);
                 asks.push((ticket, Ask::Lookup(of, lookup.clone())));
             }
             PmixOp::Unpublish(service) => {
                 let Ok(key) = Key::from_text(service) else {
                     return false;
                 };
-                let ticket = client.program.unpublish(vec![key], Vec::new());
+                let ticket = client.program().unpublish(vec![key], Vec::new());
                 asks.push((ticket, Ask::Unpublish(service.clone())));
             }
             PmixOp::Register(codes) => {
-                let (_, ticket) = client.program.register(codes.clone(), Vec::new());
+                let (_, ticket) = client.program().register(codes.clone(), Vec::new());
                 asks.push((ticket, Ask::Register(codes.clone())));
             }
             PmixOp::Notify(notify) => {
@@ -187,7 +187,7 @@ impl Kernel {
                     ..App::default()
                 };
                 let apps = procs.iter().map(app).collect();
-                let ticket = client.program.spawn(infos, apps);
+                let ticket = client.program().spawn(infos, apps);
                 client.waits.insert(ticket, Some(*child));
                 asks.push((ticket, Ask::Spawn(*child, *site)));
             }
@@ -196,11 +196,23 @@ impl Kernel {
                 let procs = client.resolve_all(&some).unwrap_or_default();
                 let message = CString::new("gave up").ok();
                 let status = Status(i32::from(*code));
-                let ticket = client.program.abort(status, message, procs.clone());
+                let ticket = client.program().abort(status, message, procs.clone());
                 asks.push((ticket, Ask::Abort(procs)));
             }
+            PmixOp::Ask(questions, patience) => {
+                let asked = client.inquire(questions);
+                if *patience == Patience::GoesOn {
+                    // The answers come while the process does something else, or never.
+                    for (ticket, ask) in asked {
+                        let news = News::Asked(ticket, ask);
+                        self.effects.push(Effect::Told { pid, news });
+                    }
+                    return true;
+                }
+                asks = asked;
+            }
             PmixOp::Finalize => {
-                let ticket = client.program.finalize(now);
+                let ticket = client.program().finalize(now);
                 asks.push((ticket, Ask::Finalize));
             }
         }
@@ -241,7 +253,7 @@ impl Client {
             let members = Value::procs(members.clone());
             told.extend(infos([(keys::GROUP_MEMBERSHIP, members)]));
         }
-        Some(self.program.notify(notify.code, range, told))
+        Some(self.program().notify(notify.code, range, told))
     }
 
     fn members_of(&self, circle: &Circle) -> Option<Vec<Proc>> {
@@ -255,7 +267,7 @@ impl Client {
     fn part_in(&self, circle: &Circle) -> Option<(Vec<Proc>, Vec<Info>)> {
         let parties: Vec<Party> = circle.members.iter().copied().map(Party::Rank).collect();
         let all = self.resolve_all(&parties)?;
-        let me = self.program.me()?;
+        let me = self.me()?;
         let at = all.iter().position(|one| one == me)?;
         let (named, mut directives) = match circle.way {
             Way::Together => (all, Vec::new()),

@@ -76,7 +76,7 @@ impl Client {
                 self.tell(name, number, code, guests)
             }
             Step::Reply => {
-                let me = self.program.me()?.clone();
+                let me = self.me()?.clone();
                 let mut guests = invitation.guests.iter();
                 let guest = guests.find(|guest| guest.rank.0 == me.rank.0)?;
                 self.heard.get(name).filter(|heard| heard.is_invited)?;
@@ -92,7 +92,7 @@ impl Client {
                 let heard = self.heard.get_mut(name)?;
                 let members = heard.members.clone()?;
                 heard.has_left = true;
-                let ticket = self.program.request(&Request::GroupLeave {
+                let ticket = self.program().request(&Request::GroupLeave {
                     group: CString::new(name.clone()).ok(),
                     infos: Vec::new(),
                 });
@@ -102,7 +102,7 @@ impl Client {
                 let heard = self.heard.get(name).filter(|heard| !heard.has_left)?;
                 let members = heard.members.clone()?;
                 let group = CString::new(name.clone()).ok();
-                let ticket = self.program.group_destruct(group, Vec::new(), Vec::new());
+                let ticket = self.program().group_destruct(group, Vec::new(), Vec::new());
                 Some(vec![(ticket, Ask::Together(Together::Destruct, members))])
             }
         }
@@ -110,7 +110,7 @@ impl Client {
 
     /// Tells those who have accepted that the group exists.
     fn complete(&mut self, invitation: &Invitation) -> Option<Vec<(Ticket, Ask)>> {
-        let me = self.program.me()?.clone();
+        let me = self.me()?.clone();
         let heard = self.heard.entry(invitation.name.clone()).or_default();
         let replies = &heard.replies;
         let guests = invitation.guests.iter();
@@ -193,7 +193,7 @@ impl Client {
 
     /// Returns true if this process is a guest that does not accept.
     fn has_declined(&self, invitation: &Invitation) -> bool {
-        let me = self.program.me().map(|me| me.rank.0);
+        let me = self.me().map(|me| me.rank.0);
         let mut guests = invitation.guests.iter();
         guests.any(|guest| Some(guest.rank.0) == me && guest.reply != Reply::Accepts)
     }
