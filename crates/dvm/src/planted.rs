@@ -163,11 +163,27 @@ pub enum Bug {
     LostRanksLive,
     /// A daemon that has lost the controller goes on.
     ControllerLossIgnored,
+    /// A process table has only the processes of the node that is asked.
+    TableOfOneNode,
+    /// A process table has its first row twice.
+    RowTwice,
+    /// A question about a job that does not exist is never answered.
+    UnknownJobNotAnswered,
+    /// The answer to a question goes to another connection if that of the process that asked has been closed.
+    AnswerToSuccessor,
+    /// With a tool that is refused, another connection is closed.
+    RefusedWithAnother,
+    /// A tool is neither admitted nor refused.
+    ToolNotRefused,
+    /// Process tables lack the ranks of other nodes that have ended.
+    EndedNotInTable,
+    /// Connections of tools that are refused are not reported.
+    RefusedNotCounted,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 76] = [
+    pub const ALL: [Self; 84] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -244,6 +260,14 @@ impl Bug {
         Self::FirstLossOnly,
         Self::LostRanksLive,
         Self::ControllerLossIgnored,
+        Self::TableOfOneNode,
+        Self::RowTwice,
+        Self::UnknownJobNotAnswered,
+        Self::AnswerToSuccessor,
+        Self::RefusedWithAnother,
+        Self::ToolNotRefused,
+        Self::EndedNotInTable,
+        Self::RefusedNotCounted,
     ];
 }
 
@@ -280,6 +304,12 @@ const fn of_server(bug: Bug) -> Option<server::Bug> {
         Bug::DeathOfGuestNotTold => Some(server::Bug::DeathOfGuestNotTold),
         Bug::ConnectOneEarly => Some(server::Bug::ConnectOneEarly),
         Bug::ConnectWithDead => Some(server::Bug::ConnectWithDead),
+        Bug::TableOfOneNode => Some(server::Bug::TableOfOneNode),
+        Bug::RowTwice => Some(server::Bug::RowTwice),
+        Bug::UnknownJobNotAnswered => Some(server::Bug::UnknownJobNotAnswered),
+        Bug::AnswerToSuccessor => Some(server::Bug::AnswerToSuccessor),
+        Bug::RefusedWithAnother => Some(server::Bug::RefusedWithAnother),
+        Bug::ToolNotRefused => Some(server::Bug::ToolNotRefused),
         _ => None,
     }
 }

@@ -51,6 +51,18 @@ pub enum Bug {
     ConnectOneEarly,
     /// A connect completes although a participant that has called is lost.
     ConnectWithDead,
+    /// A process table has only the processes of the node that is asked.
+    TableOfOneNode,
+    /// A process table has its first row twice.
+    RowTwice,
+    /// A question about a job that does not exist is never answered.
+    UnknownJobNotAnswered,
+    /// The answer to a question goes to another connection if that of the process that asked has been closed.
+    AnswerToSuccessor,
+    /// With a tool that is refused, another connection is closed.
+    RefusedWithAnother,
+    /// A tool is neither admitted nor refused.
+    ToolNotRefused,
 }
 
 base::planted_switch!(Bug);

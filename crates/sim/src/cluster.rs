@@ -26,7 +26,7 @@ use crate::{
     node::{FRONT_PID, Node},
     record::{Played, Recorded, Report},
     rng::Rng,
-    scenario::{Fault, Scenario},
+    scenario::{Fault, Scenario, Visit},
     verdict::Verdicts,
     world::{Carried, Event, Link, Links, World},
 };
@@ -55,6 +55,7 @@ pub(crate) struct Cluster {
     /// Jobs for which the controller has sent `End` or `Kill` to a daemon.
     told_to_end: BTreeSet<JobId>,
     faults: Vec<(Duration, Fault)>,
+    visits: Vec<(Duration, Visit)>,
     files: FilesPlan,
     source: Source,
     tick_for: Option<Time>,
@@ -155,6 +156,7 @@ impl Cluster {
             verdicts: Verdicts::default(),
             told_to_end: BTreeSet::new(),
             faults: scenario.faults,
+            visits: scenario.visits,
             source: Source::new(Arc::clone(&scenario.files.files)),
             files: scenario.files,
             tick_for: None,
@@ -180,6 +182,10 @@ impl Cluster {
 
     /// Schedules what the scenario plans, from now on.
     fn schedule(&mut self) {
+        for (when, visit) in &self.visits {
+            let visit = *visit;
+            self.world.after(*when, Event::Visit { visit });
+        }
         for (id, side) in &self.fronts {
             let front = *id;
             self.world
@@ -296,6 +302,11 @@ impl Cluster {
             Event::Printed { front, credit } => {
                 self.with_front(front, |front, world| front.on_printed(world, credit));
             }
+            Event::Visit { visit } => {
+                if let Some(node) = self.nodes.get_mut(&visit.node) {
+                    node.visit(&mut self.world, visit);
+                }
+            }
             Event::Fault { index } => self.break_something(index),
             Event::Mend { index } => {
                 if let Some((_, Fault::Trouble(trouble))) = self.faults.get(index).cloned() {
@@ -342,6 +353,7 @@ impl Cluster {
             | Event::PmiToRank { node, .. }
             | Event::ClientUp { node, .. }
             | Event::ClientDown { node, .. }
+            | Event::VisitorTick { node, .. }
             | Event::DaemonTick { node, .. } => {
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.on_event(&mut self.world, event);

@@ -22,7 +22,7 @@ use pmix::pmi;
 
 use self::process::Process;
 pub(crate) use self::{
-    client::{Ask, ClientId, News, OWNER, Together},
+    client::{Ask, ClientId, GARBAGE, News, OWNER, Together},
     pipe::{Pipe, PipeId, Taken},
 };
 use crate::script::Op;

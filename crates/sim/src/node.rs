@@ -4,6 +4,7 @@
 
 mod carry;
 mod streams;
+mod visitor;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,10 @@ use dvm::{
     stdio::{OUTPUT_WINDOW, STDIN_WINDOW},
 };
 
-use self::wire::Wire;
+use self::{
+    visitor::{Untold, Visitor},
+    wire::Wire,
+};
 use crate::{
     files::Disk,
     kernel::{ClientId, Effect, Kernel, News, Pid, PipeId},
@@ -35,6 +39,8 @@ const PIPE_ROOM: usize = 64 * 1024;
 const IDLE_TICKS: u64 = 16;
 /// How long after the grace a rank may still die, in addition to the maximum latencies of a spawn and a tick.
 const DEATH_SLACK: std::time::Duration = std::time::Duration::from_millis(60);
+/// Time in which a tool is refused, in addition to the delays of the run.
+const VISIT_MAX: std::time::Duration = std::time::Duration::from_millis(60);
 
 /// The daemon's end of one output stream of a rank.
 #[derive(Debug)]
@@ -120,6 +126,8 @@ pub(crate) struct Node {
     /// The port on which the daemon's PMIx server listens; 0 without a server.
     port: u16,
     wires: BTreeMap<ClientId, Wire>,
+    visitors: BTreeMap<ClientId, Visitor>,
+    untold: Untold,
     shares: BTreeMap<JobId, Share>,
     ports: BTreeMap<(ProcId, Stream), Port>,
     feeds: BTreeMap<ProcId, Feed>,
@@ -155,6 +163,8 @@ impl Node {
             children: BTreeMap::new(),
             port,
             wires: BTreeMap::new(),
+            visitors: BTreeMap::new(),
+            untold: Untold::default(),
             shares: BTreeMap::new(),
             ports: BTreeMap::new(),
             feeds: BTreeMap::new(),
@@ -282,7 +292,10 @@ impl Node {
                     world.fault(wrong);
                 }
             }
-            ToDaemon::Launch(launch) => self.on_launch(launch),
+            ToDaemon::Launch(launch) => {
+                self.on_launch(launch);
+                self.tools_are_due(world);
+            }
             ToDaemon::Stdin { job, bytes } => {
                 let share = self.shares.entry(*job).or_default();
                 share.fed += bytes.len() as u64;
@@ -411,6 +424,7 @@ impl Node {
             }
             Event::ClientUp { id, .. } => self.client_up(world, id),
             Event::ClientDown { id, .. } => self.client_down(world, id),
+            Event::VisitorTick { id, .. } => self.tick_visitor(world, id),
             Event::DaemonTick { due, .. } if self.tick_for == Some(due) => {
                 self.tick(world);
             }

@@ -11,6 +11,7 @@ mod spawn;
 mod talk;
 mod thousand;
 mod tools;
+mod visits;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,7 +23,10 @@ use ::dvm::{
 use base::{NodeId, Rank, Signal};
 use bytes::Bytes;
 
-pub(crate) use self::make::make;
+pub(crate) use self::{
+    make::make,
+    visits::{Guise, Manner, Visit},
+};
 use crate::{
     carrier::TreePlan, files::FilesPlan, members::Trouble, node::Programs, script::Op,
     world::Latency,
@@ -231,6 +235,8 @@ pub(crate) struct Scenario {
     /// The jobs that processes may spawn. A job's index is its number in [`Op`]s.
     pub(crate) children: Vec<Child>,
     pub(crate) faults: Vec<(Duration, Fault)>,
+    /// Tools that connect to nodes.
+    pub(crate) visits: Vec<(Duration, Visit)>,
     /// Files of the job of the first front.
     pub(crate) files: FilesPlan,
     /// The tree that joins the daemons; `None` if links do that on which nothing fails.

@@ -23,6 +23,7 @@ use crate::{
     ledger::Ledger,
     record::{Played, Record, Recorded, Report},
     rng::Rng,
+    scenario::Visit,
 };
 
 /// Delays of one run. A maximum bounds a random delay, which may be zero; `pmi` is the same for each piece of a PMI message.
@@ -105,6 +106,15 @@ pub(crate) enum Event {
         id: ClientId,
     },
     ClientDown {
+        node: NodeId,
+        id: ClientId,
+    },
+    /// A tool connects to the server of a node.
+    Visit {
+        visit: Visit,
+    },
+    /// A tool that has connected has waited for its welcome.
+    VisitorTick {
         node: NodeId,
         id: ClientId,
     },

@@ -82,6 +82,11 @@ impl Peer {
         Ok(())
     }
 
+    /// Returns true if a request with this tag is unanswered. Only a planted bug needs to know.
+    pub(super) fn waits_for(&self, tag: u32) -> bool {
+        self.waiting.contains_key(&tag)
+    }
+
     /// Removes a request. Returns false if it was answered already.
     fn answered(&mut self, tag: u32) -> bool {
         let Some(size) = self.waiting.remove(&tag) else {
@@ -339,6 +344,16 @@ impl Server {
             .get(&conn)
             .and_then(Peer::known)
             .map(|known| known.proc.clone());
+        if planted::is(Bug::ToolNotRefused) && error == Refusal::Tool {
+            return;
+        }
+        if planted::is(Bug::RefusedWithAnother) && error == Refusal::Tool {
+            let mut others = self.peers.keys().copied();
+            if let Some(other) = others.find(|other| *other != conn) {
+                self.out.push_back(Output::Close { conn: other });
+                self.on_closed(now, other);
+            }
+        }
         self.out.push_back(Output::Refused { proc, error });
         self.out.push_back(Output::Close { conn });
         self.on_closed(now, conn);

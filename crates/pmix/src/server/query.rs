@@ -13,10 +13,12 @@ use super::{
     facts::joined,
     find, info,
     job::{Namespace, Remote},
+    peer::Peer,
 };
 use crate::{
     keys,
     message::{Answer, Request},
+    planted::{self, Bug},
     value::{DataType, Elements, Info, Nspace, PmixRank, Proc, Query, Status, Text, Value},
 };
 
@@ -72,6 +74,10 @@ impl Away {
 
 impl Server {
     pub(super) fn on_query(&mut self, reply: ReplyTo, from: &Proc, queries: Vec<Query>) {
+        let is_known = |query: &Query| self.subject(from, &query.qualifiers).is_some();
+        if planted::is(Bug::UnknownJobNotAnswered) && !queries.iter().all(is_known) {
+            return;
+        }
         let away = self.away_jobs(from, &queries);
         if away.is_empty() {
             return self.answer_query(reply, from, &queries, &Away::default());
@@ -103,15 +109,23 @@ impl Server {
     /// Answers a query with the host's answer about other nodes. Without it, the result has only local processes.
     pub(super) fn on_query_asked(&mut self, asked: AskedQuery, answer: &Answer) {
         let AskedQuery {
-            reply,
+            mut reply,
             from,
             queries,
         } = asked;
+        if planted::is(Bug::AnswerToSuccessor) && !self.peers.contains_key(&reply.conn) {
+            let waits = |peer: &Peer| peer.waits_for(reply.tag);
+            let successor = self.peers.iter().find(|(_, peer)| waits(peer));
+            reply.conn = successor.map_or(reply.conn, |(conn, _)| *conn);
+        }
         self.answer_query(reply, &from, &queries, &Away::of(answer));
     }
 
     /// Drops the waiting queries of a closed connection.
     pub(super) fn forget_queries(&mut self, conn: super::Conn) {
+        if planted::is(Bug::AnswerToSuccessor) {
+            return;
+        }
         self.queries.retain(|_, asked| asked.reply.conn != conn);
     }
 
@@ -141,7 +155,9 @@ impl Server {
                 continue;
             };
             let needs = |key: &CStr| {
-                if key == keys::QUERY_PROC_TABLE {
+                if planted::is(Bug::TableOfOneNode) {
+                    false
+                } else if key == keys::QUERY_PROC_TABLE {
                     !job.away().is_empty()
                 } else if key == keys::QUERY_LOCAL_PROC_TABLE {
                     node.is_some_and(|node| node != job.job.here && !job.ranks_on(node).is_empty())

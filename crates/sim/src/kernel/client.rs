@@ -21,8 +21,8 @@ use super::{Effect, Kernel, Next, Pid, Run};
 use crate::{
     rng::Rng,
     script::{
-        Circle, Data, FENCE_REFUSED, Lookup, Notify, Op, Party, PmixOp, Question, Site, Stranger,
-        named,
+        Circle, Data, FENCE_REFUSED, Lookup, Notify, Op, Party, Patience, PmixOp, Question, Site,
+        Stranger, named,
     },
 };
 
@@ -33,7 +33,7 @@ pub(crate) const OWNER: Owner = Owner {
 };
 
 /// A message header whose length field exceeds the maximum of the protocol.
-const GARBAGE: [u8; 16] = [0xff; 16];
+pub(crate) const GARBAGE: [u8; 16] = [0xff; 16];
 
 /// Identifier of a connection to the PMIx server of the node; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,8 +78,8 @@ pub(crate) enum Ask {
     Spawn(usize, Site),
     /// Abort of these procs; of the whole job if the list is empty.
     Abort(Vec<Proc>),
-    /// A question about this job.
-    Question(Question, Nspace),
+    /// A question about this job. Who does not wait for the answer may never read it.
+    Question(Question, Nspace, Patience),
     Finalize,
 }
 
@@ -162,7 +162,9 @@ impl Client {
                 return Ok(Some(News::Table(ticket, result)));
             }
             tool::Event::JobEnded { .. } | tool::Event::EndsUnknown { .. } => {
-                return Err(format!("{me} hears of the end of a job that it does not watch"));
+                return Err(format!(
+                    "{me} hears of the end of a job that it does not watch"
+                ));
             }
         };
         Ok(Some(match event {
@@ -216,6 +218,13 @@ impl Client {
 }
 
 impl Kernel {
+    /// Returns the identifier of a new connection.
+    pub(crate) const fn new_client(&mut self) -> ClientId {
+        let id = ClientId(self.next_client);
+        self.next_client += 1;
+        id
+    }
+
     /// Returns the PMIx client of a process; `None` if the process has never initialized PMIx.
     pub(crate) fn program(&self, pid: Pid) -> Option<&Program> {
         let client = self.procs.get(&pid)?.client.as_ref()?;
@@ -299,8 +308,7 @@ impl Kernel {
             return;
         };
         let port = config.server.address().port();
-        let id = ClientId(self.next_client);
-        self.next_client += 1;
+        let id = self.new_client();
         let uid = match stranger {
             Stranger::Babbler => OWNER.uid,
             Stranger::Foreigner => OWNER.uid + 1,
@@ -339,8 +347,7 @@ impl Kernel {
             return false;
         };
         let port = config.server.address().port();
-        let id = ClientId(self.next_client);
-        self.next_client += 1;
+        let id = self.new_client();
         let mut tool = Tool::new(now, config);
         tool.handle(now, Input::Opened);
         let client = Client {

@@ -19,12 +19,15 @@ use pmix::{
 };
 
 pub(super) use self::groups::COORDINATOR;
-use self::{invite::Left, questions::{Inquiry, Session}};
+use self::{
+    invite::Left,
+    questions::{Inquiry, Session},
+};
 use super::{Ledger, proc_id};
 use crate::{
     kernel::{Ask, News, Together},
     names::{called, nspace},
-    script::{Data, Notify, Site},
+    script::{Data, Notify, Patience, Site},
 };
 
 /// Allowance for an answer after the time at which it is due, in addition to `Ledger::slack`.
@@ -200,7 +203,7 @@ impl Ledger {
                     return None;
                 }
                 if *result == Err(Status::UNREACH)
-                    && let Ask::Question(question, about) = &ask
+                    && let Ask::Question(question, about, _) = &ask
                 {
                     let wrong = self.on_unanswered(now, proc, asked, question, about);
                     return wrong.map(|wrong| format!("{name} {wrong}"));
@@ -210,9 +213,11 @@ impl Ledger {
             }
             News::Table(ticket, result) => {
                 let client = self.pmix.clients.get_mut(&proc)?;
-                let Some((Ask::Question(question, about), asked)) = client.asked.remove(ticket)
+                let Some((Ask::Question(question, about, _), asked)) = client.asked.remove(ticket)
                 else {
-                    return Some(format!("{name} gets a table without a question: {result:?}"));
+                    return Some(format!(
+                        "{name} gets a table without a question: {result:?}"
+                    ));
                 };
                 let has_left = matches!(client.standing, Standing::Left(_));
                 let wrong = if *result == Err(Status::UNREACH) {
@@ -310,7 +315,10 @@ impl Ledger {
                 let died = || self.died.get(&of).copied();
                 committed.copied().flatten().or_else(died)
             }
-            Ask::Question(question, about) => self.question_due(proc, question, about),
+            Ask::Question(_, _, Patience::GoesOn) => None,
+            Ask::Question(question, about, Patience::Waits) => {
+                self.question_due(proc, question, about)
+            }
             // The process's own server answers these immediately.
             Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Leave(_) | Ask::Finalize => {
                 Some(Time::ZERO)
@@ -486,7 +494,7 @@ impl Ledger {
                 None
             }
             (Ask::Spawn(child, _), result) => self.on_spawn_answered(proc, *child, result),
-            (Ask::Question(question, about), result) => {
+            (Ask::Question(question, about, _), result) => {
                 let inquiry = Inquiry {
                     by: proc,
                     question,

@@ -206,9 +206,7 @@ impl Facts {
         let on_node = |(job, facts): (&JobId, &Job)| {
             let (job, ranks) = (*job, facts.of_nodes.get(&node).cloned());
             let ranks = ranks.into_iter().flatten();
-            ranks
-                .map(|rank| ProcId { job, rank })
-                .collect::<Vec<_>>()
+            ranks.map(|rank| ProcId { job, rank }).collect::<Vec<_>>()
         };
         self.jobs.iter().flat_map(on_node).collect()
     }

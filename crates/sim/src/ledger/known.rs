@@ -79,14 +79,15 @@ impl Known {
                 for proc in all.filter(|proc| proc.job == *job) {
                     let pid = pids.get(&proc.rank);
                     let pid = pid.map(|pid| u32::try_from(*pid).unwrap_or(0));
-                    let (pid, state) = match pid {
-                        Some(pid) => (pid, ProcState::RUNNING),
-                        None => (0, ProcState::FAILED_TO_START),
-                    };
-                    self.show(now, proc, pid, state);
-                    if pid == 0 {
+                    let Some(pid) = pid else {
                         self.settled.insert(proc);
-                    }
+                        self.show(now, proc, 0, ProcState::FAILED_TO_START);
+                        continue;
+                    };
+                    // A rank may end before the others of its node have started, and is reported with these.
+                    let before = self.ranks.get(&proc).and_then(|all| all.last());
+                    let state = before.map_or(ProcState::RUNNING, |shown| shown.state);
+                    self.show(now, proc, pid, state);
                 }
             }
             ToController::Ended { job, classes } => {

@@ -181,6 +181,7 @@ impl Node {
     /// Checks a message to the controller against what really happened, and sends it.
     fn send(&mut self, world: &mut World, message: ToController) {
         let id = self.id;
+        self.check_refused(world, &message);
         match &message {
             ToController::Output { job, chunk } => {
                 let slot = chunk.stream as usize;

@@ -155,6 +155,12 @@ impl Node {
         {
             match piece {
                 Piece::Opened(_) => {}
+                Piece::Bytes(bytes) if self.is_visitor(id) => {
+                    self.tell_visitor(world, id, pmix::client::Input::Bytes(&bytes));
+                }
+                Piece::Closed if self.is_visitor(id) => {
+                    self.tell_visitor(world, id, pmix::client::Input::Closed);
+                }
                 Piece::Bytes(bytes) => self.kernel.client_bytes(world.now, id, &bytes),
                 Piece::Closed => self.kernel.client_hung_up(world.now, id),
             }
@@ -179,10 +185,10 @@ impl Node {
     /// to report that.
     pub(super) fn close_client(&mut self, world: &mut World, conn: Conn) {
         let (node, id) = (self.id, ClientId(conn.0));
+        // The daemon does not report a connection that it closes after all jobs are over.
+        self.on_refused(world, id);
         if let Some(wire) = self.wires.get_mut(&id) {
             wire.is_closed = true;
-            // The daemon does not report a connection that it closes after all jobs are over.
-            world.ledger.pmix.refused += u64::from(!self.daemon.is_idle());
             wire.down
                 .push(world, Event::ClientDown { node, id }, Piece::Closed);
         }

@@ -217,6 +217,7 @@ impl Maker<'_> {
         let files = self.files();
         let (allocation, apps, placement) = (self.allocation(), self.apps(), self.placement());
         self.inquire(&mut scripts);
+        let visits = self.visits();
         // Fences over several nodes are broken only in ways that end the job.
         end.on_node_loss = match end.on_failure {
             _ if !self.is_of_fences && self.rng.chance(40) => {
@@ -250,6 +251,7 @@ impl Maker<'_> {
             }],
             children: std::mem::take(&mut self.children),
             faults: std::mem::take(&mut self.faults),
+            visits,
             files,
             tree: self.tree.clone(),
             latency,

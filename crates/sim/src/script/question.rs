@@ -46,9 +46,5 @@ pub(crate) enum Patience {
 pub(crate) const UNKNOWN: &CStr = c"sim.unknown";
 
 /// What [`Question::Facts`] asks for, in this order.
-pub(crate) const OF_JOBS: [&CStr; 4] = [
-    keys::JOB_SIZE,
-    UNKNOWN,
-    keys::JOB_NUM_APPS,
-    keys::NUM_NODES,
-];
+pub(crate) const OF_JOBS: [&CStr; 4] =
+    [keys::JOB_SIZE, UNKNOWN, keys::JOB_NUM_APPS, keys::NUM_NODES];

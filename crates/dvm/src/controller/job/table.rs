@@ -6,7 +6,10 @@ use base::{ExitStatus, Rank};
 use pmix::value::ProcState;
 
 use super::Job;
-use crate::proto::{Started, TableRow};
+use crate::{
+    planted::{self, Bug},
+    proto::{Started, TableRow},
+};
 
 /// Ranks that have been started, with their pids, by host and program. A rank stays in it after its end.
 #[derive(Debug, Default)]
@@ -49,7 +52,11 @@ impl Job {
     /// controller does not know in which phase of PMIx a rank is or was.
     pub(in crate::controller) fn procs(&self) -> impl Iterator<Item = (Rank, u32, ProcState)> {
         let pids = self.table.pids();
-        (0..self.size).map(Rank).map(move |rank| {
+        let is_shown = |rank: &Rank| {
+            !planted::is(Bug::EndedNotInTable)
+                || !self.ended.values().any(|ranks| ranks.contains(*rank))
+        };
+        (0..self.size).map(Rank).filter(is_shown).map(move |rank| {
             let pid = pids.get(&rank).copied().unwrap_or(0);
             (rank, pid, self.state_of(rank))
         })

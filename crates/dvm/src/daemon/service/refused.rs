@@ -14,7 +14,10 @@ use std::{
 use base::{JobId, NodeId, Rank, RankSet, Time};
 use pmix::server::Refusal;
 
-use crate::proto::{Note, Refused};
+use crate::{
+    planted::{self, Bug},
+    proto::{Note, Refused},
+};
 
 /// How long the first refusal of a job's rank waits for those of other ranks, which often fail in the same way.
 const RANK_DELAY: Duration = Duration::from_secs(1);
@@ -65,6 +68,9 @@ impl Tally {
 
 impl RefusedConnections {
     pub(super) fn stranger(&mut self, why: &Refusal) {
+        if planted::is(Bug::RefusedNotCounted) && *why == Refusal::Tool {
+            return;
+        }
         self.strangers.add(None, why);
     }
 

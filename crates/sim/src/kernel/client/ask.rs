@@ -15,8 +15,8 @@ use super::{
 };
 use crate::files::FILES;
 use crate::script::{
-    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Notify, Number, Party, Patience, PmixOp, Reach, Site, Way,
-    value_of,
+    CONSTRUCT_MAX, Circle, Data, EVENT_NUMBER, Notify, Number, Party, Patience, PmixOp, Reach,
+    Site, Way, value_of,
 };
 
 impl Kernel {
@@ -115,7 +115,9 @@ impl Kernel {
                     return false;
                 }
                 let name = CString::new(circle.name.clone()).ok();
-                let ticket = client.program().group_destruct(name, Vec::new(), Vec::new());
+                let ticket = client
+                    .program()
+                    .group_destruct(name, Vec::new(), Vec::new());
                 asks.push((ticket, Ask::Together(Together::Destruct, members)));
             }
             PmixOp::Get(wanted) => {
@@ -200,7 +202,7 @@ impl Kernel {
                 asks.push((ticket, Ask::Abort(procs)));
             }
             PmixOp::Ask(questions, patience) => {
-                let asked = client.inquire(questions);
+                let asked = client.inquire(questions, *patience);
                 if *patience == Patience::GoesOn {
                     // The answers come while the process does something else, or never.
                     for (ticket, ask) in asked {

@@ -6,14 +6,14 @@ use pmix::{
     client::Ticket,
     keys,
     tool::Extent,
-    value::{Key, Info, Nspace, Proc, Query, Value},
+    value::{Info, Key, Nspace, Proc, Query, Value},
 };
 
 use super::{Ask, Client};
 use crate::{
     ledger::host,
     names::NAME,
-    script::{About, OF_JOBS, Question, named},
+    script::{About, OF_JOBS, Patience, Question, named},
 };
 
 /// A job that no run reaches.
@@ -21,7 +21,11 @@ const NO_JOB: &str = "4000000000";
 
 impl Client {
     /// Sends questions. Those about a job whose name the process does not know are left out.
-    pub(super) fn inquire(&mut self, questions: &[(About, Question)]) -> Vec<(Ticket, Ask)> {
+    pub(super) fn inquire(
+        &mut self,
+        questions: &[(About, Question)],
+        patience: Patience,
+    ) -> Vec<(Ticket, Ask)> {
         let mut asked = Vec::new();
         for (about, question) in questions {
             let Some(job) = self.job_of(*about) else {
@@ -43,7 +47,7 @@ impl Client {
                 Question::Jobs => self.query(&[keys::QUERY_NAMESPACES], []),
             };
             self.questions.insert(ticket);
-            asked.push((ticket, Ask::Question(question.clone(), job)));
+            asked.push((ticket, Ask::Question(question.clone(), job, patience)));
         }
         asked
     }

@@ -66,9 +66,8 @@ impl Moment {
         let ends = shown.iter().skip(1).map(|next| Some(next.since));
         let spans = shown.iter().zip(ends.chain([None]));
         let mut right = spans.filter(|(one, _)| is_it(one));
-        let found = right.find(|(one, end)| {
-            one.since <= self.to && end.is_none_or(|end| end >= self.from)
-        });
+        let found =
+            right.find(|(one, end)| one.since <= self.to && end.is_none_or(|end| end >= self.from));
         let Some((one, end)) = found else {
             return Err(format!("{shown:?} from {} to {}", self.from, self.to));
         };
@@ -107,7 +106,12 @@ impl Ledger {
     }
 
     /// Returns the time from which a question can certainly be answered; `None` if it never must be.
-    pub(super) fn question_due(&self, by: ProcId, question: &Question, about: &Nspace) -> Option<Time> {
+    pub(super) fn question_due(
+        &self,
+        by: ProcId,
+        question: &Question,
+        about: &Nspace,
+    ) -> Option<Time> {
         let is_cut_off = self.known.is_headless || self.is_on_lost_node(by);
         (!is_cut_off || !self.needs_controller(by, question, about)).then_some(Time::ZERO)
     }
@@ -229,7 +233,9 @@ impl Ledger {
         let job = job_id(inquiry.about);
         let span = job.and_then(|job| self.known.of_job(here, job));
         let Some((job, _)) = job.zip(span.filter(|span| span.meets(asked, now))) else {
-            return Some(format!("is told of a job that its node does not know: {inquiry:?}"));
+            return Some(format!(
+                "is told of a job that its node does not know: {inquiry:?}"
+            ));
         };
         let is_meant = |node: NodeId| match inquiry.question {
             Question::OwnNode => node == here,
@@ -242,7 +248,11 @@ impl Ledger {
             all.truncate(40);
             all.join(" ")
         };
-        if !places.iter().map(|(rank, ..)| named(inquiry.about, *rank)).eq(rows.iter().map(|row| row.proc.clone())) {
+        if !places
+            .iter()
+            .map(|(rank, ..)| named(inquiry.about, *rank))
+            .eq(rows.iter().map(|row| row.proc.clone()))
+        {
             let told = ranks(rows.iter().map(|row| row.proc.to_string()).collect());
             let real = ranks(places.iter().map(|(rank, ..)| rank.to_string()).collect());
             return Some(format!("is told of the processes {told}, there are {real}"));
@@ -255,7 +265,9 @@ impl Ledger {
         for ((rank, node, program), row) in places.into_iter().zip(rows) {
             let text = |text: &str| std::ffi::CString::new(text).ok();
             if row.hostname != text(&host(node)) || row.executable != text(program) {
-                return Some(format!("is told {row:?}, who runs {program} on node {node}"));
+                return Some(format!(
+                    "is told {row:?}, who runs {program} on node {node}"
+                ));
             }
             let of = ProcId { job, rank };
             let wrong = if node == here {
@@ -275,12 +287,8 @@ impl Ledger {
     /// Checks the row of a process on the node of the process that asks. Returns what would be right.
     fn narrow_near(&self, moment: &mut Moment, of: ProcId, row: &ProcInfo) -> Option<String> {
         let reaped = self.reaped.get(&of).map(|reaped| reaped.at);
-        let has_ended = ![
-            ProcState::PREPPED,
-            ProcState::RUNNING,
-            ProcState::CONNECTED,
-        ]
-        .contains(&row.state);
+        let has_ended =
+            ![ProcState::PREPPED, ProcState::RUNNING, ProcState::CONNECTED].contains(&row.state);
         let mut alive = row.clone();
         if has_ended || row.state == ProcState::CONNECTED {
             alive.state = ProcState::RUNNING;
@@ -343,7 +351,8 @@ impl Ledger {
             let asked = one.leaves.is_some();
             one.ready.is_none() || asked
         });
-        let may_be_inside = last.is_some_and(|one| one.gone.is_none() || !self.pmix.has_finalized(of));
+        let may_be_inside =
+            last.is_some_and(|one| one.gone.is_none() || !self.pmix.has_finalized(of));
         if may_be_outside {
             states.push(ProcState::TERMINATED);
         }
@@ -358,16 +367,24 @@ impl Ledger {
         let node = self.facts.node_of(inquiry.by)?;
         let of = ProcId { job, rank };
         let shown = self.shown(node, of);
-        let pid = shown.iter().find(|one| one.pid != 0 && one.since <= inquiry.now);
+        let pid = shown
+            .iter()
+            .find(|one| one.pid != 0 && one.since <= inquiry.now);
         let right = pid.map(|one| Value::Pid(one.pid));
         let is_right = matches!(infos, [one] if one.key == *keys::PROC_PID && Some(&one.value) == right.as_ref());
-        (!is_right).then(|| format!("asks for the pid of rank {rank} and is told {infos:?}, right is {right:?}"))
+        (!is_right).then(|| {
+            format!("asks for the pid of rank {rank} and is told {infos:?}, right is {right:?}")
+        })
     }
 
     fn on_told_values(&self, inquiry: Inquiry<'_>, infos: &[Info]) -> Option<String> {
         let all = Proc::all(inquiry.about.clone());
         let known: Vec<&CStr> = OF_JOBS.into_iter().filter(|key| *key != UNKNOWN).collect();
-        if !infos.iter().map(|info| info.key.as_c_str()).eq(known.iter().copied()) {
+        if !infos
+            .iter()
+            .map(|info| info.key.as_c_str())
+            .eq(known.iter().copied())
+        {
             return Some(format!("asks for {known:?} and is told {infos:?}"));
         }
         let one = |info: &Info| {
