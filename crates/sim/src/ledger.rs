@@ -254,6 +254,10 @@ pub(crate) struct Ledger {
     pub(crate) over: Vec<(JobId, u64)>,
     /// Time at which each daemon received the event for the end of each job in `over`.
     pub(crate) over_told: BTreeMap<(NodeId, JobId), Time>,
+    /// Time at which each daemon received the event that all ranks of a spawned job are held.
+    pub(crate) held_told: BTreeMap<(NodeId, JobId), Time>,
+    /// Ranks whose release a process has requested.
+    pub(crate) released: BTreeSet<ProcId>,
     /// Jobs that at least one daemon has forgotten.
     pub(crate) forgotten: BTreeSet<JobId>,
     /// Jobs whose end was requested or has become necessary.
@@ -293,6 +297,8 @@ impl Ledger {
             forgotten: BTreeSet::new(),
             over: Vec::new(),
             over_told: BTreeMap::new(),
+            held_told: BTreeMap::new(),
+            released: BTreeSet::new(),
             ending: BTreeSet::new(),
             pmix: Clients::default(),
             facts: Facts::default(),

@@ -333,8 +333,12 @@ impl Node {
             ToDaemon::Kill { job } => {
                 self.shares.entry(*job).or_default().ending.killed = true;
             }
-            // Scenarios that spawn jobs hold no ranks, so every event of the controller reports the end of a job.
-            ToDaemon::Event { .. } => world.ledger.on_over_told(world.now, self.id),
+            ToDaemon::Event { event } => {
+                let wrong = world.ledger.on_event_told(world.now, self.id, event);
+                if let Some(wrong) = wrong {
+                    world.fault(wrong);
+                }
+            }
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
             | ToDaemon::SignalRanks { .. }

@@ -13,7 +13,7 @@ use base::{ExitStatus, Time};
 use pmix::{
     client::{Config, Done, Input, Lost, Notice, Output, Program, ProgramEvent, Ticket},
     handshake::Owner,
-    tool::{self, Tool},
+    tool::{self, JobEnd, Tool},
     value::{Nspace, Proc, ProcInfo, Status},
 };
 
@@ -51,6 +51,10 @@ pub(crate) enum News {
     /// The answer to a question for a process table.
     Table(Ticket, Result<Vec<ProcInfo>, Status>),
     Noticed(Notice),
+    /// The process wants to hear of the ends of the jobs that it spawns from now on.
+    Watches,
+    /// A job that the process has spawned has ended.
+    JobEnded(Nspace, JobEnd),
     /// The process has waited for events.
     Waited,
     Finalized,
@@ -78,6 +82,8 @@ pub(crate) enum Ask {
     Spawn(usize, Site),
     /// Abort of these procs; of the whole job if the list is empty.
     Abort(Vec<Proc>),
+    /// Release of these held procs.
+    Release(Vec<Proc>),
     /// A question about this job. Who does not wait for the answer may never read it.
     Question(Question, Nspace, Patience),
     Finalize,
@@ -113,6 +119,8 @@ pub(super) struct Client {
     is_ready: bool,
     is_over: bool,
     children: BTreeMap<usize, Nspace>,
+    /// True once it spawns as a tool does.
+    watches: bool,
     /// Unanswered questions. An error may be the right answer.
     questions: BTreeSet<Ticket>,
     /// Constructs whose answers are outstanding, with the names of the groups.
@@ -161,10 +169,14 @@ impl Client {
                 self.questions.remove(&ticket);
                 return Ok(Some(News::Table(ticket, result)));
             }
-            tool::Event::JobEnded { .. } | tool::Event::EndsUnknown { .. } => {
-                return Err(format!(
-                    "{me} hears of the end of a job that it does not watch"
-                ));
+            tool::Event::JobEnded { nspace, end } => {
+                return Ok(Some(News::JobEnded(nspace, end)));
+            }
+            tool::Event::EndsUnknown {
+                status: Status::UNREACH,
+            } => return Ok(None),
+            tool::Event::EndsUnknown { status } => {
+                return Err(format!("{me} is not told of the ends of jobs: {status}"));
             }
         };
         Ok(Some(match event {
@@ -362,6 +374,7 @@ impl Kernel {
             is_ready: false,
             is_over: false,
             children: BTreeMap::new(),
+            watches: false,
             questions: BTreeSet::new(),
             constructs: BTreeMap::new(),
             groups: BTreeSet::new(),

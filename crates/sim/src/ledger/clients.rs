@@ -3,6 +3,7 @@
 mod data;
 mod events;
 mod groups;
+mod held;
 mod invite;
 mod questions;
 mod together;
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use base::{NodeId, ProcId, Rank, Time};
+use base::{JobId, NodeId, ProcId, Rank, Time};
 use pmix::{
     client::{Done, FINALIZE_WAIT, Program, Ticket},
     value::{Nspace, Proc, Status},
@@ -65,6 +66,17 @@ struct Client {
     heard: BTreeSet<u64>,
     /// Events about the ends of procs and jobs that the process has received: the event code, and the name of the proc or job.
     terminations: BTreeSet<(Status, Proc)>,
+    /// True if it hears of the ends of the jobs that it spawns, as tools do.
+    watches: bool,
+    /// Those jobs, and whether it has heard of their ends.
+    watched: BTreeMap<JobId, Heard>,
+}
+
+/// Whether a process has heard of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    NotYet,
+    Once,
 }
 
 /// A value that was published under a service name.
@@ -170,6 +182,8 @@ impl Ledger {
                     registered: BTreeMap::new(),
                     heard: BTreeSet::new(),
                     terminations: BTreeSet::new(),
+                    watches: false,
+                    watched: BTreeMap::new(),
                 };
                 self.pmix.clients.insert(proc, client);
                 let wrong = self.facts.of_own_job(program, proc);
@@ -233,6 +247,14 @@ impl Ledger {
                     };
                     self.on_told_table(inquiry, result)
                 };
+                wrong.map(|wrong| format!("{name} {wrong}"))
+            }
+            News::Watches => {
+                self.pmix.clients.get_mut(&proc)?.watches = true;
+                None
+            }
+            News::JobEnded(job, end) => {
+                let wrong = self.on_watched_end(proc, job, *end);
                 wrong.map(|wrong| format!("{name} {wrong}"))
             }
             News::Noticed(notice) => {
@@ -320,9 +342,12 @@ impl Ledger {
                 self.question_due(proc, question, about)
             }
             // The process's own server answers these immediately.
-            Ask::Commit(_) | Ask::Register(_) | Ask::Notify(_) | Ask::Leave(_) | Ask::Finalize => {
-                Some(Time::ZERO)
-            }
+            Ask::Commit(_)
+            | Ask::Register(_)
+            | Ask::Notify(_)
+            | Ask::Leave(_)
+            | Ask::Release(_)
+            | Ask::Finalize => Some(Time::ZERO),
             Ask::Publish(_)
             | Ask::Lookup(..)
             | Ask::Unpublish(_)
@@ -383,6 +408,10 @@ impl Ledger {
                 self.pmix.aborts.entry(proc).or_insert(None);
                 let procs = procs.iter().filter_map(proc_id);
                 self.pmix.condemned.extend(procs);
+            }
+            Ask::Release(procs) => {
+                let procs = self.facts.members(procs);
+                self.released.extend(procs);
             }
             Ask::Get(..)
             | Ask::Lookup(..)
@@ -490,10 +519,17 @@ impl Ledger {
             (Ask::Spawn(_, Site::Nowhere), Err(Status::JOB_FAILED_TO_MAP)) => None,
             // After the loss of a node no job is placed any more.
             (Ask::Spawn(..), Err(Status::JOB_FAILED_TO_MAP)) if !self.lost_nodes.is_empty() => None,
-            (Ask::Spawn(_, Site::WithFiles), Err(status)) if self.explains_files(proc, *status) => {
+            (Ask::Spawn(_, Site::WithFiles | Site::HeldWithFiles), Err(status))
+                if self.explains_files(proc, *status) =>
+            {
                 None
             }
-            (Ask::Spawn(child, _), result) => self.on_spawn_answered(proc, *child, result),
+            (Ask::Spawn(child, _), result) => {
+                if let (Ok(_), Some(job)) = (result, self.facts.job_of_child(*child)) {
+                    self.watch(proc, job);
+                }
+                self.on_spawn_answered(proc, *child, result)
+            }
             (Ask::Question(question, about, _), result) => {
                 let inquiry = Inquiry {
                     by: proc,
@@ -508,7 +544,7 @@ impl Ledger {
                 self.pmix.aborts.insert(proc, Some(now));
                 None
             }
-            (Ask::Unpublish(_) | Ask::Finalize, Ok(Done::Nothing)) => None,
+            (Ask::Unpublish(_) | Ask::Release(_) | Ask::Finalize, Ok(Done::Nothing)) => None,
             (ask, result) => Some(format!("is answered {result:?} to {ask:?}")),
         }
     }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use base::{JobId, NodeId, ProcId, Rank};
-use dvm::proto::{Launch, StartFailure, StartStep};
+use dvm::{
+    proto::{Launch, StartFailure, StartStep},
+    spec::HoldAt,
+};
 use pmix::{
     client::Program,
     keys,
@@ -56,6 +59,7 @@ struct Job {
     universe: u32,
     offset: u32,
     parent: Option<Proc>,
+    is_held: bool,
     /// The name of the program of each app.
     programs: Vec<String>,
     ranks: BTreeMap<Rank, Place>,
@@ -155,6 +159,7 @@ impl Facts {
         job.size = launch.size();
         job.universe = launch.universe.size();
         job.offset = launch.offset;
+        job.is_held = launch.hold.at != HoldAt::Nowhere;
         job.parent = launch.parent.as_ref().and_then(|parent| {
             let nspace = Nspace::from_text(&parent.nspace).ok()?;
             Some(named(&nspace, parent.proc.rank))
@@ -187,6 +192,12 @@ impl Facts {
     /// Returns the job whose process spawned this job; `None` if a front submitted it.
     pub(crate) fn parent_of(&self, job: JobId) -> Option<JobId> {
         job_id(&self.jobs.get(&job)?.parent.as_ref()?.nspace)
+    }
+
+    /// Returns the process that has spawned a job whose ranks are held.
+    pub(super) fn holder_of(&self, job: JobId) -> Option<ProcId> {
+        let job = self.jobs.get(&job).filter(|job| job.is_held)?;
+        proc_id(job.parent.as_ref()?)
     }
 
     /// Returns the number of jobs that were launched.

@@ -91,7 +91,7 @@ impl Ledger {
                 }
             }
             Ask::Get(..) => counts.gets += 1,
-            Ask::Notify(_) => counts.notified += 1,
+            Ask::Notify(_) | Ask::Release(_) => counts.notified += 1,
             Ask::Leave(_) => counts.left += 1,
             Ask::Register(codes) if codes.contains(&Status::EVENT_PROC_TERMINATED) => {
                 counts.wants_ends = 1;

@@ -48,6 +48,12 @@ impl Node {
                 }
             }
             Output::Continue { proc } => {
+                let ending = self.ending(proc.job);
+                let is_ending = ending.due.is_some() || ending.killed;
+                let is_right = is_ending || world.ledger.may_run(proc);
+                world.require(is_right, || {
+                    format!("{} goes on, and nobody has released it", called(proc))
+                });
                 if let Some(pid) = self.pids.get(&proc) {
                     self.kernel.signal(now, *pid, Signal::CONT);
                 }

@@ -7,7 +7,7 @@ use dvm::proto::StartFailure;
 
 use super::{Child, make::Maker};
 use crate::files::Owner;
-use crate::script::{Data, FOR_EVER, Op, Party, PmixOp, Site};
+use crate::script::{Data, FOR_EVER, Op, Party, Patience, PmixOp, Site};
 
 /// Maximum number of ranks of a spawned job.
 const CHILD_RANKS_MAX: u32 = 4;
@@ -54,7 +54,12 @@ impl Maker<'_> {
         } else {
             Site::Anywhere
         };
-        let mut ops = vec![Op::Pmix(PmixOp::Spawn(number, apps.clone(), site))];
+        let mut ops = vec![Op::Pmix(PmixOp::Spawn(
+            number,
+            apps.clone(),
+            site,
+            Patience::Waits,
+        ))];
         let mut child = Child::default();
         match self.rng.below(10) {
             0 | 1 => {

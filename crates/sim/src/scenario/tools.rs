@@ -4,21 +4,93 @@
 use std::collections::BTreeMap;
 
 use base::{NodeId, Rank, Signal};
+use pmix::value::Status;
 
 use super::{Family, make::Maker};
-use crate::script::{About, Op, Patience, PmixOp, Question};
+use crate::{
+    files::Owner,
+    script::{About, Op, Patience, PmixOp, Question, Site},
+};
 
 /// Maximum number of questions that a program asks at once.
 const AT_ONCE_MAX: u64 = 4;
 /// Maximum number of places in a program at which it asks.
 const PLACES_MAX: u64 = 3;
 
+/// Whether a program stays for the answer to its first question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haste {
+    Leaves,
+    Stays,
+}
+
 impl Maker<'_> {
+    /// Lets spawners act as debuggers: their jobs are held until they release them.
+    fn debug(&mut self, ops: &mut Vec<Op>, first: usize) {
+        let is_spawn = |op: &Op| matches!(op, Op::Pmix(PmixOp::Spawn(..)));
+        let Some(at) = ops.iter().position(is_spawn) else {
+            return;
+        };
+        if self.tools.chance(40) {
+            ops.insert(first + 1, Op::Pmix(PmixOp::Watch));
+            return self.hold(ops, at + 1, first);
+        }
+        self.hold(ops, at, first);
+    }
+
+    fn hold(&mut self, ops: &mut Vec<Op>, at: usize, first: usize) {
+        let Some(Op::Pmix(PmixOp::Spawn(child, procs, site, patience))) = ops.get_mut(at) else {
+            return;
+        };
+        let held = match site {
+            Site::Anywhere => Site::Held,
+            Site::WithFiles => Site::HeldWithFiles,
+            Site::Nowhere | Site::Held | Site::HeldWithFiles => return,
+        };
+        if !self.tools.chance(50) {
+            return;
+        }
+        *site = held;
+        let child = *child;
+        let size: u32 = procs.iter().sum();
+        if self.tools.chance(15) {
+            // It is gone when the job starts, and cannot release it.
+            *patience = Patience::GoesOn;
+            ops.truncate(at + 1);
+            if self.tools.chance(40) {
+                ops.push(Op::Sleep(self.tools.micros(0, 5_000)));
+            }
+            ops.push(if self.tools.chance(50) {
+                Op::Exit(3)
+            } else {
+                Op::Crash(Signal::KILL)
+            });
+            return;
+        }
+        let mut release = Vec::new();
+        if self.tools.chance(50) {
+            release.push(Op::Sleep(self.tools.micros(0, 30_000)));
+        }
+        if self.tools.chance(40) {
+            let some = (0..size).map(Rank).filter(|_| self.tools.chance(50));
+            let some = Some(some.collect());
+            release.push(Op::Pmix(PmixOp::Release(child, some)));
+            release.push(Op::Sleep(self.tools.micros(0, 3_000)));
+        }
+        release.push(Op::Pmix(PmixOp::Release(child, None)));
+        ops.splice(at + 1..at + 1, release);
+        if self.tools.chance(60) {
+            let codes = vec![Status::READY_FOR_DEBUG];
+            ops.insert(first + 1, Op::Pmix(PmixOp::Register(codes)));
+        }
+    }
+
     /// Lets programs of the job of the front, and of the jobs that it spawns, ask questions. The random numbers are drawn from a
     /// stream of their own, so that the other runs stay as they were.
     pub(super) fn inquire(&mut self, scripts: &mut BTreeMap<Rank, Vec<Op>>) {
         let families = [Family::Pmix, Family::Spawn, Family::Nodes, Family::Dvm];
-        if !families.contains(&self.family) || !self.tools.chance(40) {
+        let spawns_with_files = self.files_of == Owner::SpawnedJobs;
+        if !(families.contains(&self.family) || spawns_with_files) || !self.tools.chance(40) {
             return;
         }
         let size = self.size;
@@ -33,11 +105,22 @@ impl Maker<'_> {
     }
 
     fn inquire_of(&mut self, scripts: &mut BTreeMap<Rank, Vec<Op>>, size: u32, about: &[About]) {
-        for ops in scripts.values_mut() {
+        // Some ask all at the same point, where their requests have the same tags, and one of them does not wait.
+        let hasty = self.tools.chance(30).then(|| self.tools.number(0, size));
+        for (rank, ops) in scripts {
             let is_init = |op: &Op| matches!(op, Op::Pmix(PmixOp::Init));
             let Some(first) = ops.iter().position(is_init) else {
                 continue;
             };
+            self.debug(ops, first);
+            if let Some(hasty) = hasty {
+                let who = if hasty == rank.0 {
+                    Haste::Leaves
+                } else {
+                    Haste::Stays
+                };
+                self.ask_at_once(ops, first, size, who);
+            }
             if !self.tools.chance(50) {
                 continue;
             }
@@ -64,6 +147,24 @@ impl Maker<'_> {
                 self.leave(ops);
             }
         }
+    }
+
+    /// Lets a program ask first of all. Who is hasty leaves without the answer.
+    fn ask_at_once(&mut self, ops: &mut Vec<Op>, first: usize, size: u32, who: Haste) {
+        let (question, patience) = match who {
+            Haste::Leaves => (Question::Table, Patience::GoesOn),
+            Haste::Stays => {
+                let rank = Rank(self.tools.number(0, size.saturating_sub(1)));
+                (Question::Pid(rank), Patience::Waits)
+            }
+        };
+        let ask = PmixOp::Ask(vec![(About::Own, question)], patience);
+        if who == Haste::Leaves {
+            ops.truncate(first + 1);
+            ops.push(Op::Pmix(ask));
+            return self.leave(ops);
+        }
+        ops.insert(first + 1, Op::Pmix(ask));
     }
 
     fn ask(&mut self, size: u32, about: &[About], patience: Patience) -> Op {
@@ -100,7 +201,10 @@ impl Maker<'_> {
                 // Whoever comes back has a new connection, and asks under the same tags.
                 ops.push(Op::Pmix(PmixOp::Init));
                 ops.push(Op::Pmix(PmixOp::Ask(
-                    vec![(About::Own, Question::Facts), (About::Own, Question::Table)],
+                    vec![
+                        (About::Own, Question::Pid(Rank(0))),
+                        (About::Own, Question::Table),
+                    ],
                     Patience::Waits,
                 )));
                 ops.push(Op::Pmix(PmixOp::Finalize));

@@ -34,7 +34,11 @@ pub(crate) enum PmixOp {
     Register(Vec<Status>),
     Notify(Notify),
     /// Spawns the child with this number. The list has the number of procs of each app.
-    Spawn(usize, Vec<u32>, Site),
+    Spawn(usize, Vec<u32>, Site, Patience),
+    /// From now on, spawns as a tool does, which hears of the ends of the jobs that it has spawned.
+    Watch,
+    /// Releases these ranks of the child with this number, or all, as a debugger does.
+    Release(usize, Option<Vec<Rank>>),
     /// Aborts these ranks with this status, or the whole job if no rank is given.
     Abort(u8, Vec<Rank>),
     /// Asks several questions simultaneously.
@@ -90,6 +94,9 @@ pub(crate) enum Site {
     Nowhere,
     /// Any node, with the files of the run.
     WithFiles,
+    /// Any node; the ranks are held at their first instruction.
+    Held,
+    HeldWithFiles,
 }
 
 /// A client that the server must refuse.

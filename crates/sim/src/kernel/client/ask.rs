@@ -176,11 +176,36 @@ impl Kernel {
                 };
                 asks = begun;
             }
-            PmixOp::Spawn(child, procs, site) => {
+            PmixOp::Watch => {
+                client.watches = true;
+                let news = News::Watches;
+                self.effects.push(Effect::Told { pid, news });
+                return false;
+            }
+            PmixOp::Release(child, ranks) => {
+                let parties = match ranks {
+                    None => vec![Party::Child(*child)],
+                    Some(ranks) => {
+                        let ranks = ranks.iter();
+                        ranks.map(|rank| Party::ChildRank(*child, *rank)).collect()
+                    }
+                };
+                let Some(procs) = client.resolve_all(&parties) else {
+                    return false;
+                };
+                let ticket = client.tool.release(procs.clone());
+                asks.push((ticket, Ask::Release(procs)));
+            }
+            PmixOp::Spawn(child, procs, site, patience) => {
                 let infos = match site {
                     Site::Anywhere => Vec::new(),
                     Site::Nowhere => infos([(keys::HOST, Value::text("nowhere"))]),
                     Site::WithFiles => infos([(keys::PRELOAD_FILES, Value::text(FILES))]),
+                    Site::Held => infos([(keys::STOP_ON_EXEC, Value::Bool(true))]),
+                    Site::HeldWithFiles => infos([
+                        (keys::PRELOAD_FILES, Value::text(FILES)),
+                        (keys::STOP_ON_EXEC, Value::Bool(true)),
+                    ]),
                 };
                 let app = |procs: &u32| App {
                     command: CString::new(child.to_string()).ok(),
@@ -189,7 +214,16 @@ impl Kernel {
                     ..App::default()
                 };
                 let apps = procs.iter().map(app).collect();
-                let ticket = client.program().spawn(infos, apps);
+                let ticket = if client.watches {
+                    client.tool.spawn(infos, apps)
+                } else {
+                    client.program().spawn(infos, apps)
+                };
+                if *patience == Patience::GoesOn {
+                    let news = News::Asked(ticket, Ask::Spawn(*child, *site));
+                    self.effects.push(Effect::Told { pid, news });
+                    return true;
+                }
                 client.waits.insert(ticket, Some(*child));
                 asks.push((ticket, Ask::Spawn(*child, *site)));
             }

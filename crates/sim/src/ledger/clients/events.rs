@@ -38,6 +38,9 @@ impl Ledger {
             }
             return self.on_told_of_group(notice, raised);
         }
+        if code == Status::READY_FOR_DEBUG {
+            return self.on_told_held(proc, notice);
+        }
         let about = notice.affected();
         let [about] = &about[..] else {
             return Some(format!("hears of {code}, and not about whom"));
@@ -109,6 +112,9 @@ impl Ledger {
             && client.registered.contains_key(&Status::EVENT_JOB_END)
         {
             return Some(format!("the end of job {job}"));
+        }
+        if let Some(wrong) = self.unheard_of_job(proc, &sure) {
+            return Some(wrong);
         }
         let of_node = |of| sure(self.facts.node_of(of));
         if let Some(wrong) = self.unheard_of_member(proc, of_node) {

@@ -1,0 +1,135 @@
+//! Checks of what tools hear of the jobs that they have spawned: that all ranks are held, and that the job has ended.
+
+use base::{JobId, NodeId, ProcId, Time};
+use pmix::{
+    client::Notice,
+    codec::Format,
+    frame::Tag,
+    keys,
+    message::Push,
+    tool::JobEnd,
+    value::{Nspace, Proc, Status, Value},
+};
+
+use super::{
+    super::{Ledger, facts::job_id},
+    Heard,
+};
+use crate::names::nspace;
+
+impl Ledger {
+    /// Records an event of the controller that a daemon receives. Returns a description of an error.
+    pub(crate) fn on_event_told(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        event: &[u8],
+    ) -> Option<String> {
+        let event = Push::decode(Format::V4, Tag::Event, event);
+        let Ok(Some(Push::Event { status, infos, .. })) = event else {
+            return Some(format!("node {node} is told an event that cannot be read"));
+        };
+        match status {
+            Status::EVENT_JOB_END => self.on_over_told(now, node),
+            Status::READY_FOR_DEBUG => {
+                let name = infos.iter().find(|info| info.key == *keys::NSPACE);
+                let name = name.and_then(|info| info.value.as_text());
+                let name = name.and_then(|name| Nspace::new(name).ok());
+                let Some(job) = name.and_then(|name| job_id(&name)) else {
+                    return Some(format!("node {node} is told that some job is held"));
+                };
+                self.held_told.insert((node, job), now);
+            }
+            other => return Some(format!("node {node} is told {other} by the controller")),
+        }
+        None
+    }
+
+    /// Returns true if a rank of a spawned job has a reason to run, although the ranks of the job are held.
+    pub(crate) fn may_run(&self, proc: ProcId) -> bool {
+        let Some(by) = self.facts.holder_of(proc.job) else {
+            return true;
+        };
+        let is_gone = self.died.contains_key(&by) || self.is_on_lost_node(by);
+        is_gone || self.released.contains(&proc)
+    }
+
+    /// Checks the event that all ranks of a spawned job are held. Returns a description of the error.
+    pub(super) fn on_told_held(&mut self, proc: ProcId, notice: &Notice) -> Option<String> {
+        let name = notice.attribute(keys::NSPACE).and_then(Value::as_text);
+        let name = name.and_then(|name| Nspace::new(name).ok());
+        let Some((name, job)) = name.and_then(|name| Some((name.clone(), job_id(&name)?))) else {
+            return Some(format!("hears that some job is held: {notice:?}"));
+        };
+        let all = Proc::all(name);
+        let ranks = self.facts.members(std::slice::from_ref(&all));
+        let client = self.pmix.clients.get_mut(&proc)?;
+        if !client.terminations.insert((Status::READY_FOR_DEBUG, all)) {
+            return Some(format!("hears twice that job {job} is held"));
+        }
+        let holder = self.facts.holder_of(job);
+        let absent = ranks.into_iter().find(|rank| {
+            let is_there = self.spawned.contains_key(rank) || self.failed.contains_key(rank);
+            !is_there && !self.is_on_lost_node(*rank)
+        });
+        (holder != Some(proc) || absent.is_some())
+            .then(|| format!("hears that job {job} of {holder:?} is held, without {absent:?}"))
+    }
+
+    /// Returns a job of which a process should have heard that it is held, or that it has ended.
+    pub(super) fn unheard_of_job(
+        &self,
+        proc: ProcId,
+        sure: impl Fn(Option<NodeId>) -> Option<Time>,
+    ) -> Option<String> {
+        let client = self.pmix.clients.get(&proc)?;
+        let node = self.facts.node_of(proc);
+        let until = sure(node)?;
+        let is_due = |((of, _), at): &(&(NodeId, JobId), &Time)| Some(*of) == node && **at < until;
+        let is_unheard = |job: JobId| {
+            let name = Nspace::from_text(&nspace(job)).ok();
+            let held = name.map(|name| (Status::READY_FOR_DEBUG, Proc::all(name)));
+            held.is_some_and(|held| !client.terminations.contains(&held))
+        };
+        if client.registered.contains_key(&Status::READY_FOR_DEBUG) {
+            let mut held = self.held_told.iter().filter(is_due);
+            let missed = held
+                .find(|((_, job), _)| self.facts.holder_of(*job) == Some(proc) && is_unheard(*job));
+            if let Some(((_, job), _)) = missed {
+                return Some(format!("job {job}, which is held"));
+            }
+        }
+        let mut over = self.over_told.iter().filter(is_due);
+        let missed = over.find(|((_, job), _)| client.watched.get(job) == Some(&Heard::NotYet))?;
+        Some(format!("the end of job {}, which it watches", missed.0.1))
+    }
+
+    /// Records that a process has spawned a job, whose end it may want to hear of.
+    pub(super) fn watch(&mut self, proc: ProcId, job: JobId) {
+        let client = self.pmix.clients.get_mut(&proc);
+        if let Some(client) = client.filter(|client| client.watches) {
+            client.watched.insert(job, Heard::NotYet);
+        }
+    }
+
+    /// Checks what a tool hears of the end of a job that it has spawned. Returns a description of the error.
+    pub(super) fn on_watched_end(
+        &mut self,
+        proc: ProcId,
+        name: &Nspace,
+        end: JobEnd,
+    ) -> Option<String> {
+        let job = job_id(name)?;
+        let client = self.pmix.clients.get_mut(&proc)?;
+        let before = client.watched.insert(job, Heard::Once);
+        if before != Some(Heard::NotYet) {
+            return Some(format!(
+                "hears of the end of job {job}: before it was {before:?}"
+            ));
+        }
+        let over = self.over.iter().find(|(one, _)| *one == job);
+        let right = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
+        (right.is_none() || end.status != right)
+            .then(|| format!("hears that job {job} has come to {end:?}, really: {right:?}"))
+    }
+}
