@@ -179,11 +179,15 @@ pub enum Bug {
     EndedNotInTable,
     /// Connections of tools that are refused are not reported.
     RefusedNotCounted,
+    /// Held ranks of a job whose spawner has ended are not released.
+    OrphansStayHeld,
+    /// The controller does not hear that a process releases held ranks.
+    ReleaseNotPassedOn,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 84] = [
+    pub const ALL: [Self; 86] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -268,6 +272,8 @@ impl Bug {
         Self::ToolNotRefused,
         Self::EndedNotInTable,
         Self::RefusedNotCounted,
+        Self::OrphansStayHeld,
+        Self::ReleaseNotPassedOn,
     ];
 }
 

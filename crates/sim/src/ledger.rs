@@ -256,8 +256,10 @@ pub(crate) struct Ledger {
     pub(crate) over_told: BTreeMap<(NodeId, JobId), Time>,
     /// Time at which each daemon received the event that all ranks of a spawned job are held.
     pub(crate) held_told: BTreeMap<(NodeId, JobId), Time>,
-    /// Ranks whose release a process has requested.
-    pub(crate) released: BTreeSet<ProcId>,
+    /// Ranks whose release a process has requested, and since when.
+    pub(crate) released: BTreeMap<ProcId, Time>,
+    /// Time at which the daemon of each held rank has heard that it is stopped.
+    pub(crate) trapped: BTreeMap<ProcId, Time>,
     /// Jobs that at least one daemon has forgotten.
     pub(crate) forgotten: BTreeSet<JobId>,
     /// Jobs whose end was requested or has become necessary.
@@ -298,7 +300,8 @@ impl Ledger {
             over: Vec::new(),
             over_told: BTreeMap::new(),
             held_told: BTreeMap::new(),
-            released: BTreeSet::new(),
+            released: BTreeMap::new(),
+            trapped: BTreeMap::new(),
             ending: BTreeSet::new(),
             pmix: Clients::default(),
             facts: Facts::default(),

@@ -248,8 +248,12 @@ impl Node {
 
     /// Returns true if the node is off, or if its daemon is idle, has no files, and has forgotten every job that has ranks here.
     pub(crate) fn is_clean(&self) -> bool {
-        let is_idle = self.daemon.is_idle() && self.disk.is_empty();
-        !self.on || (is_idle && self.shares.values().all(Share::is_clean))
+        !self.on || (self.has_no_job() && self.disk.is_empty())
+    }
+
+    /// Returns true if the daemon is idle and has forgotten every job that has ranks here.
+    pub(crate) fn has_no_job(&self) -> bool {
+        self.daemon.is_idle() && self.shares.values().all(Share::is_clean)
     }
 
     pub(crate) const fn is_on(&self) -> bool {
@@ -398,6 +402,7 @@ impl Node {
             Event::Trap { pid, .. } => {
                 if let Some(proc) = self.proc_of(pid).filter(|_| self.kernel.is_alive(pid)) {
                     self.kernel.leave_stopped(pid);
+                    world.ledger.trapped.insert(proc, now);
                     self.tell(world, Input::Trapped { proc });
                 }
             }

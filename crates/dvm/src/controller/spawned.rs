@@ -25,6 +25,7 @@ use self::{
 use super::{Controller, Job, MAX_JOBS, Origin, asks::Asker};
 use crate::{
     alloc::LocalNames,
+    planted::{self, Bug},
     proto::{
         Cause, EndReason, NotPreloaded, Note, Outcome, Parent, PreloadFailure, Refusal,
         StartFailure, StartStep, ToFront,
@@ -130,6 +131,9 @@ impl Controller {
         let is_last = self.jobs.get(&id).is_some_and(Job::has_no_rank_left);
         let unfed = if is_last { children(true) } else { Vec::new() };
         for orphan in orphans {
+            if planted::is(Bug::OrphansStayHeld) {
+                break;
+            }
             self.with(orphan, |job| {
                 job.release(None);
             });

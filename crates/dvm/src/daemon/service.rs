@@ -459,7 +459,9 @@ impl Service {
                 // The loss of the connection decides nothing; the exit of the proc does.
                 FromServer::Lost { .. } => {}
                 FromServer::Event { event, elsewhere } => {
-                    if event.status == Status::DEBUGGER_RELEASE {
+                    if event.status == Status::DEBUGGER_RELEASE
+                        && !planted::is(Bug::ReleaseNotPassedOn)
+                    {
                         self.released(&event);
                     }
                     self.tell_event(*event, elsewhere);

@@ -302,6 +302,11 @@ impl Ledger {
         }
     }
 
+    fn has_asked_to_finalize(&self, proc: ProcId) -> bool {
+        let client = self.pmix.clients.get(&proc);
+        client.is_some_and(|client| client.finalizing.is_some())
+    }
+
     /// Returns true if a process rightly waits no longer for the answer to its finalize: daemons were stopped that long.
     fn has_given_up(&self, now: Time, proc: ProcId) -> bool {
         let client = self.pmix.clients.get(&proc);
@@ -410,8 +415,9 @@ impl Ledger {
                 self.pmix.condemned.extend(procs);
             }
             Ask::Release(procs) => {
-                let procs = self.facts.members(procs);
-                self.released.extend(procs);
+                for proc in self.facts.members(procs) {
+                    self.released.entry(proc).or_insert(now);
+                }
             }
             Ask::Get(..)
             | Ask::Lookup(..)
@@ -524,6 +530,8 @@ impl Ledger {
             {
                 None
             }
+            // The process has finalized, and did not wait.
+            (Ask::Spawn(..), Err(Status::UNREACH)) if self.has_asked_to_finalize(proc) => None,
             (Ask::Spawn(child, _), result) => {
                 if let (Ok(_), Some(job)) = (result, self.facts.job_of_child(*child)) {
                     self.watch(proc, job);

@@ -124,6 +124,11 @@ impl Known {
         self.ranks.entry(proc).or_default().push(shown);
     }
 
+    /// Returns true if the controller knows whether a rank has been started.
+    pub(super) fn has_heard_of(&self, proc: ProcId) -> bool {
+        self.ranks.contains_key(&proc)
+    }
+
     /// Returns what the controller knew of a rank, one after the other.
     pub(super) fn of_rank(&self, proc: ProcId) -> Vec<Shown> {
         let first = Shown {

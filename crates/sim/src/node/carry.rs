@@ -50,10 +50,10 @@ impl Node {
             Output::Continue { proc } => {
                 let ending = self.ending(proc.job);
                 let is_ending = ending.due.is_some() || ending.killed;
-                let is_right = is_ending || world.ledger.may_run(proc);
-                world.require(is_right, || {
-                    format!("{} goes on, and nobody has released it", called(proc))
-                });
+                let wrong = world.ledger.on_continued(now, proc);
+                if let Some(wrong) = wrong.filter(|_| !is_ending) {
+                    world.fault(format!("{} goes on, and {wrong}", called(proc)));
+                }
                 if let Some(pid) = self.pids.get(&proc) {
                     self.kernel.signal(now, *pid, Signal::CONT);
                 }

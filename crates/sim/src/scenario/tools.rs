@@ -53,9 +53,11 @@ impl Maker<'_> {
         *site = held;
         let child = *child;
         let size: u32 = procs.iter().sum();
-        if self.tools.chance(15) {
-            // It is gone when the job starts, and cannot release it.
-            *patience = Patience::GoesOn;
+        if self.tools.chance(25) {
+            // It is gone when the job starts, or soon afterwards, and does not release it.
+            if self.tools.chance(50) {
+                *patience = Patience::GoesOn;
+            }
             ops.truncate(at + 1);
             if self.tools.chance(40) {
                 ops.push(Op::Sleep(self.tools.micros(0, 5_000)));
@@ -97,7 +99,7 @@ impl Maker<'_> {
         self.inquire_of(scripts, size, &[About::Own, About::Own, About::Nobody]);
         let mut children = std::mem::take(&mut self.children);
         for child in &mut children {
-            let size = u32::try_from(child.scripts.len()).unwrap_or(1);
+            let size = u32::try_from(child.scripts.len()).unwrap_or(1).max(1);
             let about = [About::Own, About::Parent, About::Nobody];
             self.inquire_of(&mut child.scripts, size, &about);
         }
@@ -106,7 +108,10 @@ impl Maker<'_> {
 
     fn inquire_of(&mut self, scripts: &mut BTreeMap<Rank, Vec<Op>>, size: u32, about: &[About]) {
         // Some ask all at the same point, where their requests have the same tags, and one of them does not wait.
-        let hasty = self.tools.chance(30).then(|| self.tools.number(0, size));
+        let hasty = self
+            .tools
+            .chance(50)
+            .then(|| self.tools.number(0, size - 1));
         for (rank, ops) in scripts {
             let is_init = |op: &Op| matches!(op, Op::Pmix(PmixOp::Init));
             let Some(first) = ops.iter().position(is_init) else {
@@ -162,6 +167,9 @@ impl Maker<'_> {
         if who == Haste::Leaves {
             ops.truncate(first + 1);
             ops.push(Op::Pmix(ask));
+            if self.tools.chance(60) {
+                return come_back(ops);
+            }
             return self.leave(ops);
         }
         ops.insert(first + 1, Op::Pmix(ask));
@@ -196,20 +204,25 @@ impl Maker<'_> {
                 ops.push(Op::Pmix(PmixOp::Garbage));
                 ops.push(Op::Sleep(self.tools.millis(0, 2_000)));
             }
-            3 => {
-                ops.push(Op::Pmix(PmixOp::HangUp));
-                // Whoever comes back has a new connection, and asks under the same tags.
-                ops.push(Op::Pmix(PmixOp::Init));
-                ops.push(Op::Pmix(PmixOp::Ask(
-                    vec![
-                        (About::Own, Question::Pid(Rank(0))),
-                        (About::Own, Question::Table),
-                    ],
-                    Patience::Waits,
-                )));
-                ops.push(Op::Pmix(PmixOp::Finalize));
-            }
+            3 => come_back(ops),
             _ => ops.push(Op::Pmix(PmixOp::Finalize)),
         }
     }
+}
+
+/// Closes the connection and opens another one, over which the program asks under the same tags as before.
+fn come_back(ops: &mut Vec<Op>) {
+    let questions = vec![
+        (About::Own, Question::Pid(Rank(0))),
+        (About::Own, Question::Table),
+    ];
+    ops.extend(
+        [
+            PmixOp::HangUp,
+            PmixOp::Init,
+            PmixOp::Ask(questions, Patience::Waits),
+            PmixOp::Finalize,
+        ]
+        .map(Op::Pmix),
+    );
 }

@@ -46,7 +46,10 @@ impl Ledger {
             return Some(format!("hears of {code}, and not about whom"));
         };
         let about = (*about).clone();
-        if !client.terminations.insert((code, about.clone())) {
+        let is_first = client.terminations.insert((code, about.clone()));
+        // Who watches jobs has two registrations, and a server repeats for the second what it has kept.
+        let may_be_repeated = client.watches && code == Status::EVENT_JOB_END;
+        if !is_first && !may_be_repeated {
             return Some(format!("hears twice of {code} of {about}"));
         }
         if code == Status::EVENT_JOB_END {

@@ -13,7 +13,7 @@ use pmix::{
 
 use super::{
     super::{Ledger, facts::job_id},
-    Heard,
+    Heard, SLACK,
 };
 use crate::names::nspace;
 
@@ -45,13 +45,20 @@ impl Ledger {
         None
     }
 
-    /// Returns true if a rank of a spawned job has a reason to run, although the ranks of the job are held.
-    pub(crate) fn may_run(&self, proc: ProcId) -> bool {
-        let Some(by) = self.facts.holder_of(proc.job) else {
-            return true;
-        };
+    /// Checks that a held rank of a spawned job goes on when its release was requested, or when nobody can do that any more. The
+    /// job is not being ended. Returns a description of the error.
+    pub(crate) fn on_continued(&self, now: Time, proc: ProcId) -> Option<String> {
+        let by = self.facts.holder_of(proc.job)?;
         let is_gone = self.died.contains_key(&by) || self.is_on_lost_node(by);
-        is_gone || self.released.contains(&proc)
+        match self.released.get(&proc) {
+            None if is_gone => None,
+            None => Some("nobody has released it".to_owned()),
+            Some(released) => {
+                let since = self.trapped.get(&proc).map_or(now, |at| *at.max(released));
+                (now > since + self.slack + SLACK)
+                    .then(|| format!("it has been released since {since}"))
+            }
+        }
     }
 
     /// Checks the event that all ranks of a spawned job are held. Returns a description of the error.
@@ -68,10 +75,8 @@ impl Ledger {
             return Some(format!("hears twice that job {job} is held"));
         }
         let holder = self.facts.holder_of(job);
-        let absent = ranks.into_iter().find(|rank| {
-            let is_there = self.spawned.contains_key(rank) || self.failed.contains_key(rank);
-            !is_there && !self.is_on_lost_node(*rank)
-        });
+        let mut ranks = ranks.into_iter();
+        let absent = ranks.find(|rank| !self.known.has_heard_of(*rank));
         (holder != Some(proc) || absent.is_some())
             .then(|| format!("hears that job {job} of {holder:?} is held, without {absent:?}"))
     }

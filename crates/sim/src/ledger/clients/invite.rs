@@ -150,7 +150,7 @@ impl Ledger {
                 && *other != proc
                 && (other.job == proc.job || parent == Some(proc.job))
                 && !self.is_on_lost_node(*other)
-                && registered <= reaped.at
+                && registered < reaped.at
                 && sure(*other).is_some_and(|until| reaped.at < until);
             (is_due && !heard(code, *other)).then_some((code, *other))
         });
