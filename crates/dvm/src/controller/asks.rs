@@ -133,7 +133,7 @@ impl Controller {
         }
     }
 
-    fn has_ended(&self, proc: ProcId) -> bool {
+    pub(super) fn has_ended(&self, proc: ProcId) -> bool {
         let job = self.jobs.get(&proc.job);
         job.is_none_or(|job| job.settled.contains(proc.rank))
     }

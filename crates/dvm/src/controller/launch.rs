@@ -172,6 +172,7 @@ impl Controller {
 
     fn launch(&mut self, id: JobId, map: JobMap, topologies: Topologies) {
         let parent = self.parent(id);
+        self.forgo_hold(id);
         let Some(job) = self.jobs.get(&id) else {
             return;
         };

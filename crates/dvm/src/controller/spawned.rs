@@ -30,6 +30,7 @@ use crate::{
         Cause, EndReason, NotPreloaded, Note, Outcome, Parent, PreloadFailure, Refusal,
         StartFailure, StartStep, ToFront,
     },
+    spec::HoldPlan,
 };
 
 /// Error numbers of Linux, with the same values on every architecture that we build for.
@@ -113,6 +114,20 @@ impl Controller {
             }
         }
         found
+    }
+
+    /// Lets the ranks of a spawned job run at once if its spawner has ended: nobody else knows that they are held. The request may
+    /// arrive after the end of the spawner, and files are copied before the launch.
+    pub(super) fn forgo_hold(&mut self, id: JobId) {
+        let spawner = match self.jobs.get(&id).map(|job| &job.origin) {
+            Some(Origin::Spawned { by, .. }) => *by,
+            Some(Origin::Front) | None => return,
+        };
+        if self.has_ended(spawner)
+            && let Some(job) = self.jobs.get_mut(&id)
+        {
+            job.spec.hold = HoldPlan::NOWHERE;
+        }
     }
 
     /// Handles the end of procs that may have spawned jobs. Held ranks of the jobs that they spawned are released,

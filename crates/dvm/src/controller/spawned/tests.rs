@@ -15,7 +15,7 @@ use crate::{
         AskId, Drained, EndClass, FromFront, FrontId, Launch, Started, Stream, ToController,
         ToDaemon, VERSION,
     },
-    spec::{App, EndPolicy, HoldPlan, JobSpec, MapFor, OnFailure, StdinTarget, StdioPlan},
+    spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, StdinTarget, StdioPlan},
 };
 
 fn directive(key: &std::ffi::CStr, value: Value) -> Info {
@@ -452,6 +452,38 @@ fn a_program_that_cannot_be_started_is_an_answer_and_nothing_else() {
     let refused = pmi::Reply::Refused("program_not_found");
     assert_eq!(world.reply(), Some(refused));
     assert_eq!(world.ended(), [2]);
+}
+
+/// Rank 0 of the front's job spawns a job by PMIx, whose ranks are to be held.
+fn spawn_held(world: &mut World) -> HoldPlan {
+    let request = pmix::message::Request::Spawn {
+        infos: vec![directive(keys::STOP_ON_EXEC, Value::Bool(true))],
+        apps: vec![SpawnedApp {
+            command: CString::new("./a").ok(),
+            maxprocs: 1,
+            ..SpawnedApp::default()
+        }],
+    };
+    let mut writer = Writer::new(Format::V4);
+    request.encode(&mut writer);
+    world.daemon(ToController::Ask {
+        proc: ProcId {
+            job: FIRST,
+            rank: Rank(0),
+        },
+        ticket: AskId::Pmix(7),
+        request: writer.into_bytes().into(),
+    });
+    world.launch().hold
+}
+
+/// The request of a process may arrive after its end. Nobody would release the ranks.
+#[test]
+fn nobody_is_held_for_a_spawner_that_has_ended() {
+    let mut world = World::new(OnFailure::EndJob);
+    assert_eq!(spawn_held(&mut world), HoldPlan::all(HoldAt::Exec));
+    world.daemon(ended(FIRST, ExitStatus::SUCCESS, RankSet::single(Rank(0))));
+    assert_eq!(spawn_held(&mut world), HoldPlan::NOWHERE);
 }
 
 /// Returns the number of ranks that a spawn by PMIx gets, or the status if it is refused. Rank 0 of the front's job
