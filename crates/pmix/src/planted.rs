@@ -57,7 +57,7 @@ pub enum Bug {
     RowTwice,
     /// A question about a job that does not exist is never answered.
     UnknownJobNotAnswered,
-    /// The answer to a question goes to another connection if that of the process that asked has been closed.
+    /// The answer to a question goes to whoever waits if the connection of the process that asked has been closed.
     AnswerToSuccessor,
     /// With a tool that is refused, another connection is closed.
     RefusedWithAnother,

@@ -82,9 +82,9 @@ impl Peer {
         Ok(())
     }
 
-    /// Returns true if a request with this tag is unanswered. Only a planted bug needs to know.
-    pub(super) fn waits_for(&self, tag: u32) -> bool {
-        self.waiting.contains_key(&tag)
+    /// Returns the tag of its first unanswered request, if there is one. Only a planted bug needs to know.
+    pub(super) fn waits_for(&self) -> Option<u32> {
+        self.waiting.keys().next().copied()
     }
 
     /// Removes a request. Returns false if it was answered already.

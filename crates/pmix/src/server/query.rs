@@ -13,7 +13,6 @@ use super::{
     facts::joined,
     find, info,
     job::{Namespace, Remote},
-    peer::Peer,
 };
 use crate::{
     keys,
@@ -114,9 +113,11 @@ impl Server {
             queries,
         } = asked;
         if planted::is(Bug::AnswerToSuccessor) && !self.peers.contains_key(&reply.conn) {
-            let waits = |peer: &Peer| peer.waits_for(reply.tag);
-            let successor = self.peers.iter().find(|(_, peer)| waits(peer));
-            reply.conn = successor.map_or(reply.conn, |(conn, _)| *conn);
+            let mut waiting = self.peers.iter();
+            let successor = waiting.find_map(|(conn, peer)| Some((*conn, peer.waits_for()?)));
+            if let Some((conn, tag)) = successor {
+                reply = ReplyTo { conn, tag };
+            }
         }
         self.answer_query(reply, &from, &queries, &Away::of(answer));
     }

@@ -296,7 +296,10 @@ impl Ledger {
             News::Left => {
                 self.on_left(now, proc);
                 let client = self.pmix.clients.get_mut(&proc)?;
-                client.standing = Standing::Left(now);
+                // Who has sent garbage has left, even if it closes the connection later.
+                if !matches!(client.standing, Standing::Left(_)) {
+                    client.standing = Standing::Left(now);
+                }
                 None
             }
         }
@@ -471,7 +474,9 @@ impl Ledger {
             (Ask::Together(kind, members), Err(Status::LOST_CONNECTION)) => {
                 self.pmix.failed.insert(meeting(*kind, members));
                 let since = self.broken_since(*kind, members, proc);
+                // A server no longer knows a job that is over, even if its processes have called.
                 let is_broken = since.is_some_and(|since| since <= now)
+                    || members.iter().any(|member| self.is_forgotten(member))
                     || self.was_deserted(now, *kind, members, proc);
                 let wrong = (!is_broken).then(|| {
                     format!("is told that its {kind:?} with {members:?} is broken, and it is not")
