@@ -6,6 +6,7 @@ mod groups;
 mod held;
 mod invite;
 mod questions;
+mod spawns;
 mod together;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use base::{JobId, NodeId, ProcId, Rank, Time};
+use base::{JobId, NodeId, ProcId, Time};
 use pmix::{
     client::{Done, FINALIZE_WAIT, Program, Ticket},
     value::{Nspace, Proc, Status},
@@ -207,46 +208,11 @@ impl Ledger {
                 None
             }
             News::Answered(ticket, result) => {
-                let client = self.pmix.clients.get_mut(&proc)?;
-                let Some((ask, asked)) = client.asked.remove(ticket) else {
-                    return Some(format!("{name} is answered twice: {result:?}"));
-                };
-                let has_left = matches!(client.standing, Standing::Left(_));
-                let is_over = has_left || self.has_given_up(now, proc);
-                if is_over && *result == Err(Status::UNREACH) {
-                    return None;
-                }
-                if *result == Err(Status::UNREACH)
-                    && let Ask::Question(question, about, _) = &ask
-                {
-                    let wrong = self.on_unanswered(now, proc, asked, question, about);
-                    return wrong.map(|wrong| format!("{name} {wrong}"));
-                }
-                let wrong = self.on_answered(now, proc, program, asked, &ask, result);
+                let wrong = self.on_answer(now, proc, program, *ticket, result);
                 wrong.map(|wrong| format!("{name} {wrong}"))
             }
             News::Table(ticket, result) => {
-                let client = self.pmix.clients.get_mut(&proc)?;
-                let Some((Ask::Question(question, about, _), asked)) = client.asked.remove(ticket)
-                else {
-                    return Some(format!(
-                        "{name} gets a table without a question: {result:?}"
-                    ));
-                };
-                let has_left = matches!(client.standing, Standing::Left(_));
-                let wrong = if *result == Err(Status::UNREACH) {
-                    let is_over = has_left || self.has_given_up(now, proc);
-                    (!is_over).then(|| self.on_unanswered(now, proc, asked, &question, &about))?
-                } else {
-                    let inquiry = Inquiry {
-                        by: proc,
-                        question: &question,
-                        about: &about,
-                        asked,
-                        now,
-                    };
-                    self.on_told_table(inquiry, result)
-                };
+                let wrong = self.on_table(now, proc, *ticket, result);
                 wrong.map(|wrong| format!("{name} {wrong}"))
             }
             News::Watches => {
@@ -268,23 +234,7 @@ impl Ledger {
                 wrong.map(|wrong| format!("{name} has waited, and has not heard of {wrong}"))
             }
             News::Finalized => {
-                let client = self.pmix.clients.get_mut(&proc)?;
-                client.standing = Standing::Finalized;
-                self.on_finalized(now, proc);
-                let client = self.pmix.clients.get(&proc)?;
-                let asked = client.finalizing.unwrap_or(now);
-                let node = self.facts.node_of(proc);
-                // An event from another node takes up to `slack`. It must arrive only if it was sent at least that long before
-                // the finalize request.
-                let wrong = self.unheard(proc, |of| {
-                    let way = if of == node {
-                        Duration::ZERO
-                    } else {
-                        self.slack
-                    };
-                    let until = asked.since(Time::ZERO).checked_sub(way)?;
-                    Some(Time::ZERO + until)
-                });
+                let wrong = self.on_finalize_answered(now, proc);
                 wrong.map(|wrong| format!("{name} never hears of {wrong}"))
             }
             News::GivenUp => {
@@ -303,6 +253,57 @@ impl Ledger {
                 None
             }
         }
+    }
+
+    /// Records and checks the answer to a request. Returns a description of an error.
+    fn on_answer(
+        &mut self,
+        now: Time,
+        proc: ProcId,
+        program: &Program,
+        ticket: Ticket,
+        result: &Result<Done, Status>,
+    ) -> Option<String> {
+        let client = self.pmix.clients.get_mut(&proc)?;
+        let Some((ask, asked)) = client.asked.remove(&ticket) else {
+            return Some(format!("is answered twice: {result:?}"));
+        };
+        if *result == Err(Status::UNREACH) {
+            if self.is_over(now, proc) {
+                return None;
+            }
+            if let Ask::Question(question, about, _) = &ask {
+                return self.on_unanswered(now, proc, asked, question, about);
+            }
+        }
+        self.on_answered(now, proc, program, asked, &ask, result)
+    }
+
+    /// Records the end of a connection by a finalize. Returns a description of an event that the process has missed.
+    fn on_finalize_answered(&mut self, now: Time, proc: ProcId) -> Option<String> {
+        self.on_finalized(now, proc);
+        let client = self.pmix.clients.get_mut(&proc)?;
+        client.standing = Standing::Finalized;
+        let asked = client.finalizing.unwrap_or(now);
+        let node = self.facts.node_of(proc);
+        // An event from another node takes up to `slack`. It must arrive only if it was sent at least that long before the
+        // finalize request.
+        self.unheard(proc, |of| {
+            let way = if of == node {
+                Duration::ZERO
+            } else {
+                self.slack
+            };
+            let until = asked.since(Time::ZERO).checked_sub(way)?;
+            Some(Time::ZERO + until)
+        })
+    }
+
+    /// Returns true if a process has left its server, or rightly waits no longer for it.
+    fn is_over(&self, now: Time, proc: ProcId) -> bool {
+        let client = self.pmix.clients.get(&proc);
+        let has_left = client.is_some_and(|client| matches!(client.standing, Standing::Left(_)));
+        has_left || self.has_given_up(now, proc)
     }
 
     fn has_asked_to_finalize(&self, proc: ProcId) -> bool {
@@ -431,6 +432,7 @@ impl Ledger {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn on_answered(
         &mut self,
         now: Time,
@@ -559,61 +561,6 @@ impl Ledger {
             }
             (Ask::Unpublish(_) | Ask::Release(_) | Ask::Finalize, Ok(Done::Nothing)) => None,
             (ask, result) => Some(format!("is answered {result:?} to {ask:?}")),
-        }
-    }
-
-    /// Returns true if a job with files may be refused with this status, or canceled before its launch.
-    fn explains_files(&self, spawner: ProcId, status: Status) -> bool {
-        match status {
-            Status::NOT_FOUND | Status::JOB_SYS_OP_FAILED | Status::JOB_INSUFFICIENT_RESOURCES => {
-                self.has_troubled_files
-            }
-            Status::JOB_CANCELED => self.ending.contains(&spawner.job),
-            _ => false,
-        }
-    }
-
-    /// Checks the answer to a spawn request. Returns a description of an error.
-    fn on_spawn_answered(
-        &self,
-        proc: ProcId,
-        child: usize,
-        result: &Result<Done, Status>,
-    ) -> Option<String> {
-        let job = self.facts.job_of_child(child);
-        match result {
-            Ok(Done::Spawned(name)) => {
-                let Some(job) = job.filter(|job| name.to_string() == nspace(*job)) else {
-                    return Some(format!("is told that child {child} is {name}: {job:?}"));
-                };
-                let size = self.facts.size(job);
-                let proc = |rank| ProcId {
-                    job,
-                    rank: Rank(rank),
-                };
-                // A rank whose node was lost counts as killed.
-                let is_there =
-                    |proc: ProcId| self.spawned.contains_key(&proc) || self.is_on_lost_node(proc);
-                let missing = (0..size).find(|rank| !is_there(proc(*rank)));
-                missing.map(|rank| {
-                    format!("is told that child {child} runs, and its rank {rank} does not")
-                })
-            }
-            Err(status) => {
-                let failed = job.and_then(|job| {
-                    let of_job = |(proc, _): &(&ProcId, _)| proc.job == job;
-                    self.failed.iter().find(of_job)
-                });
-                let expected = failed.map(|(_, failure)| super::facts::status_of(failure));
-                let parent_ends =
-                    *status == Status::NOT_AVAILABLE && self.ending.contains(&proc.job);
-                let is_canceled = *status == Status::JOB_CANCELED
-                    && failed.is_none()
-                    && job.is_some_and(|job| self.ending.contains(&job));
-                (expected != Some(*status) && !parent_ends && !is_canceled)
-                    .then(|| format!("is told that child {child} cannot run: {status}, {failed:?}"))
-            }
-            result => Some(format!("spawns and is answered {result:?}")),
         }
     }
 

@@ -225,12 +225,11 @@ impl Facts {
     /// Returns the ranks of a job, each with its node and the name of its program.
     pub(super) fn places(&self, job: JobId) -> impl Iterator<Item = (Rank, NodeId, &str)> {
         let job = self.jobs.get(&job);
-        let places = job.into_iter().flat_map(|job| {
+        job.into_iter().flat_map(|job| {
             let program = |app: u32| job.programs.get(app as usize).map_or("", String::as_str);
             let ranks = job.ranks.iter();
             ranks.map(move |(rank, place)| (*rank, place.node, program(place.app)))
-        });
-        places
+        })
     }
 
     pub(crate) fn node_of(&self, proc: ProcId) -> Option<NodeId> {

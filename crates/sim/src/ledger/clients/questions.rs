@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ffi::CStr};
 
 use base::{JobId, NodeId, ProcId, Rank, Time};
 use pmix::{
-    client::Done,
+    client::{Done, Ticket},
     keys,
     server::LOST_DELAY,
     value::{Info, Nspace, Proc, ProcInfo, ProcState, Status, Value},
@@ -16,6 +16,7 @@ use super::{
     SLACK,
 };
 use crate::{
+    kernel::Ask,
     names::nspace,
     script::{OF_JOBS, Question, UNKNOWN, named},
 };
@@ -174,8 +175,34 @@ impl Ledger {
         }
     }
 
-    /// Checks a process table.
-    pub(super) fn on_told_table(
+    /// Records and checks the answer to a question for a process table. Returns a description of an error.
+    pub(super) fn on_table(
+        &mut self,
+        now: Time,
+        by: ProcId,
+        ticket: Ticket,
+        result: &Result<Vec<ProcInfo>, Status>,
+    ) -> Option<String> {
+        let client = self.pmix.clients.get_mut(&by)?;
+        let Some((Ask::Question(question, about, _), asked)) = client.asked.remove(&ticket) else {
+            return Some(format!("gets a table without a question: {result:?}"));
+        };
+        if *result == Err(Status::UNREACH) {
+            let is_over = self.is_over(now, by);
+            return (!is_over).then(|| self.on_unanswered(now, by, asked, &question, &about))?;
+        }
+        let inquiry = Inquiry {
+            by,
+            question: &question,
+            about: &about,
+            asked,
+            now,
+        };
+        self.on_told_table(inquiry, result)
+    }
+
+    /// Checks a process table. Returns a description of an error.
+    fn on_told_table(
         &self,
         inquiry: Inquiry<'_>,
         result: &Result<Vec<ProcInfo>, Status>,
