@@ -372,6 +372,10 @@ impl Machine {
         }
         let id = JobId(self.next);
         submission.wishes.after = self.unmet(&submission.wishes.after)?;
+        if submission.spec.gpus.is_some() {
+            // Nobody counts GPUs yet: two jobs on a node would get the same ones.
+            submission.wishes.sharing = Sharing::Exclusive;
+        }
         let request = self.request(&submission.spec, &submission.wishes);
         let slots = request
             .demand

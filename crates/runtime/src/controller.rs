@@ -242,6 +242,9 @@ impl ControllerHost {
         if front == STARTER {
             self.setup.prompts.front_lost();
         }
+        if let Some(machine) = &mut self.setup.machine {
+            machine.unlink(front);
+        }
         if self.fronts.close(front, reactor) && !self.setup.prompts.lose(front) {
             let lost = ControllerInput::FrontLost(front);
             self.controller.handle(now, lost);
@@ -259,15 +262,15 @@ impl ControllerHost {
                 continue;
             }
             if let Some(command) = self.setup.prompts.command_of(peer.pid, reactor) {
-                match self.fronts.add_prompting(now, peer.socket, reactor) {
+                match self.fronts.add_prompting(now, peer, reactor) {
                     Ok(front) => self.setup.prompts.admit(front, command),
                     Err(error) => self.setup.missing_reports.add(Missing::Control, &error),
                 }
                 continue;
             }
-            match self.fronts.add(now, peer.socket, reactor) {
+            let pid = number_of(peer.pid);
+            match self.fronts.add(now, peer, reactor) {
                 Ok(front) => {
-                    let pid = number_of(peer.pid);
                     let connected = ControllerInput::FrontConnected { front, pid };
                     self.controller.handle(now, connected);
                 }
@@ -297,7 +300,12 @@ impl ControllerHost {
             return Step::Idle;
         };
         match output {
-            ControllerOutput::Front(front, message) => self.fronts.send(front, message),
+            ControllerOutput::Front(front, message) => {
+                if let ToFront::Accepted(_) = message {
+                    self.show_front(front);
+                }
+                self.fronts.send(front, message);
+            }
             ControllerOutput::Daemon(node, message) => {
                 self.open_control(&message, reactor);
                 return Step::Send(node, message);
@@ -324,6 +332,9 @@ impl ControllerHost {
                     self.setup.prompts.nobody_answers();
                 }
                 self.fronts.finish(now, front);
+                if let Some(machine) = &mut self.setup.machine {
+                    machine.unlink(front);
+                }
             }
             ControllerOutput::Log(what) => self.report_bug(&what),
             ControllerOutput::Store(batch) => {
@@ -383,6 +394,16 @@ impl ControllerHost {
         };
         let missing_reports = &mut self.setup.missing_reports;
         self.control.open(path.as_deref(), reactor, missing_reports);
+    }
+
+    /// Lets tools find the job of a front of the machine, as they find those without a machine.
+    fn show_front(&mut self, front: FrontId) {
+        let pid = self.fronts.pid_of(front);
+        if let (Some(machine), Some(session), Some(pid)) =
+            (&mut self.setup.machine, &self.setup.session, pid)
+        {
+            machine.link(front, session, pid);
+        }
     }
 
     /// Handles what the thread of the machine has done.

@@ -20,7 +20,7 @@ use dvm::{
     machine::Ask,
     proto::{FromFront, FrontId, ToFront},
 };
-use os::{Interest, Token};
+use os::{Interest, Peer, Pid, Token};
 
 use crate::{
     link::{ControllerLink, LinkError, Received},
@@ -60,6 +60,8 @@ struct Connection {
     link: ControllerLink,
     token: Token,
     interest: Interest,
+    /// `None` for the front that forked us.
+    pid: Option<Pid>,
     state: State,
     /// Whether the read buffer may hold another message.
     may_have_more: bool,
@@ -101,40 +103,40 @@ impl Fronts {
         socket: OwnedFd,
         reactor: &mut Reactor,
     ) -> Result<(), os::Error> {
-        self.insert(STARTER, link, socket, State::Submitted, reactor)
+        self.insert(STARTER, link, socket, None, State::Submitted, reactor)
     }
 
     /// Adds a front that has connected. It must send a message within [`PATIENCE`].
     pub(crate) fn add(
         &mut self,
         now: Time,
-        socket: OwnedFd,
+        peer: Peer,
         reactor: &mut Reactor,
     ) -> Result<FrontId, os::Error> {
         let until = now + PATIENCE;
-        self.connect(socket, State::Asking { until }, reactor)
+        self.connect(peer, State::Asking { until }, reactor)
     }
 
     /// Adds a front that asks for a start command. It must send its prompt within [`PATIENCE`].
     pub(crate) fn add_prompting(
         &mut self,
         now: Time,
-        socket: OwnedFd,
+        peer: Peer,
         reactor: &mut Reactor,
     ) -> Result<FrontId, os::Error> {
         let until = Some(now + PATIENCE);
-        self.connect(socket, State::Prompting { until }, reactor)
+        self.connect(peer, State::Prompting { until }, reactor)
     }
 
     fn connect(
         &mut self,
-        socket: OwnedFd,
+        peer: Peer,
         state: State,
         reactor: &mut Reactor,
     ) -> Result<FrontId, os::Error> {
         let front = FrontId(self.next);
         let link = ControllerLink::inline();
-        self.insert(front, link, socket, state, reactor)?;
+        self.insert(front, link, peer.socket, Some(peer.pid), state, reactor)?;
         self.next += 1;
         Ok(front)
     }
@@ -144,6 +146,7 @@ impl Fronts {
         front: FrontId,
         link: ControllerLink,
         socket: OwnedFd,
+        pid: Option<Pid>,
         state: State,
         reactor: &mut Reactor,
     ) -> Result<(), os::Error> {
@@ -153,6 +156,7 @@ impl Fronts {
             link,
             token,
             interest,
+            pid,
             state,
             may_have_more: false,
             answers: 0,
@@ -165,6 +169,12 @@ impl Fronts {
     pub(crate) fn has_room(&self, prompting: usize) -> bool {
         let connected = self.connections.keys().filter(|front| **front != STARTER);
         connected.count() < self.most + prompting
+    }
+
+    /// Returns the pid of a front that has connected, if it is in our pid namespace.
+    pub(crate) fn pid_of(&self, front: FrontId) -> Option<Pid> {
+        let pid = self.connections.get(&front)?.pid?;
+        (pid.as_raw() > 0).then_some(pid)
     }
 
     pub(crate) fn is_there(&self, front: FrontId) -> bool {

@@ -18,8 +18,10 @@ mod files;
 mod store;
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -29,15 +31,19 @@ use bytes::Bytes;
 use dvm::{
     Captured, ControllerInput,
     machine::{Batch, Setup, Wall},
+    proto::FrontId,
 };
-use os::{Clock, Interest, Worker};
+use os::{Clock, Interest, Pid, Worker};
 use serde::{Deserialize, Serialize};
 
 use self::{
     files::Files,
     store::{Store, StoreError},
 };
-use crate::reactor::{Reactor, Source};
+use crate::{
+    control,
+    reactor::{Reactor, Source},
+};
 
 const LOCK: &str = "lock";
 const CONTROL: &str = "control";
@@ -161,6 +167,8 @@ pub(crate) struct MachineHost {
     /// Locked as long as the machine lives.
     _lock: File,
     directory: PathBuf,
+    /// Links to the socket, under the names at which tools find the jobs of these fronts.
+    links: BTreeMap<FrontId, PathBuf>,
 }
 
 impl MachineHost {
@@ -186,6 +194,7 @@ impl MachineHost {
             worker: Some(worker),
             _lock: lock,
             directory: directory.clone(),
+            links: BTreeMap::new(),
         };
         let setup = Setup {
             name: plan.name.clone(),
@@ -198,6 +207,22 @@ impl MachineHost {
 
     pub(crate) fn control(&self) -> PathBuf {
         self.directory.join(CONTROL)
+    }
+
+    /// Makes a link to the socket, so that tools find it by the pid of a front whose job runs. Without one the job runs all the same.
+    pub(crate) fn link(&mut self, front: FrontId, session: &Path, pid: Pid) {
+        let path = control::path(session, pid);
+        let made = os::make_private_dirs(session).is_ok();
+        if made && symlink(self.control(), &path).is_ok() {
+            self.links.insert(front, path);
+        }
+    }
+
+    /// Removes the link of a front whose connection is closed.
+    pub(crate) fn unlink(&mut self, front: FrontId) {
+        if let Some(path) = self.links.remove(&front) {
+            let _ = fs::remove_file(path);
+        }
     }
 
     fn order(&self, order: Order) {

@@ -7,7 +7,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::harness::{DEADLINE, Finished, Sandbox, Stream, eventually, rally};
+use crate::harness::{DEADLINE, Finished, Sandbox, Stream, dbgr, eventually, rally};
 
 /// A machine that ends with the test.
 struct Machine<'a>(&'a Sandbox);
@@ -421,5 +421,41 @@ fn a_machine_over_nodes_does_without_a_lost_one() {
     assert!(explained.contains("where no job starts"), "{explained}");
     let other = machine.submit(&["--map-by", "ppr:1:node", "-n", "2", "true"]);
     machine.run(&["wait", &other]).expect_code(0);
+    machine.down();
+}
+
+/// Held ranks are released, and stacks are shown, as without a machine.
+#[test]
+fn tools_find_the_jobs_of_a_machine() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let args = [
+        "run",
+        "--on-machine",
+        "main",
+        "--stop-on-exec",
+        "-n",
+        "2",
+        "sh",
+        "-c",
+        "echo free; exec sleep 1000",
+    ];
+    let front = sandbox.start(&mut sandbox.rally(&args));
+    front.expect(Stream::Stderr, "held");
+    let pid = front.pid.to_string();
+    let released = machine
+        .run(&["release", &pid, "--ranks", "1"])
+        .expect_code(0);
+    assert_eq!(
+        released.out(),
+        format!("job {pid}: released rank 1, still held rank 0\n")
+    );
+    machine.run(&["release"]).expect_code(0);
+    front.expect_times(Stream::Stdout, "free\n", 2);
+    let stacks = sandbox.run(&mut sandbox.face(&dbgr(), &["stacks", &pid]));
+    let stacks = stacks.expect_code(0).out();
+    assert!(stacks.contains("2 ranks"), "{stacks}");
+    front.signal(Signal::SIGTERM);
+    front.end().expect_code(143);
     machine.down();
 }

@@ -8,7 +8,10 @@ use crate::{
     place,
     proto::{Cause, EndReason, Outcome},
     queue::{Array, Requeue},
-    spec::{App, EndPolicy, HoldPlan, MapFor, StdinTarget, StdioPlan, Tracers},
+    spec::{
+        App, EndPolicy, GpuKind, GpuPlan, GpuShare, HoldPlan, MapFor, StdinTarget, StdioPlan,
+        Tracers,
+    },
 };
 
 const FRONT: FrontId = FrontId(7);
@@ -693,6 +696,23 @@ fn demands_are_the_least_that_can_be_placed() {
         );
         assert_eq!(shown, expected, "{count:?} {map:?}");
     }
+}
+
+#[test]
+fn jobs_with_gpus_get_whole_nodes() {
+    let mut world = World::new(&[4]);
+    let mut with_gpu = job(1);
+    with_gpu.spec.gpus = Some(GpuPlan {
+        kind: GpuKind::Nvidia,
+        available: vec!["0".to_owned()],
+        share: GpuShare::Each(1),
+    });
+    world.submitted(with_gpu.clone());
+    world.submitted(with_gpu);
+    world.store();
+    let launches = world.launches();
+    assert_eq!(launches.len(), 1);
+    assert_eq!(launches[0].0, "1 on 4@n0");
 }
 
 #[test]
