@@ -7,7 +7,7 @@ mod messages;
 mod output;
 mod row;
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, path::Path, time::Duration};
 
 use base::JobId;
 use dvm::{
@@ -15,7 +15,10 @@ use dvm::{
     proto::{FromFront, ToFront},
 };
 use message::Message;
-use runtime::{FoundMachine, ask::Inquirer};
+use runtime::{
+    FoundMachine,
+    ask::{AskError, Inquirer},
+};
 
 use self::{
     find::select,
@@ -28,12 +31,16 @@ pub(crate) use self::{
 use crate::{
     args::{
         MessageFormat, World,
-        request::machine::{MachineRequest, NodesRequest, QueueRequest, SubmitRequest, Which},
+        request::machine::{
+            MachineRequest, NodesRequest, PLACEHOLDER, QueueRequest, SubmitRequest, Which,
+        },
     },
     exit::{self, ExitCode},
     print, say,
 };
 
+/// Submissions on their way at the same time.
+const UNANSWERED_MAX: usize = 256;
 /// The longest wait for an answer, except those that take as long as jobs do. A machine is never busy for long.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks at the lock of a machine that ends.
@@ -66,6 +73,18 @@ impl Connection {
         self.ask_for(ask, Some(PATIENCE))
     }
 
+    /// Sends a question, whose answer [`Self::hear`] returns.
+    fn tell(&mut self, ask: Ask) -> Result<(), Failure> {
+        let question = FromFront::Ask(Box::new(ask));
+        let told = self.inquirer.tell(question);
+        told.map_err(|error| lost(&self.name, &error))
+    }
+
+    fn hear(&mut self) -> Result<Reply, Failure> {
+        let heard = self.inquirer.hear();
+        self.reply_of(heard)
+    }
+
     /// Asks a question whose answer may take any time.
     fn ask_patiently(&mut self, ask: Ask) -> Result<Reply, Failure> {
         self.ask_for(ask, None)
@@ -73,7 +92,12 @@ impl Connection {
 
     fn ask_for(&mut self, ask: Ask, patience: Option<Duration>) -> Result<Reply, Failure> {
         let question = FromFront::Ask(Box::new(ask));
-        match self.inquirer.ask_within(question, patience) {
+        let heard = self.inquirer.ask_within(question, patience);
+        self.reply_of(heard)
+    }
+
+    fn reply_of(&self, heard: Result<ToFront, AskError>) -> Result<Reply, Failure> {
+        match heard {
             Ok(ToFront::Reply(reply)) => match *reply {
                 Reply::Refused(why) => Err((dvm::messages::not_done(&why), exit::not_done(&why))),
                 reply => Ok(reply),
@@ -244,6 +268,7 @@ fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {
     let SubmitRequest {
         which,
         mut submission,
+        programs,
         is_parsable,
         run,
     } = request;
@@ -253,15 +278,70 @@ fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {
     restrict(&mut submission, &run);
     let mut machine = connect(&which, world)?;
     let output = submission.output.stdout.clone();
+    let name = machine.name.clone();
+    let tell = |job: JobId| {
+        let text = if is_parsable {
+            format!("{job}\n")
+        } else {
+            list::submitted(job, &name, Path::new(&output), which.format)
+        };
+        print(&text, which.format)
+    };
+    if !programs.is_empty() {
+        return submit_all(&mut machine, &submission, programs, which.format, tell);
+    }
     let Reply::Submitted(job) = machine.ask(Ask::Submit(Box::new(submission)))? else {
         return Err(messages::odd(&machine.name));
     };
-    let text = if is_parsable {
-        format!("{job}\n")
-    } else {
-        list::submitted(job, &machine.name, Path::new(&output), which.format)
-    };
-    Ok(print(&text, which.format))
+    Ok(tell(job))
+}
+
+/// Submits a job for each program, without waiting for one answer before the next job.
+fn submit_all(
+    machine: &mut Connection,
+    common: &Submission,
+    programs: Vec<Vec<OsString>>,
+    format: MessageFormat,
+    tell: impl Fn(JobId) -> u8,
+) -> Result<u8, Failure> {
+    let mut code = exit::SUCCESS;
+    let mut result = Ok(());
+    let mut unanswered = 0;
+    let mut rest = programs.into_iter().peekable();
+    while rest.peek().is_some() || unanswered > 0 {
+        if unanswered < UNANSWERED_MAX
+            && let Some(words) = rest.next()
+        {
+            machine.tell(Ask::Submit(Box::new(of_program(common, words))))?;
+            unanswered += 1;
+            continue;
+        }
+        unanswered -= 1;
+        match machine.hear() {
+            Ok(Reply::Submitted(job)) => code = code.max(tell(job)),
+            Ok(_) => return Err(messages::odd(&machine.name)),
+            Err(failure) => result = later(result.map(|()| 0), failure, format).map(drop),
+        }
+    }
+    result.map(|()| code)
+}
+
+/// Returns the submission of one program.
+fn of_program(common: &Submission, words: Vec<OsString>) -> Submission {
+    let mut submission = common.clone();
+    let shown = words.iter().map(|word| word.to_string_lossy());
+    submission.command = shown.collect::<Vec<_>>().join(" ");
+    let mut words = words.into_iter();
+    let program = words.next().unwrap_or_default();
+    if submission.name == PLACEHOLDER {
+        let name = program.to_string_lossy();
+        submission.name = name.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    for app in &mut submission.spec.apps {
+        app.program.clone_from(&program);
+        app.args = words.by_ref().collect();
+    }
+    submission
 }
 
 /// Limits a job to the hosts that the command line names.

@@ -168,6 +168,8 @@ enum Stage {
 #[derive(Debug)]
 enum Effect {
     Submitted(FrontId, JobId),
+    /// A submission that was refused while earlier ones of the same front were being stored: answers keep their order.
+    Refused(FrontId, NotDone),
     Launch(TaskId),
 }
 
@@ -200,6 +202,8 @@ pub struct Machine {
     next: u32,
     runs: BTreeMap<JobId, TaskId>,
     waiters: BTreeMap<FrontId, Waiter>,
+    /// Number of submissions of each front that are being stored.
+    submitting: BTreeMap<FrontId, u32>,
     /// Fronts that wait until no node is being started.
     wait_for_nodes: BTreeSet<FrontId>,
     /// Questions whose answers are being read, in this order.
@@ -234,6 +238,7 @@ impl Machine {
             next: 1,
             runs: BTreeMap::new(),
             waiters: BTreeMap::new(),
+            submitting: BTreeMap::new(),
             wait_for_nodes: BTreeSet::new(),
             questions: VecDeque::new(),
             books: Books::default(),
@@ -564,8 +569,12 @@ impl Machine {
                 for effect in self.books.failed(now, &why) {
                     match effect {
                         Effect::Submitted(front, id) => {
-                            self.reply(front, Reply::Refused(NotDone::NotStored(why.clone())));
+                            let refused = Reply::Refused(NotDone::NotStored(why.clone()));
+                            self.submission_settled(front, refused);
                             self.queue.cancel(id);
+                        }
+                        Effect::Refused(front, why) => {
+                            self.submission_settled(front, Reply::Refused(why));
                         }
                         // It starts when there is room.
                         launch @ Effect::Launch(_) => self.books.after(launch),
@@ -576,9 +585,21 @@ impl Machine {
         self.settle(now);
     }
 
+    /// Answers a submission that was being stored.
+    fn submission_settled(&mut self, front: FrontId, reply: Reply) {
+        if let Some(count) = self.submitting.get_mut(&front) {
+            *count -= 1;
+            if *count == 0 {
+                self.submitting.remove(&front);
+            }
+        }
+        self.reply(front, reply);
+    }
+
     fn take_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Submitted(front, id) => self.reply(front, Reply::Submitted(id)),
+            Effect::Submitted(front, id) => self.submission_settled(front, Reply::Submitted(id)),
+            Effect::Refused(front, why) => self.submission_settled(front, Reply::Refused(why)),
             Effect::Launch(task) => {
                 let entry = self.jobs.get_mut(&task.job);
                 let stage = entry.and_then(|entry| entry.runs.get(&task.index));

@@ -83,6 +83,24 @@ impl Inquirer {
         self.next(patience.map(|patience| Clock::now() + patience))
     }
 
+    /// Sends a question. The caller gets the answer by [`Self::hear`], after those to earlier questions.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::ask`].
+    pub fn tell(&mut self, question: FromFront) -> Result<(), AskError> {
+        self.send(question)
+    }
+
+    /// Returns the answer to the first question of [`Self::tell`] that has none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::ask`].
+    pub fn hear(&mut self) -> Result<ToFront, AskError> {
+        self.next(Some(Clock::now() + self.patience))
+    }
+
     /// Waits until the controller closes the connection.
     pub fn wait_for_end(mut self) {
         while self.next(None).is_ok() {}

@@ -211,7 +211,10 @@ impl Fronts {
         if let Some(connection) = self.connections.get_mut(&front) {
             connection.answers += u32::from(matches!(
                 message,
-                ToFront::Holding(_) | ToFront::Released { .. } | ToFront::NotReleased(_)
+                ToFront::Holding(_)
+                    | ToFront::Released { .. }
+                    | ToFront::NotReleased(_)
+                    | ToFront::Reply(_)
             ));
             connection.link.send(message);
         }
@@ -249,8 +252,10 @@ impl Fronts {
             Some(FromFront::Submit(_) | FromFront::SubmitBeside(_)) if is_asking => {
                 connection.state = State::Submitted;
             }
-            // The answer may take days.
-            Some(FromFront::Ask(ref ask)) if is_asking && matches!(**ask, Ask::Wait(_)) => {
+            // The answer may take long: until jobs have ended, nodes have joined, or the disk has room.
+            Some(FromFront::Ask(ref ask))
+                if is_asking && matches!(**ask, Ask::Wait(_) | Ask::Submit(_) | Ask::Ready) =>
+            {
                 connection.state = State::Submitted;
             }
             Some(_) if is_asking => {

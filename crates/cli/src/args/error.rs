@@ -304,6 +304,7 @@ pub(crate) enum FileKind {
     Input,
     Preload,
     PreloadProgram,
+    JobFile,
 }
 
 impl fmt::Display for FileKind {
@@ -320,6 +321,7 @@ impl fmt::Display for FileKind {
             Self::Input => "the input file",
             Self::Preload => "the file to copy",
             Self::PreloadProgram => "the program to copy",
+            Self::JobFile => "the file of jobs",
         })
     }
 }

@@ -8,6 +8,7 @@ use dvm::{
     queue::{Array, Hold, Requeue, Sharing},
 };
 
+use super::error::{AppFileProblem, FileKind};
 use super::{
     AppLine, Canonical, Error, JobLine, MessageFormat, Personality, RunLine, RunRequest, Segment,
     World, command_of,
@@ -18,10 +19,14 @@ use super::{
     },
     read_options, read_segments,
     request::machine::{
-        MachineRequest, NodesRequest, OutputRequest, QueueRequest, SubmitRequest, UpRequest, Which,
+        MachineRequest, NodesRequest, OutputRequest, PLACEHOLDER, QueueRequest, SubmitRequest,
+        UpRequest, Which,
     },
 };
-use crate::{choices::MessageFormatChoice, help::topics::HelpTopic};
+use crate::{choices::MessageFormatChoice, help::topics::HelpTopic, quoting};
+
+/// Bytes of a file of jobs.
+const JOB_FILE_MAX: u64 = 64 << 20;
 
 /// Options of `rally run` that say which nodes there are, and how they are reached.
 const OF_NODES: &[&str] = &[
@@ -108,6 +113,20 @@ fn submit(words: &[OsString]) -> Result<super::Args, Error> {
         return Ok(args);
     }
     let own = take_own::<SubmitArgs>(&mut segments)?;
+    if let Some(file) = &own.from {
+        if let [segment] = segments.as_mut_slice()
+            && segment.program.is_empty()
+        {
+            // The lines of the file replace it.
+            segment.program = vec![OsString::from(PLACEHOLDER)];
+        } else {
+            return Err(Error::Together {
+                first: format!("--from {}", file.display()),
+                second: "a program".to_owned(),
+                why: "put the program into the file, or leave the file out",
+            });
+        }
+    }
     let line = read_segments(segments, ignored, Personality::Rally)?;
     Ok(super::Args::Machine(MachineLine::Submit(
         own,
@@ -286,9 +305,34 @@ fn submission(
             format: run.front.message_format,
         },
         submission,
+        programs: match &args.from {
+            Some(path) => programs(path, world)?,
+            None => Vec::new(),
+        },
         is_parsable: args.parsable,
         run,
     })
+}
+
+/// Reads the programs of `--from`.
+fn programs(path: &Path, world: &World) -> Result<Vec<Vec<OsString>>, Error> {
+    let path = if path == Path::new("-") {
+        Path::new("/dev/stdin")
+    } else {
+        path
+    };
+    let text = world.read(path, FileKind::JobFile, JOB_FILE_MAX)?;
+    let bad = |line, problem| Error::BadAppFile {
+        what: FileKind::JobFile,
+        path: path.to_owned(),
+        line,
+        problem,
+    };
+    let lines = quoting::lines(&text).map_err(|(number, open)| bad(number, open.into()))?;
+    if lines.is_empty() {
+        return Err(bad(1, AppFileProblem::NoProgram));
+    }
+    Ok(lines.into_iter().map(|line| line.words).collect())
 }
 
 /// Returns the name of a job: the one that the user gives, or that of its program.

@@ -459,3 +459,34 @@ fn tools_find_the_jobs_of_a_machine() {
     front.end().expect_code(143);
     machine.down();
 }
+
+#[test]
+fn a_file_of_jobs_is_submitted_in_its_order() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let file = sandbox.file(
+        "jobs",
+        "echo one 'two three'\nsh -c 'exit 4'\n# no job\necho last\n",
+    );
+    let all = machine.submit(&["-n", "1", "--from", &file]);
+    assert_eq!(all, "1\n2\n3");
+    machine.run(&["wait", "1", "2", "3"]).expect_code(4);
+    assert_eq!(machine.out(&["output", "1"]), "one two three");
+    assert_eq!(machine.out(&["output", "3"]), "last");
+    let large = machine
+        .run(&["submit", "-n", "3", "--from", &file])
+        .expect_code(122);
+    assert_eq!(
+        large.err().matches("room for 2 of the 3 units").count(),
+        3,
+        "{}",
+        large.err()
+    );
+    let both = machine
+        .run(&["submit", "--from", &file, "true"])
+        .expect_code(120);
+    both.expect_err(&["cannot be used together"]);
+    let none = machine.run(&["submit", "--from", "none"]).expect_code(121);
+    none.expect_err(&["cannot read the file of jobs `none`"]);
+    machine.down();
+}

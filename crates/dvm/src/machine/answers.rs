@@ -106,8 +106,13 @@ impl Machine {
             self.fetch(question, JobId(on.0.saturating_add(1)), 1);
             return Ok(None);
         }
-        let id = self.add(now, None, submission)?;
-        self.books.after(Effect::Submitted(front, id));
+        let effect = match self.add(now, None, submission) {
+            Ok(id) => Effect::Submitted(front, id),
+            Err(why) if self.submitting.contains_key(&front) => Effect::Refused(front, why),
+            Err(why) => return Err(why),
+        };
+        *self.submitting.entry(front).or_default() += 1;
+        self.books.after(effect);
         Ok(None)
     }
 

@@ -699,6 +699,23 @@ fn demands_are_the_least_that_can_be_placed() {
 }
 
 #[test]
+fn answers_to_submissions_keep_their_order() {
+    let mut world = World::new(&[1]);
+    world.submit(job(1));
+    world.submit(job(9));
+    world.submit(job(1));
+    assert!(world.outputs.is_empty(), "{:?}", world.outputs);
+    world.store();
+    assert_eq!(world.reply(), Reply::Submitted(JobId(1)));
+    assert!(matches!(
+        world.reply(),
+        Reply::Refused(NotDone::NotAccepted(_))
+    ));
+    assert_eq!(world.reply(), Reply::Submitted(JobId(2)));
+    assert!(world.machine.submitting.is_empty());
+}
+
+#[test]
 fn jobs_with_gpus_get_whole_nodes() {
     let mut world = World::new(&[4]);
     let mut with_gpu = job(1);
@@ -730,4 +747,27 @@ fn names_of_files_are_filled_in() {
     for (pattern, index, expected) in cases {
         assert_eq!(fill(pattern.as_ref(), task(index)), expected, "{pattern}");
     }
+}
+
+/// A store of this version has these bytes. If they change, [`books::FORMAT`] has to change too, and code has to read the old
+/// ones.
+#[test]
+fn stored_values_have_a_format() {
+    let mut world = World::new(&[2]);
+    let mut submission = array(3);
+    submission.wishes.after = Vec::new();
+    world.submitted(submission);
+    world.store();
+    let run = world.launches()[0].1;
+    world.ends(run, failed());
+    world.store();
+    let shown: Vec<String> = world
+        .stored
+        .iter()
+        .map(|(key, value)| {
+            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{key:?}: {hex}")
+        })
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"));
 }

@@ -1,6 +1,6 @@
 //! Options of the commands about a machine.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use base::{HostList, JobId, RankSet};
 use clap::{ArgAction, Args};
@@ -45,6 +45,12 @@ pub(crate) struct SubmitArgs {
     /// Jobs with a time limit can start earlier, in gaps of the schedule.
     #[arg(long, value_name = "TIME", value_parser = values::time, help_heading = "Queue")]
     pub(crate) time: Option<Duration>,
+
+    /// Submit a job for each line of a file, which has a program and its arguments; `-`: standard input
+    ///
+    /// Words are quoted as in a shell. All jobs have the options of the command line.
+    #[arg(long, value_name = "FILE", help_heading = "Queue")]
+    pub(crate) from: Option<PathBuf>,
 
     /// Jobs of higher priority start first [default: 0]
     #[arg(

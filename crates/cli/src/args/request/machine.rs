@@ -1,5 +1,7 @@
 //! The complete request of a command about a machine.
 
+use std::ffi::OsString;
+
 use base::{HostList, JobId};
 use dvm::machine::{Down, Submission};
 
@@ -43,6 +45,8 @@ pub(crate) struct UpRequest {
 pub(crate) struct SubmitRequest {
     pub(crate) which: Which,
     pub(crate) submission: Submission,
+    /// Programs with their arguments, a job for each; empty: the one job of the submission.
+    pub(crate) programs: Vec<Vec<OsString>>,
     /// Print only the number.
     pub(crate) is_parsable: bool,
     pub(crate) run: RunRequest,
@@ -67,3 +71,6 @@ pub(crate) struct NodesRequest {
     pub(crate) drain: Option<HostList>,
     pub(crate) resume: Option<HostList>,
 }
+
+/// The program of a submission whose programs come from a file.
+pub(crate) const PLACEHOLDER: &str = "true";
