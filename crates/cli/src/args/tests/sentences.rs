@@ -248,12 +248,12 @@ fn mistakes_in_options() {
     [120 cli/unknown-option]
 
     $ rally __generate
-    error: `<WHAT>` needs a value
-      help: give it one: `<WHAT> VALUE`
+    error: `WHAT` needs a value
+      help: give it one: `WHAT VALUE`
     [120 cli/missing-value]
 
     $ rally __generate ksh
-    error: `<WHAT>` cannot be `ksh`: known values are `man`, `bash`, `zsh`, `fish`, `elvish`
+    error: `WHAT` cannot be `ksh`: known values are `man`, `bash`, `zsh`, `fish`, `elvish`
     [120 cli/bad-value]
     ");
 }
