@@ -197,7 +197,7 @@ pub(crate) fn run(
     };
     let mut front = Front::new(spec, nodes, options, debugger, socket, link, inherited)?;
     match &errand {
-        Errand::Run => front.submit(),
+        Errand::Run | Errand::RunOnMachine => front.submit(),
         Errand::Up(_) => front.link.send(FromFront::Ask(Box::new(Ask::Ready))),
     }
     front.errand = errand;
@@ -634,14 +634,7 @@ impl Front {
                 until: Clock::now() + ORPHANS_MAX,
             };
             self.kill_orphans();
-            let message = match (
-                &self.failed_controller,
-                self.escalation.stopped_controller(),
-            ) {
-                (Some(why), _) => messages::controller_failed(why),
-                (None, Some(pid)) => messages::controller_stopped(Pid::from_raw(pid)),
-                (None, None) => messages::controller_lost(),
-            };
+            let message = self.lost_controller();
             self.show_abort(&message.headline);
             self.say(&message);
         }
@@ -678,7 +671,7 @@ impl Front {
                 };
                 let directory = match &self.errand {
                     Errand::Up(directory) => directory.as_path(),
-                    Errand::Run => Path::new(""),
+                    Errand::Run | Errand::RunOnMachine => Path::new(""),
                 };
                 (machine::up(status, directory), code)
             }

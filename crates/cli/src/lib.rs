@@ -69,6 +69,10 @@ const TABLES: &[&[&Kind]] = &[
 
 /// Runs the program `rally`.
 pub fn rally() -> ExitCode {
+    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new("up")) {
+        // A machine must not keep what the shell has open: whoever waits for its end would wait for ours.
+        os::close_from(3);
+    }
     os::close_on_exec_from(3);
     ExitCode::from(run())
 }
@@ -252,6 +256,8 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
             }
         }
         spec.map = map;
+        // They were started for nothing: the command line names the machine.
+        drop(helpers);
         return run_on(connection, spec, front, presenter, world);
     }
     spec.map = map;
@@ -336,7 +342,7 @@ fn run_on(
         }
     };
     let site = Site::Machine(connection.into_inquirer(), nodes);
-    match front::run(spec, Errand::Run, site, front.clone(), presenter) {
+    match front::run(spec, Errand::RunOnMachine, site, front.clone(), presenter) {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);

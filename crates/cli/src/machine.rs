@@ -26,11 +26,11 @@ use self::{
 };
 pub(crate) use self::{
     find::{NONE, for_run, is_told, make_default, open_log, plan},
-    messages::{KINDS, runs_on, up, waits},
+    messages::{KINDS, gone, not_started, runs_on, up, waits},
 };
 use crate::{
     args::{
-        MessageFormat, World,
+        MessageFormat, Show, World,
         request::machine::{
             MachineRequest, NodesRequest, PLACEHOLDER, QueueRequest, SubmitRequest, Which,
         },
@@ -252,6 +252,11 @@ pub(crate) fn release(job: JobId, world: &World) -> Result<bool, Failure> {
         return Ok(false);
     };
     let mut machine = Connection::to(&machine)?;
+    // The number may also be the pid of a front whose ranks are held.
+    match machine.ask(Ask::Job(job)) {
+        Ok(Reply::Job(record)) if record.state() == State::Held => {}
+        _ => return Ok(false),
+    }
     let question = FromFront::Ask(Box::new(Ask::Release(job)));
     match machine.inquirer.ask(question) {
         Ok(ToFront::Reply(reply)) => match *reply {
@@ -274,6 +279,9 @@ fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {
     } = request;
     for notice in &run.notices {
         say(&notice.message(), which.format);
+    }
+    if !matches!(run.show, Show::Run) {
+        return Ok(crate::dry_run(&run));
     }
     restrict(&mut submission, &run);
     let mut machine = connect(&which, world)?;
@@ -427,6 +435,7 @@ fn exit_code(record: &Record) -> u8 {
             Failure::Ended(outcome) => exit::code_of(outcome),
             Failure::Refused(_) => ExitCode::Placement.code(),
             Failure::MachineLost => exit::INTERNAL,
+            Failure::OutputLost(_) => ExitCode::BadFile.code(),
         },
         (_, None) => canceled_code(),
     }

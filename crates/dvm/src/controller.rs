@@ -60,7 +60,7 @@ use self::{
 use crate::{
     alloc::Allocation,
     bootstrap::NotJoined,
-    machine::{Batch, Grant, Setup},
+    machine::{Batch, Grant, OutputFiles, Setup},
     place::TopologyDigest,
     planted::{self, Bug},
     preload::{FoundFile, NotFound, Source, WantedFile},
@@ -112,13 +112,27 @@ pub enum ControllerInput {
     Stored(Result<(), String>),
     /// Answers [`ControllerOutput::Fetch`], in order: the values, the last one first.
     Fetched(Result<Vec<Bytes>, String>),
-    /// Answers [`ControllerOutput::Capture`], in order.
+    /// Answers [`ControllerOutput::CaptureStart`] and [`ControllerOutput::Capture`], in order.
     Captured(Captured, Result<(), String>),
+    /// The machine is to end, with all that runs: somebody has asked the process for that.
+    Terminate,
+}
+
+/// The files for the output of a job without a front.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureStart {
+    pub files: OutputFiles,
+    pub umask: u32,
+    /// What they had before is removed.
+    pub truncates: bool,
 }
 
 /// Output that goes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
+    /// The job whose files they are.
+    pub root: JobId,
+    /// The job that has written the output: `root`, or one that it has spawned.
     pub job: JobId,
     pub node: NodeId,
     pub stream: Stream,
@@ -156,13 +170,16 @@ pub enum ControllerOutput {
         before: JobId,
         most: u32,
     },
-    /// Append output of a job without a front to a file on the controller's node, and answer with
+    /// Open the files for the output of a job without a front, on the controller's node, and answer with
     /// [`ControllerInput::Captured`].
+    CaptureStart(Captured, CaptureStart),
+    /// Append output of a job without a front to its file, and answer with [`ControllerInput::Captured`].
     Capture {
-        path: OsString,
         output: Captured,
         bytes: Bytes,
     },
+    /// Close the files of this job.
+    CaptureEnd(JobId),
 }
 
 /// A node as described by its daemon's `Hello`.
@@ -252,6 +269,7 @@ impl Controller {
             ControllerInput::Stored(result) => self.on_stored(now, result),
             ControllerInput::Fetched(result) => self.on_fetched(now, result),
             ControllerInput::Captured(output, result) => self.on_captured(output, result),
+            ControllerInput::Terminate => self.on_terminate(now),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
@@ -476,7 +494,7 @@ impl Controller {
             ToController::DebuggerLost { job, ranks } => self.on_debugger_lost(job, ranks),
             ToController::Clean { job } => self.with(job, |job| job.on_clean(node)),
             ToController::Missing { what, why } => {
-                if let Some(front) = self.fronts.keys().next().copied() {
+                if let Some(front) = self.anyone() {
                     let node = Some(node);
                     self.tell(front, ToFront::Note(Note::Missing { node, what, why }));
                 }
@@ -568,7 +586,7 @@ impl Controller {
     fn on_stranger(&mut self, node: Option<NodeId>, from: SocketAddr, why: String) {
         if self.strangers.len() < STRANGERS_MAX
             && self.strangers.insert(from.ip())
-            && let Some(front) = self.fronts.keys().next().copied()
+            && let Some(front) = self.anyone()
         {
             let note = Note::Stranger { node, from, why };
             self.tell(front, ToFront::Note(note));

@@ -28,7 +28,9 @@ pub mod traced;
 pub mod trap;
 pub mod watchdog;
 
-pub use controller::{Captured, Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE};
+pub use controller::{
+    CaptureStart, Captured, Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE,
+};
 pub use daemon::{
     Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ServiceConfig, SpawnOrder,
     StreamPlan,

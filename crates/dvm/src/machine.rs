@@ -41,7 +41,7 @@ use std::{
     sync::Arc,
 };
 
-use base::{JobId, NodeId, Time};
+use base::{JobId, NodeId, Rank, Time};
 use serde::{Deserialize, Serialize};
 
 use self::{books::Books, demand::demand};
@@ -124,6 +124,8 @@ pub struct Run {
     pub grant: Grant,
     /// Where its output goes, with the numbers filled in; `None` if the front gets it.
     pub output: Option<OutputFiles>,
+    /// What these files had before is removed: it is of no other task, and of no earlier run of this one.
+    pub truncates: bool,
 }
 
 /// What of the nodes a run may use.
@@ -201,6 +203,8 @@ pub struct Machine {
     recent: VecDeque<Record>,
     next: u32,
     runs: BTreeMap<JobId, TaskId>,
+    /// Runs that have lost output.
+    silenced: BTreeSet<JobId>,
     waiters: BTreeMap<FrontId, Waiter>,
     /// Number of submissions of each front that are being stored.
     submitting: BTreeMap<FrontId, u32>,
@@ -237,6 +241,7 @@ impl Machine {
             recent: VecDeque::new(),
             next: 1,
             runs: BTreeMap::new(),
+            silenced: BTreeSet::new(),
             waiters: BTreeMap::new(),
             submitting: BTreeMap::new(),
             wait_for_nodes: BTreeSet::new(),
@@ -447,6 +452,7 @@ impl Machine {
             queue::Output::End { task } => self.revoke(now, task),
             queue::Output::Requeued { task } => {
                 if let Some(entry) = self.jobs.get_mut(&task.job) {
+                    entry.record.requeued.insert(Rank(task.index.unwrap_or(0)));
                     entry
                         .record
                         .tasks
@@ -533,6 +539,12 @@ impl Machine {
             self.end_all();
             self.settle(now);
         }
+    }
+
+    /// Ends the machine, with all that runs.
+    pub fn terminate(&mut self, now: Time) {
+        self.end_all();
+        self.settle(now);
     }
 
     /// Lets the machine end, with all that runs.

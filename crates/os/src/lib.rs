@@ -60,18 +60,19 @@ pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,
 };
 pub use pipe::{
-    Direction, MAX_SLICES, ReadOutcome, WriteOutcome, append_to, dev_null, duplicate,
+    Direction, MAX_SLICES, ReadOutcome, Start, WriteOutcome, append_to, dev_null, duplicate,
     duplicate_inherited, is_readable, is_regular_or_null, is_same_file, let_go_of_standard_stream,
-    pipe, read, reopen_nonblocking, replace_standard_stream, request_pipe_size, set_nonblocking,
-    socket_pair, standard_streams, unreadable_input, wait_readable, write, write_if_room,
-    write_vectored,
+    open_output, pipe, read, reopen_nonblocking, replace_standard_stream, request_pipe_size,
+    set_nonblocking, socket_pair, standard_streams, unreadable_input, wait_readable, write,
+    write_if_room, write_vectored,
 };
 pub use private::{
-    Appender, Links, make_private_dir, random_number, remove_private_dir, write_private_file,
+    Appender, Links, is_private_dir, make_private_dir, random_number, remove_private_dir,
+    write_private_file,
 };
 pub use process::{
     Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
-    close_on_exec_from, current_pid, descendants, effective_gid, effective_uid, end_of,
+    close_from, close_on_exec_from, current_pid, descendants, effective_gid, effective_uid, end_of,
     environment_of, exit_at_once, fork, host_name, inspect, kill, kill_group, leaves_to_default,
     limit, may_signal, new_session, raise_descriptor_limit, start_time, tracer,
 };

@@ -116,6 +116,33 @@ pub fn append_to(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// What a file for output has at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// What it had before.
+    Kept,
+    Nothing,
+}
+
+/// Opens a file for output like [`append_to`], with the permissions that a process with this umask gives it, as far as our own umask
+/// lets it.
+///
+/// # Errors
+/// Those of [`append_to`] and ftruncate(2).
+pub fn open_output(path: &Path, umask: u32, start: Start) -> io::Result<File> {
+    let file = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o666 & !umask)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    if start == Start::Nothing && file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    // A FIFO stays non-blocking: its slow reader must not hold up the files of others.
+    Ok(file)
+}
+
 fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
     fcntl(fd, FcntlArg::F_GETFL)
         .map(OFlag::from_bits_retain)

@@ -60,6 +60,12 @@ pub fn make_private_dir(parent: &Path, prefix: &str) -> Result<PathBuf, Error> {
     }
 }
 
+/// Returns true if a directory belongs to our user, is no link, and lets nobody else in.
+#[must_use]
+pub fn is_private_dir(path: &Path) -> bool {
+    check_private(path, effective_uid()).is_ok()
+}
+
 /// Makes the file `name` in `directory` for us alone (mode 0600), whatever the umask. It appears complete or not at all: it
 /// is written under a name that begins with `.new-` and then renamed. An existing file or link of that name is replaced;
 /// the target of a link is not touched.

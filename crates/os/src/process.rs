@@ -222,6 +222,22 @@ pub fn limit(resource: Resource) -> (u64, u64) {
     (limit[0], limit[1])
 }
 
+/// Closes all descriptors from this one on, which our caller has left open. Call it before anything else is opened.
+pub fn close_from(first: u32) {
+    // SAFETY: nothing in this process owns a descriptor yet, so that none is closed under its owner.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) == 0 };
+    if done {
+        return;
+    }
+    // Kernels before 5.9 do not have the call.
+    let open = numeric_entries("/proc/self/fd")
+        .filter(|&fd| u32::try_from(fd).is_ok_and(|fd| fd >= first));
+    for fd in open.collect::<Vec<_>>() {
+        // SAFETY: as above. The descriptor of the listing itself is closed already, and the call fails.
+        unsafe { libc::close(fd) };
+    }
+}
+
 /// Sets close-on-exec on every descriptor from `first` on. Call it first in `main`, so that ranks do not inherit
 /// descriptors that our caller leaked to us.
 pub fn close_on_exec_from(first: u32) {

@@ -6,19 +6,27 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::{error::Error, pipe, signal::SignalSet};
+use crate::{
+    clock::{Clock, sleep},
+    error::Error,
+    pipe,
+    signal::SignalSet,
+};
 
+/// Pause between two looks whether the thread has ended.
+const FINISH_PAUSE: Duration = Duration::from_millis(1);
 /// Size of the thread's stack.
 const STACK_SIZE: usize = 512 << 10;
 
 /// Carries out orders one after another, on a thread of its own, and gives an answer for each, in the same order.
 ///
-/// Dropping it lets the thread end after its current order; orders that were not begun are dropped. [`Worker::finish`] waits for all
-/// of them.
+/// Dropping it lets the thread end after its current order; orders that were not begun are dropped. [`Worker::finish_within`]
+/// waits for all of them.
 pub struct Worker<Order, Answer> {
     shared: Arc<Shared<Order, Answer>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -109,13 +117,20 @@ impl<Order: Send + 'static, Answer: Send + 'static> Worker<Order, Answer> {
         std::mem::take(&mut self.shared.lock().answers)
     }
 
-    /// Waits until all orders were carried out.
-    pub fn finish(mut self) {
+    /// Waits until all orders were carried out, at most so long. Returns false if an order takes longer: its thread is left alone.
+    pub fn finish_within(mut self, limit: Duration) -> bool {
         self.close();
-        if let Some(thread) = self.thread.take() {
-            // The thread has panicked, and has said so.
-            drop(thread.join());
+        let until = Clock::now() + limit;
+        let Some(thread) = self.thread.take() else {
+            return true;
+        };
+        while !thread.is_finished() {
+            if Clock::now() >= until {
+                return false;
+            }
+            sleep(FINISH_PAUSE);
         }
+        true
     }
 }
 
@@ -163,7 +178,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::{clock::Clock, wait_readable};
+    use crate::wait_readable;
 
     #[test]
     fn answers_come_in_order_and_wake_the_loop() {
@@ -173,7 +188,7 @@ mod tests {
         }
         let mut answers = Vec::new();
         while answers.len() < 100 {
-            let until = Clock::now() + std::time::Duration::from_secs(60);
+            let until = Clock::now() + Duration::from_secs(60);
             assert!(wait_readable(watched.as_fd(), Some(until)).unwrap());
             answers.extend(worker.answers());
         }
@@ -193,7 +208,7 @@ mod tests {
         for number in 0..50 {
             worker.order(number);
         }
-        worker.finish();
+        assert!(worker.finish_within(Duration::from_secs(60)));
         assert_eq!(receiver.iter().count(), 50);
         let (hold, held) = mpsc::channel::<()>();
         let act = move |_: u32| {
@@ -202,7 +217,10 @@ mod tests {
         let (worker, _watched) = Worker::start("test", act).unwrap();
         worker.order(1);
         worker.order(2);
-        drop(worker);
+        assert!(
+            !worker.finish_within(Duration::from_millis(1)),
+            "the first order takes long"
+        );
         drop(hold);
     }
 }

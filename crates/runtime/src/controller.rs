@@ -110,7 +110,9 @@ impl ControllerHost {
 
     /// Returns true if the front that forked us is gone or was sent everything, and no job of another front remains.
     pub(crate) fn is_over(&self) -> bool {
-        !self.fronts.is_there(STARTER) && self.controller.is_idle() && self.fronts.are_written()
+        // Whoever has started a machine may be stopped for hours, and another front may end it.
+        let is_left = !self.fronts.is_there(STARTER) || self.setup.machine.is_some();
+        is_left && self.controller.is_idle() && self.fronts.are_written()
     }
 
     /// Returns the time at which [`Self::on_tick`] is due.
@@ -347,13 +349,19 @@ impl ControllerHost {
                     machine.fetch(before, most);
                 }
             }
-            ControllerOutput::Capture {
-                path,
-                output,
-                bytes,
-            } => {
+            ControllerOutput::CaptureStart(output, start) => {
                 if let Some(machine) = &self.setup.machine {
-                    machine.append(path.into(), output, bytes);
+                    machine.open_files(output, start);
+                }
+            }
+            ControllerOutput::Capture { output, bytes } => {
+                if let Some(machine) = &self.setup.machine {
+                    machine.append(output, bytes);
+                }
+            }
+            ControllerOutput::CaptureEnd(job) => {
+                if let Some(machine) = &self.setup.machine {
+                    machine.close_files(job);
                 }
             }
         }
@@ -394,6 +402,13 @@ impl ControllerHost {
         };
         let missing_reports = &mut self.setup.missing_reports;
         self.control.open(path.as_deref(), reactor, missing_reports);
+    }
+
+    /// Ends the machine with all that runs, if this is one and its front is gone. Without a machine, only the front ends us.
+    pub(crate) fn on_terminated(&mut self, now: Time) {
+        if self.setup.machine.is_some() && !self.fronts.is_there(STARTER) {
+            self.controller.handle(now, ControllerInput::Terminate);
+        }
     }
 
     /// Lets tools find the job of a front of the machine, as they find those without a machine.

@@ -16,10 +16,7 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd, time::Duration};
 
 use base::Time;
-use dvm::{
-    machine::Ask,
-    proto::{FromFront, FrontId, ToFront},
-};
+use dvm::proto::{FromFront, FrontId, ToFront};
 use os::{Interest, Peer, Pid, Token};
 
 use crate::{
@@ -252,12 +249,9 @@ impl Fronts {
             Some(FromFront::Submit(_) | FromFront::SubmitBeside(_)) if is_asking => {
                 connection.state = State::Submitted;
             }
-            // The answer may take long: until jobs have ended, nodes have joined, or the disk has room.
-            Some(FromFront::Ask(ref ask))
-                if is_asking && matches!(**ask, Ask::Wait(_) | Ask::Submit(_) | Ask::Ready) =>
-            {
-                connection.state = State::Submitted;
-            }
+            // The answer may take long: until jobs have ended, nodes have joined, or the disk has room. And whoever shows what
+            // a machine says may be stopped for a while.
+            Some(FromFront::Ask(_)) if is_asking => connection.state = State::Submitted,
             Some(_) if is_asking => {
                 let until = now + PATIENCE;
                 connection.state = State::Asking { until };

@@ -12,7 +12,8 @@
 //! The kernel drops the lock when the controller exits, however it ends. So a directory whose lock is free is that of a machine that
 //! has ended, and the next one of this name continues its queue.
 //!
-//! A thread of its own ([`os::Worker`]) reads and writes the store and the files, because both may block.
+//! Threads of their own ([`os::Worker`]) read and write the store and the files, because both may block, and a file that blocks must
+//! not hold up the store.
 
 mod files;
 mod store;
@@ -20,16 +21,17 @@ mod store;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io,
-    os::unix::fs::symlink,
+    io::{self, Write as _},
+    os::{fd::OwnedFd, unix::fs::symlink},
+    panic::{self, AssertUnwindSafe},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use base::Time;
+use base::{JobId, Time};
 use bytes::Bytes;
 use dvm::{
-    Captured, ControllerInput,
+    CaptureStart, Captured, ControllerInput,
     machine::{Batch, Setup, Wall},
     proto::FrontId,
 };
@@ -37,7 +39,7 @@ use os::{Clock, Interest, Pid, Worker};
 use serde::{Deserialize, Serialize};
 
 use self::{
-    files::Files,
+    files::Files as JobFiles,
     store::{Store, StoreError},
 };
 use crate::{
@@ -71,6 +73,8 @@ pub struct MachinePlan {
 pub(crate) enum MachineError {
     #[error("the machine `{0}` runs already")]
     Running(String),
+    #[error("`{}` belongs to somebody else, or lets others in: it must be yours alone (mode 0700)", .0.display())]
+    NotPrivate(PathBuf),
     #[error("cannot use `{path}`: {why}", path = .0.display(), why = .1)]
     Directory(PathBuf, io::Error),
     #[error(transparent)]
@@ -86,6 +90,8 @@ pub struct FoundMachine {
     pub directory: PathBuf,
     pub origin: String,
     pub life: MachineLife,
+    /// What tells it from other machines of the same name.
+    instance: Vec<u8>,
 }
 
 /// Whether a machine runs.
@@ -97,10 +103,11 @@ pub enum MachineLife {
 }
 
 impl FoundMachine {
-    /// Returns true if it runs now.
+    /// Returns true if it runs now, and is not another one of the same name.
     #[must_use]
     pub fn runs(&self) -> bool {
-        os::is_locked(&self.directory.join(LOCK))
+        let lock = self.directory.join(LOCK);
+        os::is_locked(&lock) && instance(&lock) == self.instance
     }
 
     /// Returns the path of the socket to which fronts connect.
@@ -116,11 +123,15 @@ pub fn machines(parent: &Path) -> Vec<FoundMachine> {
     let Ok(entries) = fs::read_dir(parent) else {
         return Vec::new();
     };
+    if !os::is_private_dir(parent) {
+        return Vec::new();
+    }
     let found = entries.filter_map(|entry| {
         let directory = entry.ok()?.path();
         let name = directory.file_name()?.to_str()?.to_owned();
         let lock = directory.join(LOCK);
-        if !lock.is_file() {
+        // What others have put there is not asked, and not trusted with a job.
+        if !lock.is_file() || !os::is_private_dir(&directory) {
             return None;
         }
         let life = if os::is_locked(&lock) {
@@ -137,6 +148,7 @@ pub fn machines(parent: &Path) -> Vec<FoundMachine> {
             origin: origin.chars().take(ORIGIN_MAX).collect(),
             directory,
             life,
+            instance: instance(&lock),
         })
     });
     let mut found: Vec<FoundMachine> = found.collect();
@@ -144,32 +156,43 @@ pub fn machines(parent: &Path) -> Vec<FoundMachine> {
     found
 }
 
-/// Order for the thread.
-#[derive(Debug)]
-enum Order {
-    Store(Batch),
-    Fetch {
-        before: base::JobId,
-        most: u32,
-    },
-    Append {
-        path: PathBuf,
-        output: Captured,
-        bytes: Bytes,
-    },
+/// Returns what the machine that has this lock has written there.
+fn instance(lock: &Path) -> Vec<u8> {
+    let written = os::read_owned(lock).map(|(bytes, _)| bytes);
+    written.unwrap_or_default()
 }
+
+/// Order for the thread of the store.
+#[derive(Debug)]
+enum StoreOrder {
+    Write(Batch),
+    Fetch { before: JobId, most: u32 },
+}
+
+/// Order for the thread of the files.
+#[derive(Debug)]
+enum FileOrder {
+    Open(Captured, CaptureStart),
+    Append(Captured, Bytes),
+    Close(JobId),
+}
+
+/// Time that the last writes have when the machine ends. A file on a dead server must not keep it.
+const FINISH_MAX: Duration = Duration::from_secs(2);
 
 /// The machine's part of a controller's host.
 #[derive(Debug)]
 pub(crate) struct MachineHost {
-    /// `None` while it is dropped.
-    worker: Option<Worker<Order, ControllerInput>>,
+    /// `None` while they are dropped.
+    threads: Option<(Worker<StoreOrder, ControllerInput>, Files)>,
     /// Locked as long as the machine lives.
     _lock: File,
     directory: PathBuf,
     /// Links to the socket, under the names at which tools find the jobs of these fronts.
     links: BTreeMap<FrontId, PathBuf>,
 }
+
+type Files = Worker<FileOrder, Option<ControllerInput>>;
 
 impl MachineHost {
     /// Takes the directory of a machine. Returns also what the controller has to know, with the names of its nodes.
@@ -180,18 +203,31 @@ impl MachineHost {
     ) -> Result<(Self, Setup), MachineError> {
         let directory = &plan.directory;
         os::make_private_dirs(directory)?;
-        let lock = take_lock(&directory.join(LOCK))
+        let parent = directory.parent().unwrap_or(directory);
+        for private in [parent, directory] {
+            if !os::is_private_dir(private) {
+                return Err(MachineError::NotPrivate(private.to_owned()));
+            }
+        }
+        let mut lock = take_lock(&directory.join(LOCK))
             .map_err(|error| MachineError::Directory(directory.clone(), error))?
             .ok_or_else(|| MachineError::Running(plan.name.clone()))?;
         // We have the lock, so no other machine uses these.
+        let instance = format!("{}\n", os::random_number()?);
+        let written = lock
+            .set_len(0)
+            .and_then(|()| lock.write_all(instance.as_bytes()));
+        written.map_err(|error| MachineError::Directory(directory.clone(), error))?;
         let _ = fs::remove_file(directory.join(CONTROL));
         os::write_private_file(directory, ORIGIN.as_ref(), plan.origin.as_bytes())?;
         let failed = |error| MachineError::Store(directory.clone(), error);
-        let (store, stored) = Store::open(directory).map_err(failed)?;
-        let (worker, watched) = start(store)?;
-        reactor.add(watched, Interest::Read, Source::Machine)?;
+        let (store, stored) = guarded(|| Store::open(directory)).map_err(failed)?;
+        let (store, store_watched) = start_store(store)?;
+        let (files, files_watched) = start_files()?;
+        reactor.add(store_watched, Interest::Read, Source::Machine)?;
+        reactor.add(files_watched, Interest::Read, Source::Machine)?;
         let host = Self {
-            worker: Some(worker),
+            threads: Some((store, files)),
             _lock: lock,
             directory: directory.clone(),
             links: BTreeMap::new(),
@@ -225,40 +261,54 @@ impl MachineHost {
         }
     }
 
-    fn order(&self, order: Order) {
-        if let Some(worker) = &self.worker {
-            worker.order(order);
+    fn order(&self, order: StoreOrder) {
+        if let Some((store, _)) = &self.threads {
+            store.order(order);
+        }
+    }
+
+    fn order_file(&self, order: FileOrder) {
+        if let Some((_, files)) = &self.threads {
+            files.order(order);
         }
     }
 
     pub(crate) fn store(&self, batch: Batch) {
-        self.order(Order::Store(batch));
+        self.order(StoreOrder::Write(batch));
     }
 
-    pub(crate) fn fetch(&self, before: base::JobId, most: u32) {
-        self.order(Order::Fetch { before, most });
+    pub(crate) fn fetch(&self, before: JobId, most: u32) {
+        self.order(StoreOrder::Fetch { before, most });
     }
 
-    pub(crate) fn append(&self, path: PathBuf, output: Captured, bytes: Bytes) {
-        self.order(Order::Append {
-            path,
-            output,
-            bytes,
-        });
+    pub(crate) fn open_files(&self, output: Captured, start: CaptureStart) {
+        self.order_file(FileOrder::Open(output, start));
     }
 
-    /// Returns what the thread has done.
+    pub(crate) fn append(&self, output: Captured, bytes: Bytes) {
+        self.order_file(FileOrder::Append(output, bytes));
+    }
+
+    pub(crate) fn close_files(&self, job: JobId) {
+        self.order_file(FileOrder::Close(job));
+    }
+
+    /// Returns what the threads have done.
     pub(crate) fn answers(&self) -> Vec<ControllerInput> {
-        let worker = self.worker.as_ref();
-        worker.map_or_else(Vec::new, |worker| worker.answers().into())
+        let Some((store, files)) = &self.threads else {
+            return Vec::new();
+        };
+        let written = files.answers().into_iter().flatten();
+        written.chain(store.answers()).collect()
     }
 }
 
 impl Drop for MachineHost {
     fn drop(&mut self) {
         // Output of the last jobs may be on its way to their files.
-        if let Some(worker) = self.worker.take() {
-            worker.finish();
+        if let Some((store, files)) = self.threads.take() {
+            files.finish_within(FINISH_MAX);
+            store.finish_within(FINISH_MAX);
         }
         let _ = fs::remove_file(self.directory.join(CONTROL));
     }
@@ -275,29 +325,45 @@ fn take_lock(path: &Path) -> io::Result<Option<File>> {
     os::create_locked(path)
 }
 
-/// Starts the thread.
-fn start(
+/// Starts the thread of the store.
+fn start_store(
     mut store: Store,
-) -> Result<(Worker<Order, ControllerInput>, std::os::fd::OwnedFd), os::Error> {
-    let mut files = Files::default();
-    Worker::start("machine", move |order| match order {
-        Order::Store(batch) => {
-            let stored = store.write(&batch);
+) -> Result<(Worker<StoreOrder, ControllerInput>, OwnedFd), os::Error> {
+    Worker::start("store", move |order| match order {
+        StoreOrder::Write(batch) => {
+            let stored = guarded(|| store.write(&batch));
             ControllerInput::Stored(stored.map_err(|error| error.to_string()))
         }
-        Order::Fetch { before, most } => {
-            let found = store.past(before, most);
+        StoreOrder::Fetch { before, most } => {
+            let found = guarded(|| store.past(before, most));
             ControllerInput::Fetched(found.map_err(|error| error.to_string()))
         }
-        Order::Append {
-            path,
-            output,
-            bytes,
-        } => {
-            let written = files.append(&path, &bytes);
-            ControllerInput::Captured(output, written.map_err(|error| error.to_string()))
+    })
+}
+
+/// Starts the thread of the files.
+fn start_files() -> Result<(Files, OwnedFd), os::Error> {
+    let mut files = JobFiles::default();
+    Worker::start("files", move |order| match order {
+        FileOrder::Open(output, start) => {
+            let opened = files.open(output.root, &start);
+            Some(ControllerInput::Captured(output, opened))
+        }
+        FileOrder::Append(output, bytes) => {
+            let written = files.append(output.root, output.stream, &bytes);
+            Some(ControllerInput::Captured(output, written))
+        }
+        FileOrder::Close(job) => {
+            files.close(job);
+            None
         }
     })
+}
+
+/// Calls the store. It panics on some kinds of damage, which must not take the machine down without a word.
+fn guarded<T>(act: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let result = panic::catch_unwind(AssertUnwindSafe(act));
+    result.unwrap_or_else(|_| Err(StoreError::Damaged("see the log".to_owned())))
 }
 
 /// Returns the time of day at [`Time::ZERO`].

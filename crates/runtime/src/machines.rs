@@ -248,7 +248,7 @@ impl Logged for ControllerInput {
                 Ok(()) => write!(f, "Captured job={} node={}", output.job, output.node),
                 Err(why) => write!(f, "Captured job={} why={why}", output.job),
             },
-            Self::NotJoined(_) | Self::Tick => Name(self).fmt(f),
+            Self::NotJoined(_) | Self::Tick | Self::Terminate => Name(self).fmt(f),
         }
     }
 }
@@ -265,6 +265,8 @@ impl Logged for ControllerOutput {
             | Self::Log(_)
             | Self::FindFiles { .. }
             | Self::Store(_)
+            | Self::CaptureStart(..)
+            | Self::CaptureEnd(_)
             | Self::Fetch { .. } => Rate::Rare,
         }
     }
@@ -283,6 +285,8 @@ impl Logged for ControllerOutput {
             Self::Capture { output, bytes, .. } => {
                 write!(f, "Capture job={} bytes={}", output.job, bytes.len())
             }
+            Self::CaptureStart(output, _) => write!(f, "CaptureStart job={}", output.job),
+            Self::CaptureEnd(job) => write!(f, "CaptureEnd job={job}"),
             Self::Log(_) => Name(self).fmt(f),
         }
     }

@@ -286,6 +286,11 @@ impl Process {
     fn on_event(&mut self, now: Time, event: Event) {
         match event {
             Event::Signal(info) if info.signal == Signal::CHLD => self.reap(now),
+            Event::Signal(info) if info.signal == Signal::TERM => {
+                if let Head::Controller(controller) = &mut self.head {
+                    controller.on_terminated(now);
+                }
+            }
             Event::Signal(_) => {}
             Event::Deadline => self.on_tick(now),
             Event::Readable(token) => {

@@ -547,6 +547,8 @@ impl Cluster {
             ControllerOutput::Front(front, message) => self.send_front(front, message),
             ControllerOutput::Store(_)
             | ControllerOutput::Fetch { .. }
+            | ControllerOutput::CaptureStart(..)
+            | ControllerOutput::CaptureEnd(_)
             | ControllerOutput::Capture { .. } => {
                 self.world.fault("the controller is no machine".to_owned());
             }

@@ -372,6 +372,8 @@ impl Run {
                 | ControllerOutput::FindFiles { .. }
                 | ControllerOutput::Store(_)
                 | ControllerOutput::Fetch { .. }
+                | ControllerOutput::CaptureStart(..)
+                | ControllerOutput::CaptureEnd(_)
                 | ControllerOutput::Capture { .. } => {}
             }
         }

@@ -229,7 +229,8 @@ impl Verdicts {
             ControllerInput::Machine(_)
             | ControllerInput::Stored(_)
             | ControllerInput::Fetched(_)
-            | ControllerInput::Captured(..) => {}
+            | ControllerInput::Captured(..)
+            | ControllerInput::Terminate => {}
             // It is told what was merged.
             ControllerInput::Daemons(..) => {}
             ControllerInput::FrontLost(front) => {

@@ -193,6 +193,8 @@ pub(crate) enum NotOffered {
     LibraryTools,
     Bootstrap,
     Queue,
+    Detached,
+    NodesOfMachine,
     OtherJob,
     OtherUser,
     Wrapped,
@@ -209,7 +211,7 @@ impl NotOffered {
         Some(match self {
             Self::HetGroups => "leave it out: the job uses the nodes of all components",
             Self::NoAllocation => "leave it out, or use `ssh`",
-            Self::Machine => "every `rally run` starts what it needs; name hosts with `--host`",
+            Self::Machine => "`rally up` starts one, and `--on-machine` uses it (docs/machine.md)",
             Self::LauncherAddress => "leave it out: ranks of one job find each other without it",
             Self::Distance => "use `--map-by numa` or `--map-by package`",
             Self::MemoryBinding => {
@@ -218,7 +220,11 @@ impl NotOffered {
             Self::IndexedNames => "programs find their number in RALLY_RANK",
             Self::ProcTable => "`dbgr` finds the procs of a running job by itself",
             Self::LibraryTools => "leave it out, or use the launcher of Intel MPI",
-            Self::Queue => "start it when it should run, for example with `at`",
+            Self::Queue => "use `rally submit` on a machine (docs/machine.md)",
+            Self::Detached => "leave it out, or use `rally run`",
+            Self::NodesOfMachine => {
+                "leave it out: `rally up` says which nodes there are, and how they are reached"
+            }
             Self::OtherJob => "start it inside of that job",
             Self::OtherUser => "put `sudo -u USER` before the whole command",
             Self::Wrapped => "start a script that does it: `./before-and-after.sh PROGRAM`",
@@ -251,14 +257,16 @@ impl fmt::Display for NotOffered {
         f.write_str(match self {
             Self::HetGroups => "components of heterogeneous jobs cannot be chosen",
             Self::NoAllocation => "the nodes do not belong to an allocation of it",
-            Self::Machine => "there is no persistent launcher (DVM) yet",
+            Self::Machine => "a persistent launcher is not found by its address",
             Self::LauncherAddress => "the launcher has no address for other programs",
             Self::Distance => "the distance to devices is not known",
             Self::MemoryBinding => "memory is not bound",
             Self::IndexedNames => "a program has the same name in all its procs",
             Self::ProcTable => "no table of procs is printed",
             Self::LibraryTools => "it needs the tools of Intel MPI",
-            Self::Queue => "jobs start immediately, because there is no queue",
+            Self::Queue => "jobs of `rally run` start immediately",
+            Self::Detached => "nobody waits for the job, with a terminal or a debugger",
+            Self::NodesOfMachine => "the job runs on the nodes of a machine",
             Self::OtherJob => "procs are started on this node, and not in another job's allocation",
             Self::OtherUser => "procs run as the user who starts them",
             Self::Wrapped => "nothing is run before or after the procs",

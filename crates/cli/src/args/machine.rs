@@ -8,7 +8,7 @@ use dvm::{
     queue::{Array, Hold, Requeue, Sharing},
 };
 
-use super::error::{AppFileProblem, FileKind};
+use super::error::{AppFileProblem, FileKind, NotOffered};
 use super::{
     AppLine, Canonical, Error, JobLine, MessageFormat, Personality, RunLine, RunRequest, Segment,
     World, command_of,
@@ -49,6 +49,36 @@ const OF_NODES: &[&str] = &[
     "nodes",
     "relative",
     "nolocal",
+];
+
+/// Options of `rally run` that mean nothing without a front.
+const OF_A_FRONT: &[&str] = &[
+    "stdin",
+    "pty",
+    "label",
+    "timestamps",
+    "stop-on-exec",
+    "stop-in-init",
+    "stop-in-app",
+    "record",
+    "report-pid",
+    "on-hangup",
+    "on-hang",
+    "on-output-closed",
+    "print-exit-codes",
+    "json",
+];
+
+/// Options of `rally run` about the daemons, which are those of the machine.
+const OF_DAEMONS: &[&str] = &[
+    "bootstrap",
+    "bootstrap-command",
+    "ssh",
+    "tree-start",
+    "radix",
+    "lease",
+    "port-range",
+    "if-include",
 ];
 
 /// A command line about a machine, as typed.
@@ -248,6 +278,22 @@ fn submission(
     mut run: RunRequest,
     world: &World,
 ) -> Result<SubmitRequest, Error> {
+    for (flags, why) in [
+        (OF_A_FRONT, NotOffered::Detached),
+        (OF_DAEMONS, NotOffered::NodesOfMachine),
+    ] {
+        let typed = line
+            .job
+            .typed
+            .iter()
+            .find(|option| flags.contains(&option.flag.as_str()));
+        if let Some(option) = typed {
+            return Err(Error::NotOffered {
+                option: option.typed.clone(),
+                why,
+            });
+        }
+    }
     if let (Some(_), None) = (args.max_running, &args.array) {
         return Err(Error::Together {
             first: "--max-running".to_owned(),

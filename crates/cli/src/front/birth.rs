@@ -119,6 +119,8 @@ pub(crate) enum Complaints<'a> {
 fn let_go_of_standard_streams(complaints: Complaints<'_>) {
     if let Complaints::File(file) = complaints {
         let _ = os::replace_standard_stream(2, file.as_fd());
+        // The working directory can be unmounted and removed.
+        let _ = std::env::set_current_dir("/");
     }
     for number in [0, 1] {
         // Without /dev/null no job can start; the next function that needs it reports the error.

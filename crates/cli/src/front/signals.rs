@@ -28,7 +28,7 @@ use dvm::{
 };
 use os::{Clock, SignalInfo, SignalOrigin, Suspended};
 
-use super::Front;
+use super::{Errand, Front};
 use crate::choices::OnLoss;
 use crate::{exit, messages};
 
@@ -112,6 +112,11 @@ impl Front {
 
     fn on_end_signal(&mut self, signal: Signal) {
         self.end_prompts();
+        if let Errand::Up(_) = self.errand {
+            // The machine ends when it finds that we are gone.
+            self.give_up = Some(exit::signal(signal));
+            return;
+        }
         self.escalate(Clock::now(), Input::Asked(signal));
     }
 

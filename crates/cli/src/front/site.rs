@@ -6,10 +6,12 @@ use dvm::{
     machine::{Ask, Down, Reply},
     proto::FromFront,
 };
+use message::Message;
+use os::Pid;
 use runtime::{ask::Inquirer, link::Opening};
 
 use super::{Ending, Front, State, birth::Helpers};
-use crate::messages;
+use crate::{machine, messages};
 
 /// Where the job of a front runs.
 #[derive(Debug)]
@@ -24,11 +26,26 @@ pub(crate) enum Site {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
     Run,
+    /// The same, on a machine.
+    RunOnMachine,
     /// The controller becomes a machine, whose directory this is, and the front ends.
     Up(PathBuf),
 }
 
 impl Front {
+    /// Returns the message for a controller that is gone without a word, or has said why.
+    pub(super) fn lost_controller(&self) -> Message {
+        match (&self.failed_controller, &self.errand) {
+            (Some(why), Errand::Up(_)) => machine::not_started(why),
+            (Some(why), _) => messages::controller_failed(why),
+            (None, Errand::RunOnMachine) => machine::gone(),
+            (None, _) => match self.escalation.stopped_controller() {
+                Some(pid) => messages::controller_stopped(Pid::from_raw(pid)),
+                None => messages::controller_lost(),
+            },
+        }
+    }
+
     /// Handles an answer of the controller that was to become a machine.
     pub(super) fn on_reply(&mut self, reply: Reply) {
         match (reply, &self.errand) {

@@ -5,6 +5,7 @@
 //! commands in the same allocation, and one outside only by commands outside, unless they name it.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     path::PathBuf,
 };
@@ -36,9 +37,13 @@ fn parent(world: &World) -> Option<PathBuf> {
         let path = PathBuf::from(world.variable(name)?);
         path.is_absolute().then_some(path)
     };
-    let state = absolute("RALLY_STATE_DIR")
-        .or_else(|| Some(absolute("XDG_STATE_HOME")?.join("rally")))
-        .or_else(|| Some(absolute("HOME")?.join(".local/state/rally")))?;
+    let state = if world.variable("RALLY_STATE_DIR").is_some() {
+        absolute("RALLY_STATE_DIR")?
+    } else {
+        absolute("XDG_STATE_HOME")
+            .map(|path| path.join("rally"))
+            .or_else(|| Some(absolute("HOME")?.join(".local/state/rally")))?
+    };
     Some(state.join(&world.host))
 }
 
@@ -54,10 +59,10 @@ fn origin(world: &World) -> String {
 
 /// Returns what a new machine needs to know about itself.
 pub(crate) fn plan(name: &str, world: &World) -> Result<MachinePlan, Failure> {
-    if name == NONE {
-        return Err(messages::bad_name());
+    if [NONE, DEFAULT].contains(&name) {
+        return Err(messages::bad_name(name));
     }
-    let parent = parent(world).ok_or_else(messages::no_state)?;
+    let parent = parent(world).ok_or_else(|| messages::no_state(world))?;
     Ok(MachinePlan {
         name: name.to_owned(),
         directory: parent.join(name),
@@ -88,7 +93,7 @@ fn default_of(world: &World) -> Option<String> {
 
 /// Returns the machine that a command is about.
 pub(super) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, Failure> {
-    let parent = parent(world).ok_or_else(messages::no_state)?;
+    let parent = parent(world).ok_or_else(|| messages::no_state(world))?;
     let all = machines(&parent);
     let name = name.or_else(|| world.variable("RALLY_MACHINE"));
     if let Some(name) = name {
@@ -119,7 +124,9 @@ pub(super) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, 
 
 /// Returns true if a job may go to a machine without being told on the command line. Cheap: this precedes everything else.
 pub(crate) fn is_told(world: &World) -> bool {
+    let names = |word: &OsString| word.as_encoded_bytes().starts_with(b"--on-machine");
     world.variable("RALLY_MACHINE").is_some()
+        || world.argv.iter().any(names)
         || parent(world).is_some_and(|parent| parent.join(DEFAULT).exists())
 }
 

@@ -8,7 +8,10 @@ use message::Message;
 use runtime::{FoundMachine, MachineLife, ask::AskError};
 
 use super::{Failure, row::reason};
-use crate::exit::{self, ExitCode};
+use crate::{
+    args::World,
+    exit::{self, ExitCode},
+};
 
 message::kinds! {
     /// All kinds of messages about machines.
@@ -37,6 +40,17 @@ used."
     NODES_BAD: Warning "machine/bad-nodes"
 "The daemons of these nodes did not start, so that no job starts there. `rally nodes` shows the reasons."
 
+    NO_NODE: Error "machine/no-usable-node"
+"The daemons of all nodes of the machine did not start. Nothing remains of it but its directory. The exit code is 123."
+
+    NOT_STARTED: Error "machine/not-started"
+"`rally up` has started no machine. The headline says why: one of this name runs already, its directory is not yours alone, or its store cannot be \
+used. The exit code is 123."
+
+    GONE: Error "machine/gone"
+"The connection to the machine on which the job ran was closed: the machine was killed, or its computer went down. The job has ended with it. \
+The exit code is 125."
+
     NO_STATE: Error "machine/no-directory"
 "A machine needs a directory for its queue and its history. It is below `$RALLY_STATE_DIR`, else `$XDG_STATE_HOME/rally`, else \
 `~/.local/state/rally`. None of these variables has an absolute path. The exit code is 123."
@@ -49,7 +63,7 @@ The exit code is 121."
 "The machine runs, but the file that makes it the default cannot be written. The exit code is 121."
 
     BAD_NAME: Error "machine/bad-name"
-"`none` stands for no machine, so that no machine can have this name. The exit code is 120."
+"`none` stands for no machine, and a file called `default` names the default one, so that no machine can have these names. The exit code is 120."
 
     DOES_NOT_RUN: Error "machine/does-not-run"
 "The machine that `--on-machine` or RALLY_MACHINE names does not run on this host. The exit code is 120."
@@ -74,6 +88,15 @@ to the terminal. The exit code is 121."
 }
 
 pub(crate) fn up(status: &Status, directory: &Path) -> Vec<Message> {
+    if status.usable == 0 {
+        let what = format!(
+            "machine `{}` has ended, because no node can be used",
+            status.name
+        );
+        let message = Message::new(&NO_NODE, what)
+            .with_help("the messages above say what is wrong with the nodes");
+        return vec![message];
+    }
     let nodes = count(u64::from(status.usable), "node", "nodes");
     let slots = count(status.slots, "slot", "slots");
     let what = format!("machine `{}` is up: {nodes}, {slots}", status.name);
@@ -125,6 +148,22 @@ fn restored(status: &Status) -> Vec<Message> {
 /// Jobs that a message lists.
 const SHOWN: usize = 8;
 
+pub(crate) fn not_started(why: &str) -> Message {
+    let message = Message::new(&NOT_STARTED, why);
+    if why.ends_with("runs already") {
+        message.with_help("`rally status` shows it; `--name` starts another one")
+    } else {
+        message.with_help(
+            "the directory of the machine is in RALLY_STATE_DIR, else in ~/.local/state/rally",
+        )
+    }
+}
+
+pub(crate) fn gone() -> Message {
+    Message::new(&GONE, "the machine is gone, and the job with it")
+        .with_help("`rally up` starts it again, with its queue")
+}
+
 pub(crate) fn runs_on(machine: &str) -> Message {
     Message::new(&RUNS_ON, format!("the job runs on machine `{machine}`"))
 }
@@ -133,9 +172,15 @@ pub(crate) fn waits(job: JobId) -> Message {
     Message::new(&WAITS, format!("the job waits in the queue, as job {job}"))
 }
 
-pub(super) fn no_state() -> Failure {
-    let message = Message::new(&NO_STATE, "there is no directory for machines")
-        .with_help("set RALLY_STATE_DIR to an absolute path");
+pub(super) fn no_state(world: &World) -> Failure {
+    let message = match world.variable("RALLY_STATE_DIR") {
+        Some(path) => Message::new(
+            &NO_STATE,
+            format!("RALLY_STATE_DIR is not an absolute path: `{path}`"),
+        ),
+        None => Message::new(&NO_STATE, "there is no directory for machines"),
+    };
+    let message = message.with_help("set RALLY_STATE_DIR to an absolute path");
     (message, ExitCode::Resources)
 }
 
@@ -156,8 +201,8 @@ pub(super) fn no_default(path: &Path, why: &str) -> Failure {
     (message, ExitCode::BadFile)
 }
 
-pub(super) fn bad_name() -> Failure {
-    let message = Message::new(&BAD_NAME, "a machine cannot be called `none`")
+pub(super) fn bad_name(name: &str) -> Failure {
+    let message = Message::new(&BAD_NAME, format!("a machine cannot be called `{name}`"))
         .with_help("choose another name, or leave out `--name`");
     (message, ExitCode::Usage)
 }

@@ -147,6 +147,7 @@ pub(super) fn reason(record: &Record) -> Option<String> {
         }
         Failure::Refused(why) => why.clone(),
         Failure::MachineLost => "the machine ended while it ran".to_owned(),
+        Failure::OutputLost(why) => format!("its output cannot be written to {why}"),
     };
     Some(if record.is_array() {
         format!("task {index}: {why}")

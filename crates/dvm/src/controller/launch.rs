@@ -135,7 +135,8 @@ impl Controller {
         let gone = |host: &str| Refusal::NodeLost {
             host: host.to_owned(),
         };
-        let is_first = self.offset == 0;
+        // The nodes of a machine were not started for one job.
+        let is_first = self.offset == 0 && self.machine.is_none();
         if is_first || job.spec.end.on_node_loss != OnFailure::Continue {
             return Err(gone(self.name_of(*first)));
         }

@@ -19,11 +19,11 @@ use std::{
 use base::{HostList, JobId, NodeId, RankSet, Time};
 use bytes::Bytes;
 
-use super::{Captured, Controller, ControllerOutput, Job, Origin};
+use super::{CaptureStart, Captured, Controller, ControllerOutput, Job, Origin};
 use crate::{
     alloc::{Allocation, Slots},
     bootstrap::NotJoined,
-    machine::{Ask, Grant, Machine, MachineOutput, NotDone, OutputFiles, Reply, Run, Setup},
+    machine::{Ask, Grant, Machine, MachineOutput, NotDone, Reply, Run, Setup},
     place::{self, BindTarget, BindTo, CpuUnit, Oversubscribe},
     proto::{Cause, Chunk, EndReason, FrontId, Note, Outcome, Refusal, Stream, ToFront},
     queue::Sharing,
@@ -38,7 +38,20 @@ const DETACHED: u32 = 1 << 31;
 enum News {
     Ended(JobId, Box<Outcome>),
     Refused(JobId, Box<Refusal>),
+    OutputLost(JobId, String),
     FrontLost(FrontId),
+}
+
+/// The output of a run without a front.
+#[derive(Debug)]
+struct Capture {
+    run: JobId,
+    /// Orders that were not answered.
+    unanswered: u32,
+    /// Why some output is lost.
+    lost: Option<String>,
+    /// How the run has ended. The machine is told when all its output is in the files.
+    ended: Option<News>,
 }
 
 /// The machine, and what the controller does for it.
@@ -50,8 +63,8 @@ pub(super) struct Host {
     news: Vec<News>,
     /// Fronts whose job waits in the queue.
     queued: BTreeSet<FrontId>,
-    /// Where the output of runs without a front goes.
-    captured: BTreeMap<FrontId, OutputFiles>,
+    /// The output of runs without a front.
+    captures: BTreeMap<FrontId, Capture>,
 }
 
 impl Controller {
@@ -62,7 +75,7 @@ impl Controller {
             known: BTreeSet::new(),
             news: Vec::new(),
             queued: BTreeSet::new(),
-            captured: BTreeMap::new(),
+            captures: BTreeMap::new(),
         }));
         self.classify_all();
     }
@@ -166,19 +179,44 @@ impl Controller {
 
     /// Notes the end of a job that was submitted, and not spawned.
     pub(super) fn machine_job_ended(&mut self, job: &Job, outcome: &Outcome) {
-        if let Some(host) = &mut self.machine {
-            host.captured.remove(&job.front);
-            let ended = News::Ended(job.id, Box::new(outcome.clone()));
-            host.news.push(ended);
-        }
+        let ended = News::Ended(job.id, Box::new(outcome.clone()));
+        self.machine_run_over(job.front, ended);
     }
 
     pub(super) fn machine_job_refused(&mut self, job: &Job, refusal: &Refusal) {
-        if let Some(host) = &mut self.machine {
-            host.captured.remove(&job.front);
-            let refused = News::Refused(job.id, Box::new(refusal.clone()));
-            host.news.push(refused);
+        let refused = News::Refused(job.id, Box::new(refusal.clone()));
+        self.machine_run_over(job.front, refused);
+    }
+
+    fn machine_run_over(&mut self, front: FrontId, news: News) {
+        let Some(host) = &mut self.machine else {
+            return;
+        };
+        match host.captures.get_mut(&front) {
+            Some(capture) => {
+                capture.ended = Some(news);
+                self.close_capture(front);
+            }
+            None => host.news.push(news),
         }
+    }
+
+    /// Tells the machine that a run is over, if it is, and all its output is written.
+    fn close_capture(&mut self, front: FrontId) {
+        let Some(host) = &mut self.machine else {
+            return;
+        };
+        let is_over = |capture: &Capture| capture.unanswered == 0 && capture.ended.is_some();
+        if !host.captures.get(&front).is_some_and(is_over) {
+            return;
+        }
+        let Some(capture) = host.captures.remove(&front) else {
+            return;
+        };
+        let lost = capture.lost.map(|why| News::OutputLost(capture.run, why));
+        host.news.extend(lost.into_iter().chain(capture.ended));
+        self.outputs
+            .push_back(ControllerOutput::CaptureEnd(capture.run));
     }
 
     pub(super) fn machine_node_lost(&mut self, now: Time, node: NodeId, why: &str) {
@@ -190,12 +228,15 @@ impl Controller {
         if self.machine.is_none() {
             return false;
         }
-        if let Some(front) = self.fronts.keys().next().copied() {
+        if let Some(front) = self.anyone() {
             self.tell(front, ToFront::Note(Note::NotJoined(failed.clone())));
         }
         for class in &failed.classes {
             let why = class.why();
             for node in self.nodes_named(&class.hosts) {
+                // Jobs that use no slots do without it too.
+                let host = self.name_of(node).to_owned();
+                self.lost.insert(node, host);
                 self.machine_node_lost(now, node, &why);
             }
         }
@@ -222,6 +263,7 @@ impl Controller {
                 match news {
                     News::Ended(run, outcome) => host.machine.run_ended(now, run, &outcome),
                     News::Refused(run, refusal) => host.machine.run_refused(now, run, &refusal),
+                    News::OutputLost(run, why) => host.machine.output_lost(run, why),
                     News::FrontLost(front) => host.machine.front_lost(now, front),
                 }
             }
@@ -268,9 +310,14 @@ impl Controller {
         }
         if let Some(host) = &mut self.machine {
             host.queued.remove(&front);
-            if let Some(files) = run.output {
-                host.captured.insert(front, files);
-            }
+        }
+        if let Some(files) = run.output {
+            let start = CaptureStart {
+                files,
+                umask: run.spec.apps.first().map_or(0o077, |app| app.umask),
+                truncates: run.truncates,
+            };
+            self.begin_capture(front, id, start);
         }
         self.tell(front, ToFront::Accepted(id));
         // Before the job is added: it may be refused at once.
@@ -310,45 +357,81 @@ impl Controller {
         }
     }
 
+    /// Opens the files for the output of a run without a front.
+    fn begin_capture(&mut self, front: FrontId, run: JobId, start: CaptureStart) {
+        let Some(host) = &mut self.machine else {
+            return;
+        };
+        let capture = Capture {
+            run,
+            unanswered: 1,
+            lost: None,
+            ended: None,
+        };
+        host.captures.insert(front, capture);
+        let opened = Captured {
+            root: run,
+            job: run,
+            node: NodeId(0),
+            stream: Stream::Stdout,
+            cost: 0,
+        };
+        self.outputs
+            .push_back(ControllerOutput::CaptureStart(opened, start));
+    }
+
     /// Writes output of a run without a front to its file. Returns the chunk if the run has a front.
     pub(super) fn capture(&mut self, front: FrontId, node: NodeId, chunk: Chunk) -> Option<Chunk> {
-        let files = self
-            .machine
-            .as_ref()
-            .and_then(|host| host.captured.get(&front));
-        let Some(files) = files else {
+        let host = self.machine.as_mut();
+        let Some(capture) = host.and_then(|host| host.captures.get_mut(&front)) else {
             return Some(chunk);
         };
-        let path = match chunk.stream {
-            Stream::Stdout => &files.stdout,
-            Stream::Stderr => files.stderr.as_ref().unwrap_or(&files.stdout),
+        capture.unanswered += 1;
+        let output = Captured {
+            root: capture.run,
+            job: chunk.job,
+            node,
+            stream: chunk.stream,
+            cost: stdio::cost(chunk.bytes.len()),
         };
-        let output = ControllerOutput::Capture {
-            path: path.clone(),
-            output: Captured {
-                job: chunk.job,
-                node,
-                stream: chunk.stream,
-                cost: stdio::cost(chunk.bytes.len()),
-            },
-            bytes: chunk.bytes,
-        };
-        self.outputs.push_back(output);
+        let bytes = chunk.bytes;
+        self.outputs
+            .push_back(ControllerOutput::Capture { output, bytes });
         None
     }
 
-    /// Lets the procs go on that have written this output. If it is lost, the job ends.
+    /// Lets the procs go on that have written this output. If it is lost, the job ends, and has failed.
     pub(super) fn on_captured(&mut self, output: Captured, result: Result<(), String>) {
         let Captured {
+            root,
             job,
             node,
             stream,
             cost,
         } = output;
         self.credit_node(job, node, stream, cost);
-        if result.is_err() {
-            self.end(job, Cause::Ended(EndReason::OutputLost));
+        let front = FrontId(DETACHED | root.0);
+        let host = self.machine.as_mut();
+        let Some(capture) = host.and_then(|host| host.captures.get_mut(&front)) else {
+            return;
+        };
+        capture.unanswered -= 1;
+        if let Err(why) = result {
+            capture.lost.get_or_insert(why);
+            self.end(root, Cause::Ended(EndReason::OutputLost));
         }
+        self.close_capture(front);
+    }
+
+    /// Ends the machine, with all that runs.
+    pub(super) fn on_terminate(&mut self, now: Time) {
+        self.with_machine(|machine| machine.terminate(now));
+    }
+
+    /// Returns the front that is told what concerns no job: the first one, or that which has started the machine.
+    pub(super) fn anyone(&self) -> Option<FrontId> {
+        let first = self.fronts.keys().next().copied();
+        first.filter(|front| self.machine.is_none() || front.0 == 0)
     }
 
     /// Returns what the placement of a run has to respect: its request and the nodes, as far as they are granted.

@@ -84,6 +84,8 @@ pub struct Record {
     pub output: Option<OutputFiles>,
     /// How the first task that has not succeeded ended, and its index.
     pub failure: Option<(u32, Box<Failure>)>,
+    /// Tasks that have run and run again: they go on with their output files.
+    pub requeued: RankSet,
 }
 
 /// Who waits for the job.
@@ -140,6 +142,7 @@ impl Record {
             hosts: HostList::default(),
             output,
             failure: None,
+            requeued: RankSet::new(),
         }
     }
 
@@ -147,6 +150,22 @@ impl Record {
     #[must_use]
     pub const fn is_array(&self) -> bool {
         self.wishes.array.is_some()
+    }
+
+    /// Returns true if a run of a task begins its output files anew: it is the first one, and no other task has the same files.
+    pub(super) fn begins_files(&self, index: u32) -> bool {
+        let is_first = !self.requeued.contains(Rank(index));
+        let has_own = |pattern: &OsString| {
+            pattern
+                .as_encoded_bytes()
+                .windows(2)
+                .any(|two| two == b"%i")
+        };
+        let files = self
+            .output
+            .iter()
+            .flat_map(|files| [Some(&files.stdout), files.stderr.as_ref()]);
+        is_first && (!self.is_array() || files.flatten().all(has_own))
     }
 
     /// Returns the state in a word, for listings.
@@ -209,4 +228,6 @@ pub enum Failure {
     Refused(String),
     /// It ran when the machine ended without warning.
     MachineLost,
+    /// What it has printed cannot be written, for the reason given.
+    OutputLost(String),
 }

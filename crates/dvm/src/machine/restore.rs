@@ -98,6 +98,7 @@ impl Machine {
         if let Some(first) = ran.first() {
             if record.wishes.on_node_loss == Requeue::OnNodeLoss {
                 record.tasks.waiting = record.tasks.waiting.union(&ran);
+                record.requeued = record.requeued.union(&ran);
                 restored.requeued.push(id);
             } else {
                 record.tasks.failed = record.tasks.failed.union(&ran);

@@ -70,6 +70,7 @@ impl Machine {
                 sharing,
             },
             output: entry.record.output.as_ref().map(|files| files.of(task)),
+            truncates: entry.record.begins_files(task.index.unwrap_or(0)),
         };
         self.outputs.push_back(MachineOutput::Launch(Box::new(run)));
     }
@@ -110,8 +111,9 @@ impl Machine {
             return;
         };
         let lost = matches!(outcome.cause, Cause::NodeLost { .. });
+        let is_silenced = self.silenced.remove(&run);
         match &outcome.cause {
-            Cause::Success => {
+            Cause::Success if !is_silenced => {
                 self.ended(now, task, queue::Outcome::Succeeded, |tasks| {
                     &mut tasks.succeeded
                 });
@@ -147,6 +149,14 @@ impl Machine {
         self.note_failure(task, Failure::Refused(why));
         self.ended(now, task, outcome, |tasks| &mut tasks.failed);
         self.settle(now);
+    }
+
+    /// Notes that output of a run is lost. The task has failed, however it ends.
+    pub fn output_lost(&mut self, run: JobId, why: String) {
+        if let Some(task) = self.runs.get(&run).copied() {
+            self.note_failure(task, Failure::OutputLost(why));
+            self.silenced.insert(run);
+        }
     }
 
     fn note_failure(&mut self, task: TaskId, failure: Failure) {

@@ -12,7 +12,7 @@ pub fn not_done(why: &NotDone) -> Message {
         NotDone::NoMachine => Message::new(&k::NO_MACHINE, "what answers is no machine: it runs one job")
             .with_help("start a machine with `rally up`"),
         NotDone::NoSuchJob(id) => Message::new(&k::NO_SUCH_JOB, format!("the machine knows no job {id}"))
-            .with_help("`rally queue --over 100` lists the jobs that wait and run, and the last ones that are over"),
+            .with_help("`rally queue --over` lists the jobs that wait and run, and the last ones that are over"),
         NotDone::IsOver(id) => Message::new(&k::JOB_OVER, format!("job {id} is over"))
             .with_help(format!("`rally queue {id}` shows how it ended")),
         NotDone::NoSuchNode(name) => {

@@ -119,7 +119,7 @@ fn hosts() {
         (
             M,
             "--add-host h a",
-            "error: `--add-host` is not supported: there is no persistent launcher (DVM) yet",
+            "error: `--add-host` is not supported: a persistent launcher is not found by its address",
         ),
     ]);
 }

@@ -112,8 +112,8 @@ fn options_that_are_not_offered() {
     [120 cli/not-offered]
 
     $ mpirun --dvm x a
-    error: `--dvm` is not supported: there is no persistent launcher (DVM) yet
-      help: every `rally run` starts what it needs; name hosts with `--host`
+    error: `--dvm` is not supported: a persistent launcher is not found by its address
+      help: `rally up` starts one, and `--on-machine` uses it (docs/machine.md)
     [120 cli/not-offered]
 
     $ mpirun --report-uri - a
@@ -162,8 +162,8 @@ fn options_that_are_not_offered() {
     [122 alloc/no-node-left]
 
     $ srun --begin=16:00 a
-    error: `--begin 16:00` is not supported: jobs start immediately, because there is no queue
-      help: start it when it should run, for example with `at`
+    error: `--begin 16:00` is not supported: jobs of `rally run` start immediately
+      help: use `rally submit` on a machine (docs/machine.md)
     [120 cli/not-offered]
 
     $ srun --jobid=9 a

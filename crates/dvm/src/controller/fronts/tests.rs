@@ -77,6 +77,8 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
         | ControllerOutput::FindFiles { .. }
         | ControllerOutput::Store(_)
         | ControllerOutput::Fetch { .. }
+        | ControllerOutput::CaptureStart(..)
+        | ControllerOutput::CaptureEnd(_)
         | ControllerOutput::Capture { .. } => None,
     };
     outputs.into_iter().filter_map(one).collect()
