@@ -565,3 +565,126 @@ fn kills_at_any_moment_lose_no_job_and_run_none_twice() {
     }
     machine.down();
 }
+
+#[test]
+fn output_that_cannot_be_written_fails_the_job() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let nowhere = machine.submit(&["-n", "1", "--to", "none/out", "sh", "-c", "sleep 1000"]);
+    let failed = machine.run(&["wait", &nowhere]).expect_code(121);
+    failed.expect_err(&[
+        "its output cannot be written to",
+        "none/out",
+        "No such file or directory",
+    ]);
+    let full = machine.submit(&["-n", "1", "--to", "/dev/full", "echo", "lost"]);
+    let failed = machine.run(&["wait", &full]).expect_code(121);
+    failed.expect_err(&["`/dev/full`: No space left on device"]);
+    // What one job has written is not seen by the next one, and a silent job has an empty file.
+    let first = machine.submit(&["-n", "1", "--to", "out", "echo", "first"]);
+    machine.run(&["wait", &first]).expect_code(0);
+    let silent = machine.submit(&["-n", "1", "--to", "out", "true"]);
+    machine.run(&["wait", &silent]).expect_code(0);
+    machine
+        .run(&["output", &silent])
+        .expect_code(0)
+        .expect_out("");
+    // All that a job has printed is in its file when the job is over.
+    let much = machine.submit(&["-n", "2", "--to", "much", "sh", "-c", "seq 100000"]);
+    machine.run(&["wait", &much]).expect_code(0);
+    assert_eq!(sandbox.read("much").lines().count(), 200_000);
+    machine.down();
+}
+
+#[test]
+fn what_means_nothing_on_a_machine_is_refused() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    for option in ["--stop-on-exec", "--label", "--stdin=all", "--pty=0"] {
+        let refused = machine
+            .run(&["submit", "-n", "1", option, "true"])
+            .expect_code(120);
+        refused.expect_err(&["is not supported: nobody waits for the job"]);
+    }
+    let refused = machine
+        .run(&["submit", "--bootstrap", "fork", "true"])
+        .expect_code(120);
+    refused.expect_err(&["the job runs on the nodes of a machine"]);
+    let dry = machine
+        .run(&["submit", "-n", "2", "--dry-run", "true"])
+        .expect_code(0);
+    assert!(dry.out().contains("2 ranks on 1 node"), "{}", dry.out());
+    assert!(machine.states().is_empty());
+    let relative = sandbox.run(sandbox.rally(&["queue"]).env("RALLY_STATE_DIR", "here"));
+    relative
+        .expect_code(123)
+        .expect_err(&["RALLY_STATE_DIR is not an absolute path: `here`"]);
+    machine.down();
+}
+
+#[test]
+fn a_machine_ends_by_a_signal_and_keeps_nothing_of_its_shell() {
+    let sandbox = Sandbox::new();
+    let up = sandbox
+        .run(&mut sandbox.shell("exec 7>log; $RALLY up 2>&1 | cat; ls -l /proc/self/fd >&2"));
+    assert!(up.out().contains("machine `main` is up"), "{}", up.out());
+    let machine = Machine(&sandbox);
+    let job = machine.submit(&["-n", "1", "sleep", "1000"]);
+    machine.expect_state(&job, "running");
+    let ours = sandbox.alive().into_iter();
+    let ours: Vec<_> = ours.filter(|process| process.runs(&rally())).collect();
+    for process in &ours {
+        let open = fs::read_dir(format!("/proc/{}/fd", process.pid))
+            .unwrap()
+            .flatten();
+        let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+        let kept: Vec<_> = targets
+            .filter(|target| target.ends_with("work/log"))
+            .collect();
+        assert!(kept.is_empty(), "{process}: {kept:?}");
+        let directory = fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap();
+        assert_eq!(directory.to_str(), Some("/"), "{process}");
+    }
+    for process in &ours {
+        signal::kill(Pid::from_raw(process.pid), Signal::SIGTERM).unwrap();
+    }
+    sandbox.expect_no_process();
+}
+
+#[test]
+fn a_directory_that_lets_others_in_is_not_used() {
+    let sandbox = Sandbox::new();
+    let host = sandbox.run(sandbox.command("uname").arg("-n")).out();
+    let parent = sandbox.path(&format!(".local/state/rally/{}", host.trim()));
+    fs::create_dir_all(&parent).unwrap();
+    fs::set_permissions(&parent, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let up = sandbox.run_rally(&["up"]).expect_code(123);
+    up.expect_err(&["it must be yours alone (mode 0700)"]);
+    fs::create_dir_all(parent.join("main")).unwrap();
+    fs::write(parent.join("main/lock"), "").unwrap();
+    let asked = sandbox
+        .run_rally(&["queue", "--on-machine", "main"])
+        .expect_code(120);
+    asked.expect_err(&["does not run on this host"]);
+}
+
+/// One Ctrl-C is enough while the nodes are being started, and nothing is left.
+#[test]
+fn starting_a_machine_can_be_interrupted() {
+    let sandbox = Sandbox::new();
+    let args = [
+        "up",
+        "--host",
+        "far",
+        "--bootstrap-command",
+        "sh -c 'exec sleep 1000' {host} {daemon}",
+    ];
+    let up = sandbox.start(&mut sandbox.rally(&args));
+    let begun = eventually(DEADLINE, || {
+        (!sandbox.find("sleep 1000").is_empty()).then_some(())
+    });
+    assert!(begun.is_some(), "nothing is started");
+    up.signal(Signal::SIGINT);
+    up.end().expect_code(130);
+    sandbox.expect_no_process();
+}
