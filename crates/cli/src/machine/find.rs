@@ -10,6 +10,7 @@ use std::{
     path::PathBuf,
 };
 
+use dvm::machine::JOB_VARIABLE;
 use runtime::{FoundMachine, MachineLife, MachinePlan, machines};
 
 use super::{Failure, messages};
@@ -134,6 +135,8 @@ pub(crate) fn is_told(world: &World) -> bool {
 pub(crate) fn for_run(world: &World, told: Option<&str>) -> Result<Option<FoundMachine>, Failure> {
     match told {
         Some(NONE) => Ok(None),
+        // A script that runs on the machine has its slots, and would wait for itself.
+        None if world.variable(JOB_VARIABLE).is_some() => Ok(None),
         Some(name) => select(world, Some(name)).map(Some),
         None => {
             let (Some(default), Some(parent)) = (default_of(world), parent(world)) else {

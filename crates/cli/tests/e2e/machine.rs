@@ -324,6 +324,12 @@ fn a_machine_ends_only_as_it_is_told() {
     machine.down();
 }
 
+/// Submits a script that fills the machine `one` and runs a job itself.
+fn machine_script(machine: &Machine<'_>) -> String {
+    let nested = "exec $RALLY run -n 1 true";
+    machine.submit(&["--on-machine", "one", "--", "sh", "-c", nested])
+}
+
 #[test]
 fn a_run_finds_the_right_machine_or_asks() {
     let sandbox = Sandbox::new();
@@ -364,6 +370,10 @@ fn a_run_finds_the_right_machine_or_asks() {
     by_variable
         .expect_code(0)
         .expect_err(&["the job runs on machine `two`"]);
+    // A script on the only slot does not wait for itself.
+    let script = machine_script(&two);
+    two.run(&["wait", "--on-machine", "one", &script])
+        .expect_code(0);
     // A machine in an allocation is not meant outside of it.
     let mut inside = sandbox.rally(&["up", "--name", "inside", "--host", "localhost"]);
     sandbox
