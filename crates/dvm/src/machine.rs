@@ -415,7 +415,7 @@ impl Machine {
         Ok(id)
     }
 
-    /// Returns the dependencies that are not met. A job that is over may be known no more; see [`Self::resolve`].
+    /// Returns the dependencies that are not met. A job that ended long ago is not known any more.
     fn unmet(&self, after: &[Dependency]) -> Result<Vec<Dependency>, NotDone> {
         let mut unmet = Vec::new();
         for dependency in after {
