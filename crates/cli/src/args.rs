@@ -23,8 +23,10 @@ mod placement;
 mod preload;
 pub(crate) mod request;
 mod resolve;
+mod slurm_batch;
 mod slurm_files;
 mod slurm_job;
+mod slurm_line;
 mod stdio;
 mod tune;
 mod world;
@@ -43,7 +45,7 @@ pub(crate) use self::{
     agents::{AgentArgs, Starter},
     daemons::described,
     define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
-    environment::of_node,
+    environment::{is_of_a_host, of_node},
     error::Error,
     personality::Personality,
     request::{
@@ -52,6 +54,7 @@ pub(crate) use self::{
         RunRequest, SINGLETON_ARGUMENT, Show, THROUGH_ARGUMENT, Timestamps, Verbosity,
     },
     resolve::{of_agents, resolve},
+    slurm_batch::{COMMENT, slurm_indexes},
     world::{SLURM_NODE, World},
 };
 use self::{

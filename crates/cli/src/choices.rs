@@ -4,6 +4,15 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+/// What runs a submitted job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// A machine, which `rally up` has started.
+    #[default]
+    Machine,
+    Slurm,
+}
+
 /// Yes or no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {

@@ -123,6 +123,11 @@ allocation. Here nothing is left."
 set, they are the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's driver, and the nodes of AMD's driver below \
 /sys/class/kfd. There are none, so a program that needs a GPU would fail later, or run without one."
 
+    NOT_FOR_SLURM: Error "slurm/not-translated"
+"`rally submit --to slurm` translates the options of a job into those of `sbatch`, or passes them on to the `rally run` that the job \
+runs. This one can be neither: Slurm has nothing that means the same. It is refused, because without it the job would not be the one that \
+was asked for. The message says what to use instead. The exit code is 120."
+
     NO_NETWORK: Error "cli/no-network"
 "`--if-include` names the networks for connections between nodes: interfaces (`ib0`), addresses, or networks with the number of their \
 bits (`10.1.0.0/16`, `fd00::/64`). It is for all nodes, and each of them must have at least one address on one of these networks. The \

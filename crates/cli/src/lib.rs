@@ -25,6 +25,7 @@ mod release;
 mod remote;
 mod render;
 mod singleton;
+mod slurm;
 mod values;
 
 use std::{
@@ -64,6 +65,7 @@ const TABLES: &[&[&Kind]] = &[
     dbgr::messages::KINDS,
     demo::KINDS,
     release::KINDS,
+    slurm::KINDS,
     singleton::KINDS,
 ];
 
@@ -165,7 +167,17 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
     match request {
         Request::Run(request) | Request::Demo(request) => start(*request, world, helpers),
         Request::Machine(MachineRequest::Up(request)) => up(*request, world),
-        Request::Machine(request) => machine::carry_out(request, world),
+        Request::Machine(request) => {
+            let beside = slurm::beside(&request);
+            let code = machine::carry_out(request, world);
+            match beside {
+                Some((list, format)) if code == exit::SUCCESS => {
+                    slurm::show_beside(list, format, world)
+                }
+                _ => code,
+            }
+        }
+        Request::Slurm(request) => slurm::carry_out(request, world),
         Request::Singleton(mut request, process) => {
             request.machine = Some(machine::NONE.to_owned());
             let caller = singleton::Caller::of(process);

@@ -25,8 +25,13 @@ use self::{
     messages::{canceled_code, lost},
 };
 pub(crate) use self::{
-    find::{NONE, for_run, is_told, make_default, open_log, plan},
+    find::{
+        NONE, for_run, has_used_slurm, is_told, make_default, note_use_of_slurm, open_log, plan,
+    },
+    list::table,
     messages::{KINDS, gone, not_started, runs_on, up, waits},
+    output::Follower,
+    row::lines,
 };
 use crate::{
     args::{

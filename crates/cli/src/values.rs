@@ -17,7 +17,10 @@ use thiserror::Error;
 
 use crate::{choices::OnHang, quoting::Open};
 
-pub(crate) use self::machine::{Tasks, array, dependency, host_list, job_number, machine, tasks};
+pub(crate) use self::machine::{
+    Named, Tasks, array, dependency, host_list, job_number, machine, named_job, named_tasks,
+    released, slurm_option,
+};
 
 /// The most procs of one job: as many as a rank set can contain.
 pub(crate) const MAX_PROCS: u32 = 1 << 24;
@@ -86,6 +89,8 @@ pub(crate) enum ValueError {
         "it is no number of a job (`17`, or `17[3-5]` for tasks of an array where they are possible)"
     )]
     NotAJobNumber,
+    #[error("it is no option of sbatch (`partition=NAME`, `--qos=NAME`)")]
+    NotASlurmOption,
     #[error("it is no list of indexes (`1-1000` or `0,4-7`)")]
     NotIndexes,
     #[error("it is no job to wait for (`12`, `ok:12`, `any:12` or `start:12`)")]

@@ -99,6 +99,8 @@ pub(super) enum Takes {
 #[derive(Clone, Debug)]
 pub(crate) struct Native {
     options: Vec<NativeOption>,
+    /// A letter that has one meaning here, whatever it means to other launchers, and the name of its option.
+    letter: Option<(char, &'static str)>,
 }
 
 #[derive(Clone, Debug)]
@@ -138,7 +140,26 @@ impl Native {
                 })
             })
             .collect();
-        Self { options }
+        Self {
+            options,
+            letter: None,
+        }
+    }
+
+    /// Gives a letter one meaning, whatever it means to other launchers.
+    pub(crate) fn with_letter(self, letter: char, flag: &'static str) -> Self {
+        Self {
+            letter: Some((letter, flag)),
+            ..self
+        }
+    }
+
+    /// Returns the option that a letter means here.
+    fn of_letter(&self, name: &str) -> Option<&NativeOption> {
+        let (letter, flag) = self.letter?;
+        let mut letters = name.chars();
+        let is_it = letters.next() == Some(letter) && letters.next().is_none();
+        is_it.then(|| self.find(flag)).flatten()
     }
 
     fn find(&self, name: &str) -> Option<&NativeOption> {

@@ -26,7 +26,7 @@ use crate::{
         Bootstrap, DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, LineBuffered,
         MessageFormatChoice, NodeLoss, OnHang, OnLoss, OpenModeChoice, Oversubscribe, Switch,
     },
-    values::JobName,
+    values::{JobName, Named},
 };
 use crate::{
     remote::{self, Words},
@@ -136,10 +136,10 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReleaseArgs {
-    /// Number of a held job in the queue of a machine; or process number of the `rally` that holds ranks, or its PMIx namespace
-    /// [default: the only job that holds ranks]
-    #[arg(value_name = "JOB", value_parser = values::job)]
-    pub(crate) job: Option<JobName>,
+    /// Number of a held job in the queue of a machine, or `slurm:12`; or process number of the `rally` that holds ranks, or its PMIx
+    /// namespace [default: the only job that holds ranks]
+    #[arg(value_name = "JOB", value_parser = values::released)]
+    pub(crate) job: Option<Named<JobName>>,
 
     /// Release only these ranks, such as `0,4-7`
     #[arg(long, value_name = "RANKS", value_parser = values::held_ranks)]

@@ -98,7 +98,7 @@ const OF_A_HOST: [&str; 17] = [
 const OF_A_STARTER: [&str; 6] = ["OLDPWD", "PWD", "SHLVL", "SLURM_*", "SRUN_*", "_"];
 
 /// Returns true for a variable that describes a host, or the user's session on it.
-pub(super) fn is_of_a_host(name: &OsStr) -> bool {
+pub(crate) fn is_of_a_host(name: &OsStr) -> bool {
     is_any(&OF_A_HOST, name)
 }
 

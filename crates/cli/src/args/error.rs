@@ -10,7 +10,7 @@ use dvm::{
 use message::{Kind, Message};
 use thiserror::Error;
 
-use super::Personality;
+use super::{Personality, slurm_batch::NotForSlurm};
 use crate::files::ReadProblem;
 use crate::help::topics::{COMMANDS, topic_names};
 use crate::{
@@ -72,6 +72,8 @@ pub(crate) enum Error {
         second: String,
         why: &'static str,
     },
+    #[error("`{}` cannot be translated for Slurm", .0.option)]
+    NotForSlurm(Box<NotForSlurm>),
     #[error(
         "`{option}` applies to the whole job, but app {app} has `{value}` and an earlier app has `{before}`"
     )]
@@ -497,6 +499,10 @@ impl Error {
                 message.with_help(format!("`{command} -n 4 PROGRAM`; `{command} -h` for more"))
             }
             Self::Together { why, .. } => self.of(&k::TOGETHER).with_help(*why),
+            Self::NotForSlurm(refused) => self
+                .of(&k::NOT_FOR_SLURM)
+                .fact("reason", refused.why.reason())
+                .with_help(refused.why.help()),
             Self::SaidTwice { .. } => self
                 .of(&k::SAID_TWICE)
                 .with_help("give it once, before the first program"),

@@ -23,7 +23,12 @@ use super::{
         UpRequest, Which,
     },
 };
-use crate::{choices::MessageFormatChoice, help::topics::HelpTopic, quoting};
+use crate::{
+    choices::{Engine, MessageFormatChoice},
+    help::topics::HelpTopic,
+    quoting,
+    values::Named,
+};
 
 /// Bytes of a file of jobs.
 const JOB_FILE_MAX: u64 = 64 << 20;
@@ -107,7 +112,7 @@ pub(super) fn parse(word: &str, words: &[OsString]) -> Result<super::Args, Error
 }
 
 fn up(words: &[OsString]) -> Result<super::Args, Error> {
-    let (mut segments, ignored, asks) = translated::<UpArgs>(words)?;
+    let (mut segments, ignored, asks) = translated(words, &Native::of_run_and::<UpArgs>())?;
     if let Some(args) = asked(asks, "up") {
         return Ok(args);
     }
@@ -138,7 +143,14 @@ fn up(words: &[OsString]) -> Result<super::Args, Error> {
 }
 
 fn submit(words: &[OsString]) -> Result<super::Args, Error> {
-    let (mut segments, ignored, asks) = translated::<SubmitArgs>(words)?;
+    let native = Native::of_run_and::<SubmitArgs>();
+    let native = if names_slurm(words) {
+        // There `-N` can only mean what it means to `sbatch`.
+        native.with_letter('N', "nodes")
+    } else {
+        native
+    };
+    let (mut segments, ignored, asks) = translated(words, &native)?;
     if let Some(args) = asked(asks, "submit") {
         return Ok(args);
     }
@@ -157,6 +169,11 @@ fn submit(words: &[OsString]) -> Result<super::Args, Error> {
             });
         }
     }
+    let is_guess = own.to != Some(Engine::Slurm) && names_slurm(words);
+    if is_guess {
+        // The program has such an argument: the letter has several meanings.
+        translated(words, &Native::of_run_and::<SubmitArgs>())?;
+    }
     let line = read_segments(segments, ignored, Personality::Rally)?;
     Ok(super::Args::Machine(MachineLine::Submit(
         own,
@@ -166,13 +183,13 @@ fn submit(words: &[OsString]) -> Result<super::Args, Error> {
 
 type Translated = (Vec<Segment>, Vec<String>, Option<Asks>);
 
-fn translated<A: clap::Args>(words: &[OsString]) -> Result<Translated, Error> {
+fn translated(words: &[OsString], native: &Native) -> Result<Translated, Error> {
     let Translation {
         segments,
         ignored,
         asks,
         ..
-    } = translate(words, Personality::Rally, &Native::of_run_and::<A>())?;
+    } = translate(words, Personality::Rally, native)?;
     Ok((segments, ignored, asks))
 }
 
@@ -205,6 +222,13 @@ fn take_own<A: clap::Args + clap::FromArgMatches>(segments: &mut [Segment]) -> R
     Ok(args)
 }
 
+/// Returns true if a submission seems to be for Slurm, before it is parsed.
+fn names_slurm(words: &[OsString]) -> bool {
+    let mut pairs = words.windows(2);
+    pairs.any(|pair| pair[0] == "--to" && pair[1] == "slurm")
+        || words.iter().any(|word| word == "--to=slurm")
+}
+
 /// Consults the world, and returns a complete request. `run` does that for a job.
 pub(super) fn resolve(
     line: &MachineLine,
@@ -231,22 +255,30 @@ pub(super) fn resolve(
         MachineLine::Status(args) => MachineRequest::Status(which(&args.which)),
         MachineLine::Queue(args) => {
             let request = QueueRequest {
-                jobs: args.jobs.clone(),
+                jobs: Named::of_machine(&args.jobs),
                 over: args.over.unwrap_or(0),
                 is_watched: args.watch,
+                is_machine_only: args.to == Some(Engine::Machine),
             };
             MachineRequest::Queue(which(&args.which), request)
         }
         MachineLine::Explain(args) => MachineRequest::Explain(which(&args.which), args.job),
-        MachineLine::Hold(args) => MachineRequest::Hold(which(&args.which), args.jobs.clone()),
-        MachineLine::Cancel(args) => MachineRequest::Cancel(which(&args.which), args.jobs.clone()),
+        MachineLine::Hold(args) => {
+            MachineRequest::Hold(which(&args.which), Named::of_machine(&args.jobs))
+        }
+        MachineLine::Cancel(args) => {
+            MachineRequest::Cancel(which(&args.which), Named::of_machine(&args.jobs))
+        }
         MachineLine::Priority(args) => {
             MachineRequest::Priority(which(&args.which), args.jobs.clone(), args.priority)
         }
-        MachineLine::Wait(args) => MachineRequest::Wait(which(&args.which), args.jobs.clone()),
+        MachineLine::Wait(args) => {
+            MachineRequest::Wait(which(&args.which), Named::of_machine(&args.jobs))
+        }
         MachineLine::Output(args) => {
+            let (Named::Machine(tasks) | Named::Slurm(tasks)) = &args.job;
             let request = OutputRequest {
-                tasks: args.job.clone(),
+                tasks: tasks.clone(),
                 errors: args.errors,
                 follow: args.follow,
             };
@@ -262,7 +294,7 @@ pub(super) fn resolve(
     })
 }
 
-fn which(args: &MachineArgs) -> Which {
+pub(super) fn which(args: &MachineArgs) -> Which {
     Which {
         machine: args.machine.clone(),
         format: match args.message_format {
@@ -313,7 +345,7 @@ fn submission(
         Some(_) => "rally-%j-%i.out",
         None => "rally-%j.out",
     };
-    let stdout = args.to.clone().unwrap_or_else(|| default.into());
+    let stdout = args.output_to.clone().unwrap_or_else(|| default.into());
     let place = |file: OsString| -> Result<OsString, Error> {
         Ok(world.absolute(Path::new(&file))?.into_os_string())
     };
@@ -382,7 +414,7 @@ fn programs(path: &Path, world: &World) -> Result<Vec<Vec<OsString>>, Error> {
 }
 
 /// Returns the name of a job: the one that the user gives, or that of its program.
-fn name_of(job: &JobLine, apps: &[AppLine]) -> String {
+pub(super) fn name_of(job: &JobLine, apps: &[AppLine]) -> String {
     if let Some(name) = &job.args.job_name {
         return name.to_string_lossy().into_owned();
     }

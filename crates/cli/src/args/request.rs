@@ -1,6 +1,7 @@
 //! The complete request of a command line, which needs no further lookups.
 
 pub(crate) mod machine;
+pub(crate) mod slurm;
 
 use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
 
@@ -8,7 +9,7 @@ use base::{HostList, RankSet};
 use dvm::{alloc::Allocation, bootstrap::DaemonPlan, spec::JobSpec};
 use message::Message;
 
-use self::machine::MachineRequest;
+use self::{machine::MachineRequest, slurm::SlurmRequest};
 use super::Generated;
 use crate::kinds as k;
 
@@ -32,6 +33,7 @@ pub(crate) enum Request {
     Config(ConfigRequest),
     Release(ReleaseRequest),
     Machine(MachineRequest),
+    Slurm(SlurmRequest),
     Help(HelpTopic),
     Generate(Generated),
     Version,

@@ -19,7 +19,7 @@ use super::{
     error::{FileKind, NotOffered},
     gpus, inputs, machine, multi_prog, nodes, parse,
     placement::{self, Placement},
-    preload, slurm_job,
+    preload, slurm_job, slurm_line,
     stdio::{stdin, stdio},
     tune,
 };
@@ -27,7 +27,10 @@ use crate::choices::{
     DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, MessageFormatChoice, OnHang, Switch,
 };
 use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
-use crate::{config::ConfigFile, values::HeldRanks};
+use crate::{
+    config::ConfigFile,
+    values::{HeldRanks, Named},
+};
 
 /// The search path for programs if PATH is not set: the default of shells.
 const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -40,6 +43,9 @@ type Done<T> = Result<T, Error>;
 ///
 /// The first file, variable or value that cannot be used.
 pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
+    if let Some(request) = slurm_line::resolve(args, with_app_file, world)? {
+        return Ok(Request::Slurm(request));
+    }
     Ok(match args {
         Args::Run(line) => Request::Run(Box::new(run(line, world)?)),
         Args::Demo(demo) => {
@@ -72,7 +78,11 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
             })
         }
         Args::Release(release) => Request::Release(ReleaseRequest {
-            job: release.job.clone(),
+            job: release.job.as_ref().and_then(|job| match job {
+                Named::Machine(name) => Some(name.clone()),
+                // Handled above.
+                Named::Slurm(_) => None,
+            }),
             ranks: match &release.ranks {
                 None | Some(HeldRanks::All) => None,
                 Some(HeldRanks::Only(ranks)) => Some(ranks.clone()),

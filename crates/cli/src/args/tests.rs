@@ -3,6 +3,7 @@ mod multi_prog;
 mod nodes;
 mod peers;
 mod sentences;
+mod slurm;
 mod sources;
 mod surroundings;
 mod variables;

@@ -25,6 +25,9 @@ const LOG: &str = "log";
 /// The file with the name of the machine that `rally run` uses without being told.
 const DEFAULT: &str = "default";
 
+/// The file that exists once a job was submitted to Slurm. No host has a name that begins with a dot.
+const SLURM: &str = ".slurm";
+
 /// Variables in which resource managers tell the number of the allocation, and the manager.
 const ORIGINS: &[(&str, &str)] = &[
     ("SLURM_JOB_ID", "Slurm job"),
@@ -34,18 +37,34 @@ const ORIGINS: &[(&str, &str)] = &[
 
 /// Returns the directory of the machines on this host; `None` if the environment names no place for it.
 fn parent(world: &World) -> Option<PathBuf> {
+    Some(state(world)?.join(&world.host))
+}
+
+/// Returns our directory for what survives; `None` if the environment names no place for it.
+fn state(world: &World) -> Option<PathBuf> {
     let absolute = |name| {
         let path = PathBuf::from(world.variable(name)?);
         path.is_absolute().then_some(path)
     };
-    let state = if world.variable("RALLY_STATE_DIR").is_some() {
-        absolute("RALLY_STATE_DIR")?
-    } else {
-        absolute("XDG_STATE_HOME")
-            .map(|path| path.join("rally"))
-            .or_else(|| Some(absolute("HOME")?.join(".local/state/rally")))?
-    };
-    Some(state.join(&world.host))
+    if world.variable("RALLY_STATE_DIR").is_some() {
+        return absolute("RALLY_STATE_DIR");
+    }
+    absolute("XDG_STATE_HOME")
+        .map(|path| path.join("rally"))
+        .or_else(|| Some(absolute("HOME")?.join(".local/state/rally")))
+}
+
+/// Returns true if a job was submitted to Slurm from a computer with this directory. Elsewhere Slurm's commands might only be slow.
+pub(crate) fn has_used_slurm(world: &World) -> bool {
+    state(world).is_some_and(|state| state.join(SLURM).exists())
+}
+
+/// Notes that a job was submitted to Slurm. Without the note, `rally queue` shows only the jobs of machines.
+pub(crate) fn note_use_of_slurm(world: &World) {
+    if let Some(state) = state(world) {
+        let _ = os::make_private_dirs(&state);
+        let _ = os::publish(&state.join(SLURM), b"");
+    }
 }
 
 /// Returns the allocation of a resource manager in which we are; empty if in none.

@@ -191,7 +191,7 @@ pub(super) fn submitted(job: JobId, machine: &str, output: &Path, format: Messag
 }
 
 /// Returns a table with two blanks between its columns.
-fn table<const COLUMNS: usize>(
+pub(crate) fn table<const COLUMNS: usize>(
     head: [&str; COLUMNS],
     rows: impl IntoIterator<Item = [String; COLUMNS]>,
 ) -> String {

@@ -4,7 +4,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -110,22 +110,27 @@ fn filled(pattern: &OsStr, task: TaskId) -> OsString {
 }
 
 /// A file that may not exist yet, and grows.
-struct Follower {
+#[derive(Debug)]
+pub(crate) struct Follower {
     path: PathBuf,
     file: Option<File>,
 }
 
 impl Follower {
-    const fn new(path: PathBuf) -> Self {
+    pub(crate) const fn new(path: PathBuf) -> Self {
         Self { path, file: None }
     }
 
-    const fn was_there(&self) -> bool {
+    pub(crate) const fn was_there(&self) -> bool {
         self.file.is_some()
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Copies what is new to stdout. Returns false if nobody reads that any more.
-    fn copy(&mut self) -> bool {
+    pub(crate) fn copy(&mut self) -> bool {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }

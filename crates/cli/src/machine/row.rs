@@ -157,7 +157,7 @@ pub(super) fn reason(record: &Record) -> Option<String> {
 }
 
 /// Returns one JSON object in each line.
-pub(super) fn lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> String {
+pub(crate) fn lines<T: Serialize>(values: impl IntoIterator<Item = T>) -> String {
     // All keys are strings, so that serialization cannot fail.
     let lines = values
         .into_iter()

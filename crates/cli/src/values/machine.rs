@@ -3,7 +3,37 @@
 use base::{HostList, JobId, RankSet};
 use dvm::queue::{Dependency, DependencyKind, TASKS_MAX};
 
-use super::ValueError;
+use super::{JobName, ValueError};
+
+/// What precedes the number of a job of Slurm.
+const OF_SLURM: &str = "slurm:";
+
+/// Something of a machine or of Slurm: `17`, `slurm:17`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Named<T> {
+    Machine(T),
+    Slurm(T),
+}
+
+impl<T: Clone> Named<T> {
+    /// Returns what belongs to a machine.
+    pub(crate) fn of_machine(all: &[Self]) -> Vec<T> {
+        let of_machine = all.iter().filter_map(|one| match one {
+            Self::Machine(value) => Some(value.clone()),
+            Self::Slurm(_) => None,
+        });
+        of_machine.collect()
+    }
+
+    /// Returns what belongs to Slurm.
+    pub(crate) fn of_slurm(all: &[Self]) -> Vec<T> {
+        let of_slurm = all.iter().filter_map(|one| match one {
+            Self::Slurm(value) => Some(value.clone()),
+            Self::Machine(_) => None,
+        });
+        of_slurm.collect()
+    }
+}
 
 /// Characters of a machine's name.
 const NAME_MAX: usize = 64;
@@ -50,6 +80,41 @@ pub(crate) fn tasks(text: &str) -> Result<Tasks, ValueError> {
         job: job_number(job)?,
         indexes: Some(array(indexes)?),
     })
+}
+
+fn named<T>(text: &str, parse: fn(&str) -> Result<T, ValueError>) -> Result<Named<T>, ValueError> {
+    match text.strip_prefix(OF_SLURM) {
+        Some(rest) => parse(rest).map(Named::Slurm),
+        None => parse(text).map(Named::Machine),
+    }
+}
+
+/// Parses `17` or `slurm:17`.
+pub(crate) fn named_job(text: &str) -> Result<Named<JobId>, ValueError> {
+    named(text, job_number)
+}
+
+/// Parses `12`, `12[3-5]`, `slurm:12` or `slurm:12[3-5]`.
+pub(crate) fn named_tasks(text: &str) -> Result<Named<Tasks>, ValueError> {
+    named(text, tasks)
+}
+
+/// Parses what `rally release` releases.
+pub(crate) fn released(text: &str) -> Result<Named<JobName>, ValueError> {
+    named(text, super::job)
+}
+
+/// Parses an option of sbatch without its value as a word: `partition=debug`, `--exclusive=user`, `-pdebug`.
+pub(crate) fn slurm_option(text: &str) -> Result<String, ValueError> {
+    let name = text.trim_start_matches('-');
+    let is_good = name.starts_with(|letter: char| letter.is_ascii_alphanumeric())
+        && !text.starts_with("---")
+        && !text.contains(char::is_control);
+    match is_good {
+        false => Err(ValueError::NotASlurmOption),
+        true if name.len() == text.len() => Ok(format!("--{text}")),
+        true => Ok(text.to_owned()),
+    }
 }
 
 /// Parses the indexes of an array.
@@ -102,6 +167,20 @@ mod tests {
         assert_eq!(tasks("12").unwrap().indexes, None);
         for bad in ["12[", "12[]", "[3]", "12[3]x"] {
             assert!(tasks(bad).is_err(), "{bad}");
+        }
+        assert_eq!(named_job("slurm:7"), Ok(Named::Slurm(JobId(7))));
+        assert_eq!(named_job("7"), Ok(Named::Machine(JobId(7))));
+        assert!(named_job("slurm:").is_err() && named_job("pbs:7").is_err());
+        assert!(matches!(named_tasks("slurm:7[1-2]"), Ok(Named::Slurm(_))));
+        for (text, option) in [
+            ("partition=debug", "--partition=debug"),
+            ("--qos=low", "--qos=low"),
+            ("-pdebug", "-pdebug"),
+        ] {
+            assert_eq!(slurm_option(text).as_deref(), Ok(option));
+        }
+        for bad in ["", "-", "--", "---x", "a\nb"] {
+            assert_eq!(slurm_option(bad), Err(ValueError::NotASlurmOption));
         }
         let kinds = [
             ("12", DependencyKind::Succeeded),

@@ -13,6 +13,7 @@ mod limits;
 mod mpi;
 mod prompts;
 mod secrets;
+mod slurm;
 mod staging;
 mod starters;
 mod strangers;

@@ -37,6 +37,7 @@ mod python;
 mod recording;
 mod robust;
 mod signals;
+mod slurm;
 mod spawned;
 mod stacks;
 mod staging;

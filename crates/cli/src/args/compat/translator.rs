@@ -135,6 +135,9 @@ impl<'a> Translator<'a> {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Found<'a>> {
+        if let Some(option) = self.native.of_letter(name) {
+            return Some(Found::Native(option));
+        }
         let spelling = spellings().find(|spelling| spelling.is(name, self.personality));
         spelling
             .map(Found::Spelling)

@@ -7,8 +7,8 @@ use clap::{ArgAction, Args};
 use dvm::queue::Dependency;
 
 use crate::{
-    choices::MessageFormatChoice,
-    values::{self, Tasks},
+    choices::{Engine, MessageFormatChoice},
+    values::{self, Named, Tasks},
 };
 
 /// Which machine a command is about.
@@ -40,6 +40,22 @@ pub(crate) struct UpArgs {
 /// `rally submit`, without the options that are those of `rally run`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SubmitArgs {
+    /// What runs the job: a machine of `rally up`, or Slurm
+    ///
+    /// With `slurm`, the job is submitted by `sbatch`, and other commands know it as `slurm:JOB`. --dry-run shows the
+    /// command and its script.
+    #[arg(
+        long,
+        value_name = "machine|slurm",
+        hide_possible_values = true,
+        help_heading = "Queue"
+    )]
+    pub(crate) to: Option<Engine>,
+
+    /// An option of `sbatch`, such as `partition=debug`; can be repeated
+    #[arg(long, value_name = "OPTION", value_parser = values::slurm_option, action = ArgAction::Append, help_heading = "Queue")]
+    pub(crate) slurm_option: Vec<String>,
+
     /// Time after which the job is ended: `90`, `10m`, `2h`
     ///
     /// Jobs with a time limit can start earlier, in gaps of the schedule.
@@ -94,7 +110,7 @@ pub(crate) struct SubmitArgs {
     ///
     /// `%j` is the number of the job, `%i` the index of the task. The file is written on the machine's node.
     #[arg(long, value_name = "FILE", help_heading = "Queue")]
-    pub(crate) to: Option<OsString>,
+    pub(crate) output_to: Option<OsString>,
 
     /// File for standard error, if it is another one
     #[arg(long, value_name = "FILE", help_heading = "Queue")]
@@ -152,9 +168,18 @@ pub(crate) struct PlainArgs {
 /// `rally queue`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct QueueArgs {
-    /// Show everything about these jobs
-    #[arg(value_name = "JOB", value_parser = values::job_number)]
-    pub(crate) jobs: Vec<JobId>,
+    /// Show everything about these jobs; `slurm:12` is one of Slurm
+    #[arg(value_name = "JOB", value_parser = values::named_job)]
+    pub(crate) jobs: Vec<Named<JobId>>,
+
+    /// List only the jobs of a machine, or only those that `rally` has submitted to Slurm
+    #[arg(
+        long,
+        value_name = "machine|slurm",
+        hide_possible_values = true,
+        conflicts_with = "jobs"
+    )]
+    pub(crate) to: Option<Engine>,
 
     /// List also the last N jobs that are over
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "100")]
@@ -182,9 +207,9 @@ pub(crate) struct JobOf {
 /// A command about some jobs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobsOf {
-    /// Numbers of the jobs
-    #[arg(value_name = "JOB", required = true, value_parser = values::job_number)]
-    pub(crate) jobs: Vec<JobId>,
+    /// Numbers of the jobs; `slurm:12` is one of Slurm
+    #[arg(value_name = "JOB", required = true, value_parser = values::named_job)]
+    pub(crate) jobs: Vec<Named<JobId>>,
 
     #[command(flatten)]
     pub(crate) which: MachineArgs,
@@ -193,9 +218,9 @@ pub(crate) struct JobsOf {
 /// `rally cancel`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CancelArgs {
-    /// Numbers of the jobs; `12[3-5]` are tasks of an array
-    #[arg(value_name = "JOB", required = true, value_parser = values::tasks)]
-    pub(crate) jobs: Vec<Tasks>,
+    /// Numbers of the jobs; `12[3-5]` are tasks of an array, `slurm:12` is a job of Slurm
+    #[arg(value_name = "JOB", required = true, value_parser = values::named_tasks)]
+    pub(crate) jobs: Vec<Named<Tasks>>,
 
     #[command(flatten)]
     pub(crate) which: MachineArgs,
@@ -219,9 +244,9 @@ pub(crate) struct PriorityArgs {
 /// `rally output`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// Number of the job; `12[3]` is a task of an array
-    #[arg(value_name = "JOB", value_parser = values::tasks)]
-    pub(crate) job: Tasks,
+    /// Number of the job; `12[3]` is a task of an array, `slurm:12` a job of Slurm
+    #[arg(value_name = "JOB", value_parser = values::named_tasks)]
+    pub(crate) job: Named<Tasks>,
 
     /// Show standard error, if it has a file of its own
     #[arg(long)]

@@ -57,6 +57,8 @@ pub(crate) struct QueueRequest {
     pub(crate) jobs: Vec<JobId>,
     pub(crate) over: u32,
     pub(crate) is_watched: bool,
+    /// Jobs that `rally` has submitted to Slurm are not listed.
+    pub(crate) is_machine_only: bool,
 }
 
 #[derive(Clone, Debug)]

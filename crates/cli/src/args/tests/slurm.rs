@@ -1,0 +1,491 @@
+//! Submissions in Slurm's terms.
+
+use super::{
+    super::{
+        request::slurm::{Batch, SlurmAsk},
+        slurm_batch::WhyNot,
+    },
+    *,
+};
+
+fn batch(place: &Place, line: &str) -> Batch {
+    match place.request(line) {
+        Ok(Request::Slurm(request)) => match request.ask {
+            SlurmAsk::Submit(submit) => submit.batch,
+            other => panic!("{line}: {other:?}"),
+        },
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// Returns the options that are not the same for all jobs, and the arguments of `rally run`.
+fn translated(line: &str) -> (String, String) {
+    const OF_ALL: [&str; 7] = [
+        "--parsable",
+        "--comment=rally",
+        "--export=ALL",
+        "--chdir=DIR",
+        "--job-name=a",
+        "--output=DIR/rally-%j.out",
+        "--open-mode=append",
+    ];
+    let place = Place::new();
+    let directory = place.directory.path().display().to_string();
+    let batch = batch(&place, &format!("rally submit --to slurm {line}"));
+    let words = |words: &[OsString]| {
+        let texts = words
+            .iter()
+            .map(|word| word.to_string_lossy().replace(&directory, "DIR"));
+        texts.collect::<Vec<_>>()
+    };
+    let mut options = words(&batch.options);
+    options.retain(|option| !OF_ALL.contains(&option.as_str()) && option != "--no-requeue");
+    let command = words(&batch.command);
+    let start = ["/opt/bin/rally", "run", "--on-machine=none"];
+    assert_eq!(command[..3], start);
+    (options.join(" "), command[3..].join(" "))
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn jobs_are_translated() {
+    // What Slurm gets, and what `rally run` gets.
+    let cases = [
+        ("./a x", "", "SET -- ./a x"),
+        ("-n 4 ./a", "--ntasks=4", "SET --np=4 -- ./a"),
+        ("-N 2 ./a", "--nodes=2", "SET -- ./a"),
+        (
+            "--nodes 2-4 -n 8 ./a",
+            "--nodes=2-4 --ntasks=8",
+            "SET --np=8 -- ./a",
+        ),
+        (
+            "-N 2 --per-node 3 ./a",
+            "--nodes=2 --ntasks-per-node=3",
+            "SET --per-node=3 -- ./a",
+        ),
+        (
+            "-n 7 --per-node 3 ./a",
+            "--nodes=3 --ntasks=7 --ntasks-per-node=3",
+            "SET --np=7 --per-node=3 -- ./a",
+        ),
+        (
+            "-N 2 --map-by ppr:2:node:PE=3 ./a",
+            "--nodes=2 --ntasks-per-node=2 --cpus-per-task=3",
+            "SET --map-by=ppr:2:node:PE=3 -- ./a",
+        ),
+        (
+            "-n 2 --map-by ppr:1:numa ./a",
+            "--ntasks=2",
+            "SET --np=2 --map-by=ppr:1:numa -- ./a",
+        ),
+        (
+            "-n 2 ./a : -n 3 --map-by slot:PE=2 ./b : -n 1 ./c",
+            "--ntasks=6 --cpus-per-task=2",
+            "SET --np=2 -- ./a : SET --np=3 --map-by=slot:PE=2 -- ./b : SET --np=1 -- ./c",
+        ),
+        (
+            "--host n1,n2 -n 4 ./a",
+            "--nodes=2 --ntasks=4 --nodelist=n[1-2]",
+            "SET --host=n1,n2 --np=4 -- ./a",
+        ),
+        (
+            "--host n[1-3]:4 ./a",
+            "--nodes=3 --ntasks-per-node=4 --nodelist=n[1-3]",
+            "SET --host=n[1-3]:4 -- ./a",
+        ),
+        (
+            "--exclude n3 --exclude n[5-6] ./a",
+            "--exclude=n3,n[5-6]",
+            "SET -- ./a",
+        ),
+        ("--gpus 4 ./a", "--gpus=4", "--gpus=4 SET -- ./a"),
+        (
+            "-n 2 --gpus-per-proc 1 ./a",
+            "--ntasks=2 --gpus-per-task=1",
+            "--gpus-per-proc=1 SET --np=2 -- ./a",
+        ),
+        (
+            "--exclusive -N 3 ./a",
+            "--nodes=3 --exclusive",
+            "SET -- ./a",
+        ),
+        (
+            "--time 90 ./a",
+            "--time=0-00:01:30",
+            "--timeout=90000ms SET -- ./a",
+        ),
+        (
+            "--timeout 36h ./a",
+            "--time=1-12:00:00",
+            "--timeout=129600000ms SET -- ./a",
+        ),
+        (
+            "--time 1.5 --timeout 9 ./a",
+            "--time=0-00:00:02",
+            "--timeout=1500ms SET -- ./a",
+        ),
+        (
+            "--after 3 --after any:4 --after start:5 ./a",
+            "--dependency=afterok:3,afterany:4,after:5 --kill-on-invalid-dep=yes",
+            "SET -- ./a",
+        ),
+        ("--hold --requeue ./a", "--hold --requeue", "SET -- ./a"),
+        ("--priority -5 ./a", "--nice=5", "SET -- ./a"),
+        ("--priority 0 ./a", "", "SET -- ./a"),
+        (
+            "--slurm-option partition=gpu --slurm-option=--qos=low --slurm-option=-Aacct ./a",
+            "--partition=gpu --qos=low -Aacct",
+            "SET -- ./a",
+        ),
+        (
+            "--label --grace 2 --wdir /tmp --set-env X=1 --input in ./a",
+            "",
+            "--label --grace=2 --input=in SET --wdir=/tmp --set-env=X=1 -- ./a",
+        ),
+        (
+            "--personality srun --mpi pmix -n 2 ./a",
+            "--ntasks=2",
+            "SET --np=2 -- ./a",
+        ),
+    ];
+    for (line, options, run) in cases {
+        let expected = (
+            options.to_owned(),
+            run.replace("SET", "--set-env=RALLY_QUEUE_JOB"),
+        );
+        assert_eq!(translated(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn files_and_arrays_are_translated() {
+    let place = Place::new();
+    let directory = place.directory.path().display().to_string();
+    let output = |line: &str| {
+        let batch = batch(&place, &format!("rally submit --to slurm {line} ./a"));
+        let output = batch.output.to_string_lossy().replace(&directory, "DIR");
+        let option = format!("--output={}", batch.output.display());
+        assert!(batch.options.contains(&option.into()), "{line}");
+        output
+    };
+    let cases = [
+        ("", "DIR/rally-%j.out"),
+        ("--array 1-3", "DIR/rally-%A-%a.out"),
+        ("--output-to /x/%j-%i.%%.%N.%5j.%", "/x/%j-0.%%.%%N.%%5j.%%"),
+        ("--array 1-3 --output-to %i/%j", "DIR/%a/%A"),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(output(line), expected, "{line}");
+    }
+    let all = batch(
+        &place,
+        "rally submit --to slurm --array 0-30/10 --max-running 2 --errors-to e%i --inherit-env none ./a",
+    );
+    let errors = format!("--error={directory}/e%a");
+    for option in ["--array=0-30:10%2", &errors] {
+        assert!(all.options.contains(&option.into()), "{all:?}");
+    }
+    assert_eq!(
+        all.array.as_ref().map(ToString::to_string).as_deref(),
+        Some("0-30/10")
+    );
+    let words: Vec<_> = all
+        .command
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect();
+    assert!(
+        words.contains(&"--set-env=RALLY_ARRAY_INDEX".into()),
+        "{words:?}"
+    );
+}
+
+/// The directory is a name and no pattern.
+#[test]
+fn the_directory_may_have_a_percent_sign() {
+    let mut place = Place::new();
+    let directory = place.directory.path().join("50%j");
+    fs::create_dir(&directory).unwrap();
+    place.world.directory = Ok(directory);
+    let output = batch(&place, "rally submit --to slurm ./a").output;
+    let output = output.to_string_lossy().into_owned();
+    assert!(output.ends_with("/50%%j/rally-%j.out"), "{output}");
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn what_slurm_cannot_do_is_refused() {
+    let place = Place::new().file("hosts", "n1\n");
+    let lines = [
+        "--hostfile hosts -n 1 ./a",
+        "--nolocal ./a",
+        "--relative 1 ./a",
+        "--on-machine main ./a",
+        "--bootstrap fork ./a",
+        "--explain ./a",
+        "--from hosts",
+        "--pty ./a",
+        "--host +n1 ./a",
+        "--host n1:2,n2:3 ./a",
+        "--output-to a\\b ./a",
+        "--per-node 2 ./a",
+        "--map-by ppr:2:numa -N 2 ./a",
+        "-n 2 ./a : ./b",
+        "-n 2 --per-node 1 ./a : -n 2 ./b",
+        "--slurm-option time=5 ./a",
+        "--slurm-option=-t5 ./a",
+        "--slurm-option=--wra=x ./a",
+        "--slurm-option=-W ./a",
+        "--slurm-option= ./a",
+        "--max-running 2 ./a",
+        "--map-by nonsense ./a",
+    ];
+    let said = lines.map(|line| {
+        let line = format!("rally submit --to slurm {line}");
+        format!("{}\n", place.complaint(&line))
+    });
+    insta::assert_snapshot!(said.concat(), @r"
+    $ rally submit --to slurm --hostfile hosts -n 1 ./a
+    error: `--hostfile` cannot be translated for Slurm
+      reason: Slurm knows its nodes and their slots, and chooses among them itself
+      help:   name the nodes with `--host`, or only say how many: `--nodes N`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --nolocal ./a
+    error: `--nolocal` cannot be translated for Slurm
+      reason: it is about nodes that are allocated already, and Slurm chooses new ones
+      help:   leave it out
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --relative 1 ./a
+    error: `--relative` cannot be translated for Slurm
+      reason: it is about nodes that are allocated already, and Slurm chooses new ones
+      help:   leave it out
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --on-machine main ./a
+    error: `--on-machine` cannot be translated for Slurm
+      reason: the job runs in an allocation of its own, and on no machine
+      help:   leave it out
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --bootstrap fork ./a
+    error: `--bootstrap` cannot be translated for Slurm
+      reason: the job runs on nodes of Slurm, and not on nodes for which this one stands
+      help:   leave it out
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --explain ./a
+    error: `--explain` cannot be translated for Slurm
+      reason: the nodes are not known before the job starts
+      help:   `--dry-run` shows what would be submitted
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --from hosts
+    error: `--from` cannot be translated for Slurm
+      reason: each line would be a job of its own, and Slurm has arrays for many
+      help:   use `--array`, and choose the line by RALLY_ARRAY_INDEX
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --pty ./a
+    error: `--pty` cannot be translated for Slurm
+      reason: a submitted job has no terminal
+      help:   leave it out, or use `rally run` under `salloc`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --host +n1 ./a
+    error: `--host` cannot be translated for Slurm
+      reason: it counts nodes of an allocation that exists, and Slurm makes a new one
+      help:   name the nodes with `--host`, or only say how many: `--nodes N`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --host n1:2,n2:3 ./a
+    error: `--host` cannot be translated for Slurm
+      reason: Slurm gives the same number of slots on every node
+      help:   give the number of procs: `-n N`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --output-to a\b ./a
+    error: `--output-to` cannot be translated for Slurm
+      reason: Slurm takes no patterns in a name with a backslash
+      help:   choose another name
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --per-node 2 ./a
+    error: `--per-node` cannot be translated for Slurm
+      reason: Slurm has to know the number of procs or of nodes beforehand
+      help:   add `-n N` for each program, or `--nodes N`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --map-by ppr:2:numa -N 2 ./a
+    error: `--map-by` cannot be translated for Slurm
+      reason: the number of these objects is not known before the job starts
+      help:   add `-n N` and `--nodes N`, or use `--per-node N`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm -n 2 ./a : ./b
+    error: `./b` cannot be translated for Slurm
+      reason: Slurm has to know the number of procs or of nodes beforehand
+      help:   add `-n N` for each program, or `--nodes N`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm -n 2 --per-node 1 ./a : -n 2 ./b
+    error: `--per-node` cannot be translated for Slurm
+      reason: Slurm has one such number for all programs of a job
+      help:   submit the programs as jobs of their own, or give `-n N` alone
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option time=5 ./a
+    error: `--slurm-option=--time=5` cannot be translated for Slurm
+      reason: `rally` translates its own option into this one
+      help:   use `--time`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option=-t5 ./a
+    error: `--slurm-option=-t5` cannot be translated for Slurm
+      reason: `rally` translates its own option into this one
+      help:   use `--time`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option=--wra=x ./a
+    error: `--slurm-option=--wra=x` cannot be translated for Slurm
+      reason: it would change what `rally` submits, or what `sbatch` answers
+      help:   leave it out
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option=-W ./a
+    error: `--slurm-option=-W` cannot be translated for Slurm
+      reason: it would change what `rally` submits, or what `sbatch` answers
+      help:   leave it out
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option= ./a
+    error: `--slurm-option` cannot be ``: it is no option of sbatch (`partition=NAME`, `--qos=NAME`)
+    [120 cli/bad-value]
+
+    $ rally submit --to slurm --max-running 2 ./a
+    error: `--max-running` and `no --array` cannot be used together
+      help: only the tasks of an array are counted
+    [120 cli/options-together]
+
+    $ rally submit --to slurm --map-by nonsense ./a
+    error: cannot read `--map-by nonsense`: `nonsense` is not known
+      help: known are slot, node, core, hwthread, l1cache, l2cache, l3cache, numa, package, ppr, pe-list, seq, rankfile
+    [120 place/bad-policy]
+    ");
+    // Administrators may do it.
+    let raised = place.request("rally submit --to slurm --priority 5 ./a");
+    assert_eq!(raised.is_err(), os::effective_uid() != 0);
+}
+
+#[test]
+fn every_reason_says_what_to_do() {
+    let all = WhyNot::ALL.map(|why| format!("{}: {}\n", why.reason(), why.help()));
+    insta::assert_snapshot!(all.concat(), @"
+    Slurm knows its nodes and their slots, and chooses among them itself: name the nodes with `--host`, or only say how many: `--nodes N`
+    it is about nodes that are allocated already, and Slurm chooses new ones: leave it out
+    the job runs in an allocation of its own, and on no machine: leave it out
+    the job runs on nodes of Slurm, and not on nodes for which this one stands: leave it out
+    the nodes are not known before the job starts: `--dry-run` shows what would be submitted
+    a submitted job has no terminal: leave it out, or use `rally run` under `salloc`
+    only administrators of Slurm may put a job before those of others: a priority below 0 lets others go first; `--slurm-option=qos=NAME` chooses a class of jobs
+    it counts nodes of an allocation that exists, and Slurm makes a new one: name the nodes with `--host`, or only say how many: `--nodes N`
+    Slurm gives the same number of slots on every node: give the number of procs: `-n N`
+    Slurm takes no patterns in a name with a backslash: choose another name
+    Slurm's listings have one line for each job: choose another name
+    Slurm has to know the number of procs or of nodes beforehand: add `-n N` for each program, or `--nodes N`
+    the number of these objects is not known before the job starts: add `-n N` and `--nodes N`, or use `--per-node N`
+    Slurm has one such number for all programs of a job: submit the programs as jobs of their own, or give `-n N` alone
+    each line would be a job of its own, and Slurm has arrays for many: use `--array`, and choose the line by RALLY_ARRAY_INDEX
+    `rally` translates its own option into this one: use `--time`
+    it would change what `rally` submits, or what `sbatch` answers: leave it out
+    Slurm's own words and lists are text in UTF-8: choose another name
+    ");
+}
+
+#[test]
+fn jobs_of_slurm_are_named() {
+    let place = Place::new();
+    let is_slurm = |line: &str| matches!(place.request(line), Ok(Request::Slurm(_)));
+    for line in [
+        "rally queue slurm:3",
+        "rally queue --to slurm",
+        "rally wait slurm:3 slurm:4",
+        "rally output -f slurm:3[2]",
+        "rally cancel slurm:3[2-5]",
+        "rally hold slurm:3",
+        "rally release slurm:3",
+    ] {
+        assert!(is_slurm(line), "{line}");
+    }
+    for line in [
+        "rally queue",
+        "rally queue 3",
+        "rally queue --to machine",
+        "rally release 3",
+        "rally submit ./a --to slurm",
+    ] {
+        assert!(
+            matches!(
+                place.request(line),
+                Ok(Request::Machine(_) | Request::Release(_))
+            ),
+            "{line}"
+        );
+    }
+    let said = [
+        "rally wait slurm:3 4",
+        "rally wait slurm:x",
+        "rally wait --on-machine main slurm:3",
+        "rally release slurm:3 --ranks 1",
+        "rally submit --slurm-option qos=x ./a",
+        "rally submit --to moon ./a",
+        "rally submit -N 2 ./a",
+        "rally submit -N 2 ./a --to slurm",
+    ];
+    let said = said.map(|line| format!("{}\n", place.complaint(line)));
+    insta::assert_snapshot!(said.concat(), @"
+    $ rally wait slurm:3 4
+    error: `slurm:JOB` and `a job of a machine` cannot be used together
+      help: use two commands
+    [120 cli/options-together]
+
+    $ rally wait slurm:x
+    error: `JOB` cannot be `slurm:x`: it is no number of a job (`17`, or `17[3-5]` for tasks of an array where they are possible)
+    [120 cli/bad-value]
+
+    $ rally wait --on-machine main slurm:3
+    error: `--on-machine` and `slurm` cannot be used together
+      help: Slurm's jobs are on no machine
+    [120 cli/options-together]
+
+    $ rally release slurm:3 --ranks 1
+    error: `--ranks` and `slurm:JOB` cannot be used together
+      help: a held job of Slurm has no ranks yet
+    [120 cli/options-together]
+
+    $ rally submit --slurm-option qos=x ./a
+    error: `--slurm-option` and `no --to slurm` cannot be used together
+      help: only Slurm reads it: add `--to slurm`, or leave it out
+    [120 cli/options-together]
+
+    $ rally submit --to moon ./a
+    error: `--to` cannot be `moon`: known values are `machine`, `slurm`
+    [120 cli/bad-value]
+
+    $ rally submit -N 2 ./a
+    error: `-N` means different things to different launchers
+      mpirun: procs on each node: here `--per-node N`
+      srun:   the number of nodes: here `--host LIST`
+      help:   use a spelling named above, or put `--personality mpirun` before `-N`
+    [120 cli/two-meanings]
+
+    $ rally submit -N 2 ./a --to slurm
+    error: `-N` means different things to different launchers
+      mpirun: procs on each node: here `--per-node N`
+      srun:   the number of nodes: here `--host LIST`
+      help:   use a spelling named above, or put `--personality mpirun` before `-N`
+    [120 cli/two-meanings]
+    ");
+}

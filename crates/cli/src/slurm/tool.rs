@@ -1,0 +1,293 @@
+//! Runs a command of Slurm, with a limit to our patience.
+
+use std::{
+    ffi::{CString, OsStr, OsString},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
+    time::Duration,
+};
+
+use base::{ExitStatus, Signal, Time};
+use os::{
+    ChildEvent, Clock, Found, Pid, ReadOutcome, Session, SpawnSpec, Spawner, Trace, Tracers,
+    WriteOutcome,
+};
+
+use crate::args::{World, is_of_a_host};
+
+/// Bytes that are read at once.
+const READ_SIZE: usize = 64 << 10;
+/// The most bytes of one stream that are kept: a line for each of a million tasks.
+const OUTPUT_MAX: usize = 1 << 30;
+/// Pause between two looks at both streams.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What a command has printed, and how it has ended.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) status: ExitStatus,
+    pub(super) out: Vec<u8>,
+    pub(super) err: Vec<u8>,
+}
+
+impl Ran {
+    pub(super) fn succeeded(&self) -> bool {
+        self.status == ExitStatus::Exited(0)
+    }
+
+    /// Returns the last words of the command, without its own name at the start of each line.
+    pub(super) fn words(&self, program: &str) -> String {
+        let text = String::from_utf8_lossy(&self.err);
+        let prefix = format!("{program}: ");
+        let lines = text.lines().map(|line| {
+            let line = line.strip_prefix(&prefix).unwrap_or(line);
+            line.strip_prefix("error: ").unwrap_or(line).trim()
+        });
+        let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        lines.join("; ")
+    }
+}
+
+/// Why a command has given no answer.
+#[derive(Debug)]
+pub(super) enum NotRun {
+    Missing,
+    /// The system refused something.
+    System(String),
+    Slow(Duration),
+}
+
+impl From<os::Error> for NotRun {
+    fn from(error: os::Error) -> Self {
+        Self::System(error.to_string())
+    }
+}
+
+/// Variables that would change what these commands do or print. `sbatch` passes all others on to the job.
+fn disturbs(program: &str, name: &[u8]) -> bool {
+    match program {
+        "sbatch" => matches!(name, b"SBATCH_WAIT" | b"SBATCH_ARRAY_INX"),
+        _ => name.starts_with(b"SQUEUE_") || name == b"SCONTROL_ALL" || is_set(program, name),
+    }
+}
+
+/// Variables that we set.
+fn set_for(program: &str) -> &'static [(&'static str, &'static str)] {
+    match program {
+        // The job would get them.
+        "sbatch" => &[],
+        // All indexes of an array, however many ranges they are.
+        _ => &[("SLURM_BITSTR_LEN", "0"), ("SLURM_TIME_FORMAT", "standard")],
+    }
+}
+
+fn is_set(program: &str, name: &[u8]) -> bool {
+    let mut all = set_for(program).iter();
+    all.any(|(ours, _)| ours.as_bytes() == name)
+}
+
+/// Variables of an allocation in which we are: the new job would take them for its own. Others that begin so are about Slurm itself.
+fn is_of_allocation(name: &[u8]) -> bool {
+    const KEPT: [&[u8]; 4] = [
+        b"SLURM_CONF",
+        b"SLURM_JWT",
+        b"SLURM_CLUSTERS",
+        b"SLURM_CLUSTER_NAME",
+    ];
+    (name.starts_with(b"SLURM_") || name.starts_with(b"SLURMD_")) && !KEPT.contains(&name)
+}
+
+fn environment(program: &str, world: &World) -> Result<Vec<CString>, NotRun> {
+    let in_allocation = world.variable("SLURM_JOB_ID").is_some();
+    let kept = world.variables.iter().filter(|(name, _)| {
+        let is_ours = in_allocation && is_of_allocation(name.as_bytes());
+        // The job gets our variables on other hosts.
+        !(is_ours || is_of_a_host(name) || disturbs(program, name.as_bytes()))
+    });
+    let ours = set_for(program).iter();
+    let ours = ours.map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
+    let all = kept.map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+    let texts = all
+        .chain(ours)
+        .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()));
+    texts
+        .collect::<Result<_, _>>()
+        .map_err(|error| NotRun::System(error.to_string()))
+}
+
+/// Runs a command, and waits until it has ended.
+///
+/// # Errors
+///
+/// See [`NotRun`]. A slow command is killed.
+pub(super) fn run(
+    program: &str,
+    words: &[OsString],
+    input: &[u8],
+    patience: Duration,
+    world: &World,
+) -> Result<Ran, NotRun> {
+    let path = world.variables.get(OsStr::new("PATH"));
+    let path = path.map(OsString::as_os_str).unwrap_or_default();
+    let Found::Program(file) = os::find_program(OsStr::new(program), path) else {
+        return Err(NotRun::Missing);
+    };
+    let argv: Vec<CString> = std::iter::once(OsString::from(program))
+        .chain(words.iter().cloned())
+        .map(|word| CString::new(word.into_vec()))
+        .collect::<Result<_, _>>()
+        .map_err(|error| NotRun::System(error.to_string()))?;
+    let file = CString::new(file.into_os_string().into_vec())
+        .map_err(|error| NotRun::System(error.to_string()))?;
+    let envp = environment(program, world)?;
+    let until = Clock::now() + patience;
+    let (their_input, our_input) = os::pipe()?;
+    let (our_out, their_out) = os::pipe()?;
+    let (our_err, their_err) = os::pipe()?;
+    for ours in [&our_input, &our_out, &our_err] {
+        os::set_nonblocking(ours.as_fd())?;
+    }
+    let spec = SpawnSpec {
+        program: &file,
+        argv: &argv,
+        envp: &envp,
+        envp_extra: &[],
+        cwd: None,
+        fds: &[
+            (their_input.as_fd(), 0),
+            (their_out.as_fd(), 1),
+            (their_err.as_fd(), 2),
+        ],
+        affinity: None,
+        umask: None,
+        tracers: Tracers::Ancestors,
+        limits: &[],
+        session: Session::Ours,
+        trace: Trace::No,
+    };
+    let pid = Spawner::new()?
+        .spawn(&spec)
+        .map_err(|error| NotRun::System(error.to_string()))?;
+    drop((their_input, their_out, their_err));
+    let mut talk = Talk {
+        input: Some(our_input),
+        left: input,
+        out: Stream::new(our_out),
+        err: Stream::new(our_err),
+    };
+    let answered = talk.until_closed(until);
+    let status = answered.and_then(|()| wait(pid, until));
+    if status.is_none() {
+        let _ = os::kill_group(pid, Signal::KILL);
+        // SIGKILL ends it, so that this is short, unless it sleeps in the kernel.
+        let _ = wait(pid, Clock::now() + Duration::from_secs(1));
+    }
+    let status = status.ok_or(NotRun::Slow(patience))?;
+    Ok(Ran {
+        status,
+        out: talk.out.text,
+        err: talk.err.text,
+    })
+}
+
+/// Waits until a child has ended, and reaps it. `None` if it has not ended in time.
+fn wait(pid: Pid, until: Time) -> Option<ExitStatus> {
+    loop {
+        match os::reap() {
+            Some(ChildEvent::Exited { pid: ended, status }) if ended == pid => return Some(status),
+            Some(_) => {}
+            None if Clock::now() >= until => return None,
+            None => os::sleep(PAUSE),
+        }
+    }
+}
+
+/// The streams of a command.
+struct Talk<'a> {
+    /// `None` once everything was written.
+    input: Option<OwnedFd>,
+    left: &'a [u8],
+    out: Stream,
+    err: Stream,
+}
+
+impl Talk<'_> {
+    /// Returns when the command has closed both its streams. `None` if it has not done so in time.
+    fn until_closed(&mut self, until: Time) -> Option<()> {
+        loop {
+            let is_busy = self.write() | self.out.read() | self.err.read();
+            if self.out.fd.is_none() && self.err.fd.is_none() {
+                return Some(());
+            }
+            let now = Clock::now();
+            if now >= until {
+                return None;
+            }
+            if is_busy {
+                continue;
+            }
+            let waited = [&self.out.fd, &self.err.fd].into_iter().flatten().next()?;
+            let _ = os::wait_readable(waited.as_fd(), Some(until.min(now + PAUSE)));
+        }
+    }
+
+    /// Writes what there is room for. Returns true if there was any.
+    fn write(&mut self) -> bool {
+        let Some(input) = &self.input else {
+            return false;
+        };
+        if self.left.is_empty() {
+            self.input = None;
+            return false;
+        }
+        match os::write(input.as_fd(), self.left) {
+            Ok(WriteOutcome::Bytes(count)) => {
+                self.left = &self.left[count..];
+                true
+            }
+            Ok(WriteOutcome::WouldBlock) => false,
+            // It reads no more, and will say why.
+            Ok(WriteOutcome::Closed) | Err(_) => {
+                self.input = None;
+                false
+            }
+        }
+    }
+}
+
+struct Stream {
+    /// `None` at the end.
+    fd: Option<OwnedFd>,
+    text: Vec<u8>,
+}
+
+impl Stream {
+    const fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd: Some(fd),
+            text: Vec::new(),
+        }
+    }
+
+    /// Reads what there is. Returns true if there was anything.
+    fn read(&mut self) -> bool {
+        let Some(fd) = &self.fd else {
+            return false;
+        };
+        let mut buffer = vec![0; READ_SIZE];
+        match os::read(fd.as_fd(), &mut buffer) {
+            Ok(ReadOutcome::Bytes(count)) => {
+                let room = OUTPUT_MAX.saturating_sub(self.text.len());
+                self.text.extend(&buffer[..count.min(room)]);
+                true
+            }
+            Ok(ReadOutcome::WouldBlock) => false,
+            Ok(ReadOutcome::Closed) | Err(_) => {
+                self.fd = None;
+                false
+            }
+        }
+    }
+}
