@@ -516,7 +516,7 @@ fn kills_at_any_moment_lose_no_job_and_run_none_twice() {
     let mut pause = 1_u64;
     for _ in 0..kills {
         let submit = |options: &[&str]| {
-            let common = ["-n", "1", "--to", "/dev/null", "--array", "1-8"];
+            let common = ["-n", "1", "--output-to", "/dev/null", "--array", "1-8"];
             machine.submit(&[&common, options, &["sh", "-c", script]].concat())
         };
         once.push(submit(&[]));
@@ -580,27 +580,35 @@ fn kills_at_any_moment_lose_no_job_and_run_none_twice() {
 fn output_that_cannot_be_written_fails_the_job() {
     let sandbox = Sandbox::new();
     let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
-    let nowhere = machine.submit(&["-n", "1", "--to", "none/out", "sh", "-c", "sleep 1000"]);
+    let nowhere = machine.submit(&[
+        "-n",
+        "1",
+        "--output-to",
+        "none/out",
+        "sh",
+        "-c",
+        "sleep 1000",
+    ]);
     let failed = machine.run(&["wait", &nowhere]).expect_code(121);
     failed.expect_err(&[
         "its output cannot be written to",
         "none/out",
         "No such file or directory",
     ]);
-    let full = machine.submit(&["-n", "1", "--to", "/dev/full", "echo", "lost"]);
+    let full = machine.submit(&["-n", "1", "--output-to", "/dev/full", "echo", "lost"]);
     let failed = machine.run(&["wait", &full]).expect_code(121);
     failed.expect_err(&["`/dev/full`: No space left on device"]);
     // What one job has written is not seen by the next one, and a silent job has an empty file.
-    let first = machine.submit(&["-n", "1", "--to", "out", "echo", "first"]);
+    let first = machine.submit(&["-n", "1", "--output-to", "out", "echo", "first"]);
     machine.run(&["wait", &first]).expect_code(0);
-    let silent = machine.submit(&["-n", "1", "--to", "out", "true"]);
+    let silent = machine.submit(&["-n", "1", "--output-to", "out", "true"]);
     machine.run(&["wait", &silent]).expect_code(0);
     machine
         .run(&["output", &silent])
         .expect_code(0)
         .expect_out("");
     // All that a job has printed is in its file when the job is over.
-    let much = machine.submit(&["-n", "2", "--to", "much", "sh", "-c", "seq 100000"]);
+    let much = machine.submit(&["-n", "2", "--output-to", "much", "sh", "-c", "seq 100000"]);
     machine.run(&["wait", &much]).expect_code(0);
     assert_eq!(sandbox.read("much").lines().count(), 200_000);
     machine.down();
