@@ -18,6 +18,7 @@ mod stress;
 mod test;
 mod tidy;
 mod verdicts;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ enum Task {
     Test(test::Args),
     /// Builds `rally` for release: one file that needs no shared library.
     Build,
+    /// Packs the Python package and the binaries into a wheel.
+    Wheel(wheel::Args),
     /// Checks the house rules that the compiler does not check.
     Tidy,
     /// Measures the numbers in docs/benchmarks.md, with the other launchers in the same run.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Task::Cluster(args) => return code(cluster::run(&args)),
         Task::Test(args) => test::run(&args),
         Task::Build => release::build(),
+        Task::Wheel(args) => wheel::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bench(args) => bench::run(&args),
         Task::Stress(args) => stress::run(&args),

@@ -10,6 +10,7 @@ mod docs;
 mod fuzz;
 mod licences;
 mod modules;
+mod python;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -51,6 +52,7 @@ fn check(root: &Path) -> Result<Complaints> {
     complaints.extend(docs::dependencies(root, &workspace));
     complaints.extend(docs::planted(root));
     complaints.extend(docs::minutes(root));
+    complaints.extend(python::check(root));
     complaints.extend(licences::check(&everything));
     complaints.sort();
     Ok(complaints)
