@@ -41,7 +41,7 @@ def test_a_job_that_fails(machine: rally.Machine) -> None:
     assert job.output() == ""
     with pytest.raises(rally.Failed) as refused:
         rally.submit("true", n=3)
-    assert (refused.value.id, refused.value.returncode) == ("machine/too-large", 122)
+    assert (refused.value.id, refused.value.returncode) == ("machine/not-accepted", 122)
     with pytest.raises(rally.Failed) as unknown:
         machine.job(99).wait()
     assert unknown.value.id == "machine/no-job"
@@ -52,7 +52,7 @@ def test_options_are_those_of_the_command(machine: rally.Machine, place: Path) -
     job = rally.submit(
         "sh",
         "-c",
-        "echo $OWN; pwd; echo wrong >&2",
+        "echo $OWN$MORE; pwd; echo wrong >&2",
         n=1,
         time=90,
         name="a b",
@@ -65,15 +65,15 @@ def test_options_are_those_of_the_command(machine: rally.Machine, place: Path) -
         env={"OWN": "x"},
         cwd="sub",
         machine=machine,
-        options=["--label"],
+        options=["--set-env", "MORE=y"],
     )
     info = job.info()
-    assert (info.state, info.name, info.priority, info.slots) == ("held", "a b", 3, 2)
+    assert (info.state, info.name, info.priority, info.slots) == ("held", "a b", 3, 1)
     assert info.limit is not None and info.limit.total_seconds() == 90
     job.release()
     job.wait()
-    assert (place / "sub/1.out").read_text() == job.output() == f"[0] x\n[0] {place}/sub\n"
-    assert job.output(errors=True) == "[0] wrong\n"
+    assert (place / "sub/1.out").read_text() == job.output() == f"xy\n{place}/sub\n"
+    assert job.output(errors=True) == "wrong\n"
 
 
 def test_holding_canceling_and_dependencies(machine: rally.Machine) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import metadata, version
@@ -37,12 +38,8 @@ def test_python_m_rally_has_the_exit_code(place: Path) -> None:
 
 
 def test_a_package_without_binaries_looks_in_path(tmp_path: Path) -> None:
-    (tmp_path / "rally").symlink_to(SOURCE)
-    link = tmp_path / "package"
-    link.mkdir()
-    for file in SOURCE.glob("*.py"):
-        (link / "rally").mkdir(exist_ok=True)
-        (link / "rally" / file.name).write_bytes(file.read_bytes())
+    copy = tmp_path / "package"
+    shutil.copytree(SOURCE, copy / "rally")
     binary = tmp_path / "bin" / "rally"
     binary.parent.mkdir()
     binary.write_text("#!/bin/sh\n")
@@ -51,7 +48,7 @@ def test_a_package_without_binaries_looks_in_path(tmp_path: Path) -> None:
 
     def found(**env: str) -> str:
         words = [sys.executable, "-c", program]
-        done = subprocess.run(words, env={"PYTHONPATH": str(link), **env}, stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(words, env={"PYTHONPATH": str(copy), **env}, stdout=subprocess.PIPE, check=True)
         return done.stdout.decode().strip()
 
     assert found(PATH=str(binary.parent)) == str(binary)

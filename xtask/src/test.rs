@@ -7,6 +7,7 @@
 mod bed;
 mod install;
 mod pages;
+mod python;
 mod unprivileged;
 
 use std::{
@@ -135,6 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return steps.close();
     }
     unprivileged::step(&mut steps);
+    python::step(&mut steps);
     steps.run("stress", |_| stress::smoke());
     if let Err(why) = install::fuzzer() {
         steps.skip("fuzz", &format!("{why:#}"));

@@ -103,7 +103,9 @@ fn modules(source: &Path) -> Result<Vec<Member>> {
             }
             let name = path.strip_prefix(source)?.to_str();
             found.push(Member {
-                name: name.context("the name of a module is not UTF-8")?.to_owned(),
+                name: name
+                    .context("the name of a module is not UTF-8")?
+                    .to_owned(),
                 mode: DATA,
                 content: fs::read(&path)?,
             });

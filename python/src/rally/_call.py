@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from types import FrameType
+from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ._binary import find_binary
 
@@ -154,6 +158,44 @@ def call(
     if done.returncode != 0:
         raise failed(done.returncode, done.stderr, decoded(done.stdout))
     return done.stdout
+
+
+@contextmanager
+def started(
+    line: List[bytes],
+    stdin: Union[int, IO[bytes]] = subprocess.DEVNULL,
+    cwd: Optional[PathName] = None,
+    env: Optional[Mapping[str, str]] = None,
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Starts a process with pipes for its output. It does not outlive the block: an exception kills it.
+
+    An interrupt waits until the process is known. `Popen` would forget a process if it were interrupted.
+    """
+    interrupts: List[Optional[FrameType]] = []
+    handler = signal.getsignal(signal.SIGINT)
+    is_deferred = callable(handler) and threading.current_thread() is threading.main_thread()
+    if is_deferred:
+        signal.signal(signal.SIGINT, lambda _, frame: interrupts.append(frame))
+    process = None
+    try:
+        try:
+            process = subprocess.Popen(line, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, env=env)
+        finally:
+            if is_deferred:
+                signal.signal(signal.SIGINT, handler)
+        if interrupts and callable(handler):
+            handler(signal.SIGINT, interrupts[0])
+        yield process
+    except BaseException:
+        if process is not None:
+            process.kill()
+        raise
+    finally:
+        if process is not None:
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            process.wait()
 
 
 def program_words(program: Argument, args: Sequence[Argument]) -> List[bytes]:

@@ -17,6 +17,7 @@ from ._call import (
     failed,
     objects,
     program_words,
+    started,
     variables,
 )
 from ._machine import Machine, machine_name
@@ -72,24 +73,13 @@ class Job:
 
         The job goes on after a `TimeoutError` or an interrupt (Ctrl-C): `cancel` ends it.
         """
-        process = subprocess.Popen(
-            command("wait", [str(self.id)], self.machine),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        with process:
-            try:
+        try:
+            with started(command("wait", [str(self.id)], self.machine)) as process:
                 stdout, stderr = process.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise TimeoutError(f"job {self.id} has not ended within {timeout} s, and goes on") from None
-            except KeyboardInterrupt:
-                process.kill()
-                raise self._goes_on() from None
-            except BaseException:
-                process.kill()
-                raise
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"job {self.id} has not ended within {timeout} s, and goes on") from None
+        except KeyboardInterrupt:
+            raise self._goes_on() from None
         rows = objects(stdout)
         if len(rows) != 1:
             raise failed(process.returncode, stderr)
@@ -121,25 +111,15 @@ class Job:
 
     def follow(self, index: Optional[int] = None) -> Iterator[str]:
         """Yields the lines that the job prints, without their line feeds, until it is over."""
-        process = subprocess.Popen(
-            command("output", ["--follow", self._task(index)], self.machine),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        stderr = b""
-        with process:
-            assert process.stdout is not None and process.stderr is not None
-            try:
+        try:
+            with started(command("output", ["--follow", self._task(index)], self.machine)) as process:
+                assert process.stdout is not None and process.stderr is not None
                 for line in process.stdout:
                     yield decoded(line[:-1] if line.endswith(b"\n") else line)
                 # It has ended: the pipe is closed.
                 stderr = process.stderr.read()
-            except BaseException as error:
-                process.kill()
-                if isinstance(error, KeyboardInterrupt):
-                    raise self._goes_on() from None
-                raise
+        except KeyboardInterrupt:
+            raise self._goes_on() from None
         if process.returncode != 0:
             raise failed(process.returncode, stderr)
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import IO, Any, Dict, List, Mapping, Optional, Sequence, TextIO, Tuple, Union, cast
 
 from ._binary import find_binary
-from ._call import Argument, Failed, Message, PathName, decoded, message_of, object_of, program_words, variables
+from ._call import Argument, Failed, Message, PathName, decoded, message_of, object_of, program_words, started, variables
 from ._machine import Machine, machine_name
 
 _READ_MAX = 1 << 16
@@ -87,16 +87,9 @@ def run(
         if input is not None:
             file.write(input if isinstance(input, bytes) else input.encode("utf-8", "surrogateescape"))
             file.seek(0)
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL if input is None else file,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
-        )
-    reader = _Reader(process, capture)
-    reader.read_all()
+        with started(words, subprocess.DEVNULL if input is None else file, cwd, environment) as process:
+            reader = _Reader(process, capture)
+            reader.read_all()
     return reader.completed(check)
 
 

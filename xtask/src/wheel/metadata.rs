@@ -36,7 +36,10 @@ impl Project {
 
     fn texts(&self, key: &str) -> Vec<&str> {
         let list = self.table.get(key).and_then(Value::as_array);
-        list.into_iter().flatten().filter_map(Value::as_str).collect()
+        list.into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect()
     }
 
     pub(crate) fn name(&self) -> Result<&str> {
@@ -84,7 +87,8 @@ impl Project {
 
 /// Returns the content of WHEEL.
 pub(super) fn wheel(tags: &[String]) -> String {
-    let mut text = String::from("Wheel-Version: 1.0\nGenerator: cargo-xtask\nRoot-Is-Purelib: false\n");
+    let mut text =
+        String::from("Wheel-Version: 1.0\nGenerator: cargo-xtask\nRoot-Is-Purelib: false\n");
     for tag in tags {
         text += &format!("Tag: py3-none-{tag}\n");
     }
