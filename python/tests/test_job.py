@@ -209,10 +209,13 @@ def test_an_interrupt_leaves_the_job(machine: rally.Machine, wait: str) -> None:
     verb = "output" if "follow" in wait else "wait"
     until(lambda: any(f" {verb} " in line for line in processes(os.environ["RALLY_STATE_DIR"]).values()))
     process.send_signal(signal.SIGINT)
+    if "future" in wait:
+        # Python sometimes loses a signal that comes while another thread starts a process.
+        until(lambda: process.poll() is not None or bool(process.send_signal(signal.SIGINT)))
     _, stderr = process.communicate(timeout=60)
     last = stderr.decode().splitlines()[-1]
     if "future" in wait:
-        assert last == "KeyboardInterrupt"
+        assert "KeyboardInterrupt" in stderr.decode()
     else:
         assert last == "KeyboardInterrupt: job 1 goes on: `rally cancel 1` ends it"
     assert job.state() == "running"

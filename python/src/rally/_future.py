@@ -49,7 +49,9 @@ class _Waiter:
         self.futures: Dict[int, List["Future[JobInfo]"]] = {}
         self.thread: Optional[threading.Thread] = None
         self.wake_out, self.wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        # The running `rally wait`, and its job.
+        # The running `rally wait`, and its job. At the end of Python no other one is started.
+        self.process_lock = threading.Lock()
+        self.is_ending = False
         self.process: Optional["subprocess.Popen[bytes]"] = None
         self.target: Optional[int] = None
 
@@ -72,9 +74,10 @@ class _Waiter:
 
     def end(self) -> None:
         """Ends the `rally wait` at the end of Python."""
-        process = self.process
-        if process is not None:
-            process.kill()
+        with self.process_lock:
+            self.is_ending = True
+            if self.process is not None:
+                self.process.kill()
 
     def _serve(self) -> None:
         pause, killed, has_ended = _PAUSE_MIN, 0, False
@@ -202,18 +205,22 @@ class _Waiter:
 
     def _wait_for(self, job: Optional[int]) -> None:
         """Lets `rally wait` run for this job and for no other."""
-        if self.process is not None and self.target != job:
-            self.process.kill()
-            self.process.communicate()
-            self.process = None
-        if self.process is None and job is not None:
-            self.process = subprocess.Popen(
-                command("wait", [str(job)], self.machine),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        self.target = job
+        with self.process_lock:
+            if self.is_ending:
+                # Of this thread only.
+                raise SystemExit
+            if self.process is not None and self.target != job:
+                self.process.kill()
+                self.process.communicate()
+                self.process = None
+            if self.process is None and job is not None:
+                self.process = subprocess.Popen(
+                    command("wait", [str(job)], self.machine),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            self.target = job
 
     def _sleep(self, seconds: float) -> None:
         """Sleeps until somebody wakes us, at most for these seconds."""
