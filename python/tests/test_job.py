@@ -211,7 +211,11 @@ def test_an_interrupt_leaves_the_job(machine: rally.Machine, wait: str) -> None:
     process.send_signal(signal.SIGINT)
     if "future" in wait:
         # Python sometimes loses a signal that comes while another thread starts a process.
-        until(lambda: process.poll() is not None or bool(process.send_signal(signal.SIGINT)))
+        def has_ended() -> bool:
+            process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        until(has_ended)
     _, stderr = process.communicate(timeout=60)
     last = stderr.decode().splitlines()[-1]
     if "future" in wait:
