@@ -180,7 +180,7 @@ def submit(
         ("--array", None if array is None else index_list(array)),
         ("--max-running", None if max_running is None else str(max_running)),
         ("--priority", None if priority is None else str(priority)),
-        ("--to", to),
+        ("--output-to", to),
         ("--errors-to", errors_to),
     ):
         if value is not None:
