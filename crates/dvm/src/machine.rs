@@ -22,6 +22,8 @@
 //! | ordered ([`MachineOutput::Launch`]) | runs | ended when it is launched | – |
 //! | runs | – | [`MachineOutput::End`] | the queue and the record hear of it |
 //!
+//! If the machine is to end at once, a task whose start is stored first waits again, for the next machine.
+//!
 //! **Bounds:** those of the queue; [`RECENT_MAX`] records of jobs that are over, in memory; [`HISTORY_MAX`] in the store;
 //! [`WAITED_MAX`] jobs that a front waits for.
 
@@ -29,6 +31,7 @@ mod answers;
 mod books;
 mod demand;
 mod explain;
+pub mod planted;
 mod record;
 mod restore;
 mod runs;
@@ -37,14 +40,15 @@ mod talk;
 mod tests;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
-use base::{JobId, NodeId, Rank, Time};
+use base::{JobId, NodeId, Rank, RankSet, Time};
 use serde::{Deserialize, Serialize};
 
-use self::{books::Books, demand::demand};
+use self::{books::Books, demand::demand, planted::Bug};
 pub use self::{
     books::{Batch, Key, RETRY, Write},
     record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
@@ -143,6 +147,8 @@ struct Node {
     slots: u32,
     /// Nobody has said how many slots it has.
     is_implicit: bool,
+    /// The user has drained it before it has joined.
+    is_drained: bool,
     standing: NodeStanding,
 }
 
@@ -152,7 +158,25 @@ struct Entry {
     record: Record,
     spec: Arc<JobSpec>,
     front: Option<FrontId>,
+    /// Whether it gets whole nodes: because the user wants that, or because of how it is placed.
+    sharing: Sharing,
+    /// Tasks that run, and were canceled.
+    ending: RankSet,
     runs: BTreeMap<Option<u32>, Stage>,
+}
+
+impl Entry {
+    /// Returns the record with which the next machine has to go on: tasks that were canceled do not run again.
+    fn to_store(&self) -> Cow<'_, Record> {
+        if self.ending.is_empty() || planted::is(Bug::CancelNotStored) {
+            return Cow::Borrowed(&self.record);
+        }
+        let mut record = self.record.clone();
+        let tasks = &mut record.tasks;
+        tasks.running = tasks.running.difference(&self.ending);
+        tasks.canceled = tasks.canceled.union(&self.ending);
+        Cow::Owned(record)
+    }
 }
 
 /// How far the run of a task is.
@@ -178,6 +202,8 @@ enum Effect {
 /// A front that waits for jobs.
 #[derive(Debug)]
 struct Waiter {
+    /// Number of the question: what is read for an earlier one does not concern it.
+    number: u64,
     jobs: BTreeSet<JobId>,
     over: Vec<Record>,
 }
@@ -185,9 +211,11 @@ struct Waiter {
 /// A question that needs the store.
 #[derive(Debug)]
 enum Question {
-    Jobs(FrontId),
+    /// The last ones, so many.
+    Jobs(FrontId, u32),
     Job(FrontId, JobId),
-    Waited(FrontId, JobId),
+    /// The number is that of the [`Waiter`].
+    Waited(FrontId, JobId, u64),
     Dependency(FrontId, Box<Submission>, JobId),
 }
 
@@ -208,6 +236,8 @@ pub struct Machine {
     waiters: BTreeMap<FrontId, Waiter>,
     /// Number of submissions of each front that are being stored.
     submitting: BTreeMap<FrontId, u32>,
+    /// The number of the last wait. What is read for an earlier wait of the same front is not for a later one.
+    last_wait: u64,
     /// Fronts that wait until no node is being started.
     wait_for_nodes: BTreeSet<FrontId>,
     /// Questions whose answers are being read, in this order.
@@ -228,6 +258,7 @@ impl Machine {
                 name: name.clone(),
                 slots: 0,
                 is_implicit: true,
+                is_drained: false,
                 standing: NodeStanding::Starting,
             };
             (id, node)
@@ -244,6 +275,7 @@ impl Machine {
             silenced: BTreeSet::new(),
             waiters: BTreeMap::new(),
             submitting: BTreeMap::new(),
+            last_wait: 0,
             wait_for_nodes: BTreeSet::new(),
             questions: VecDeque::new(),
             books: Books::default(),
@@ -268,7 +300,7 @@ impl Machine {
 
     /// Returns the time at which [`Self::tick`] is due.
     #[must_use]
-    pub const fn deadline(&self) -> Option<Time> {
+    pub fn deadline(&self) -> Option<Time> {
         self.books.retry_at()
     }
 
@@ -292,7 +324,7 @@ impl Machine {
         }
         self.tell_ready();
         let jobs = &self.jobs;
-        let entry = |id: JobId| jobs.get(&id).map(|entry| &entry.record);
+        let entry = |id: JobId| jobs.get(&id).map(Entry::to_store);
         if let Some(batch) = self.books.write(now, entry) {
             self.outputs.push_back(MachineOutput::Store(batch));
         }
@@ -318,6 +350,10 @@ impl Machine {
         node.is_implicit = said == Slots::Implicit;
         node.standing = NodeStanding::Up;
         self.queue.add_node(id, Amounts::slots(node.slots));
+        if node.is_drained {
+            node.standing = NodeStanding::Drained;
+            self.queue.set_node(id, NodeState::Closed);
+        }
         self.settle(now);
     }
 
@@ -391,6 +427,7 @@ impl Machine {
             .demand
             .units
             .saturating_mul(request.demand.unit.slots);
+        let sharing = request.demand.sharing;
         self.queue
             .submit(id, request)
             .map_err(NotDone::NotAccepted)?;
@@ -408,6 +445,8 @@ impl Machine {
             record,
             spec: Arc::new(*submission.spec),
             front,
+            sharing,
+            ending: RankSet::new(),
             runs: BTreeMap::new(),
         };
         self.jobs.insert(id, entry);
@@ -415,7 +454,8 @@ impl Machine {
         Ok(id)
     }
 
-    /// Returns the dependencies that are not met. A job that ended long ago is not known any more.
+    /// Returns the dependencies that are not met. Jobs that are over are in memory, or [`Self::submit`] has
+    /// looked for them in the store.
     fn unmet(&self, after: &[Dependency]) -> Result<Vec<Dependency>, NotDone> {
         let mut unmet = Vec::new();
         for dependency in after {
@@ -425,10 +465,7 @@ impl Machine {
             }
             let over = self.recent.iter().find(|record| record.id == dependency.on);
             let over = over.ok_or(NotDone::NoSuchJob(dependency.on))?;
-            let has_succeeded = matches!(over.ended, Some((_, Over::Succeeded)));
-            if dependency.kind == DependencyKind::Succeeded && !has_succeeded {
-                return Err(NotDone::DependencyFailed(dependency.on));
-            }
+            is_met(*dependency, over)?;
         }
         Ok(unmet)
     }
@@ -452,11 +489,12 @@ impl Machine {
             queue::Output::End { task } => self.revoke(now, task),
             queue::Output::Requeued { task } => {
                 if let Some(entry) = self.jobs.get_mut(&task.job) {
-                    entry.record.requeued.insert(Rank(task.index.unwrap_or(0)));
-                    entry
-                        .record
-                        .tasks
-                        .put(task.index.unwrap_or(0), |tasks| &mut tasks.waiting);
+                    let index = task.index.unwrap_or(0);
+                    let record = &mut entry.record;
+                    record.requeued.insert(Rank(index));
+                    record.tasks.put(index, |tasks| &mut tasks.waiting);
+                    // It has not failed after all.
+                    record.failure.take_if(|(failed, _)| *failed == index);
                 }
                 self.books.touch(task.job);
             }
@@ -488,10 +526,15 @@ impl Machine {
             self.outputs.push_back(MachineOutput::Withdrawn(front, why));
         }
         self.tell_waiters(&entry.record);
+        self.remember(entry.record);
+    }
+
+    /// Keeps the record of a job that is over in memory.
+    fn remember(&mut self, record: Record) {
         if self.recent.len() >= RECENT_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(entry.record);
+        self.recent.push_back(record);
     }
 
     fn tell_waiters(&mut self, record: &Record) {
@@ -547,11 +590,33 @@ impl Machine {
         self.settle(now);
     }
 
-    /// Lets the machine end, with all that runs.
+    /// Lets the machine end, with all that runs. What is not launched yet waits for the next machine.
     fn end_all(&mut self) {
         self.down = Some(Down::Now);
-        let runs = self.runs.keys().copied();
-        self.outputs.extend(runs.map(MachineOutput::End));
+        let mut unlaunched = Vec::new();
+        for (id, entry) in &mut self.jobs {
+            for (index, stage) in &mut entry.runs {
+                match stage {
+                    Stage::Storing(_) if planted::is(Bug::EndLaunches) => {}
+                    Stage::Storing(_) => unlaunched.push(TaskId {
+                        job: *id,
+                        index: *index,
+                    }),
+                    Stage::Ordered => *stage = Stage::Revoked,
+                    Stage::Revoked => {}
+                    Stage::Runs(run) => self.outputs.push_back(MachineOutput::End(*run)),
+                }
+            }
+        }
+        for task in unlaunched {
+            if let Some(entry) = self.jobs.get_mut(&task.job) {
+                entry.runs.remove(&task.index);
+                let index = task.index.unwrap_or(0);
+                entry.record.tasks.put(index, |tasks| &mut tasks.waiting);
+            }
+            self.books.touch(task.job);
+            self.queue.take_back(task);
+        }
     }
 
     /// Returns the record of a job, if it is in memory.
@@ -580,6 +645,9 @@ impl Machine {
             Err(why) => {
                 for effect in self.books.failed(now, &why) {
                     match effect {
+                        effect if planted::is(Bug::EffectsDespiteFailure) => {
+                            self.take_effect(effect);
+                        }
                         Effect::Submitted(front, id) => {
                             let refused = Reply::Refused(NotDone::NotStored(why.clone()));
                             self.submission_settled(front, refused);
@@ -622,4 +690,13 @@ impl Machine {
             }
         }
     }
+}
+
+/// Checks that a dependency on a job that is over is met.
+fn is_met(dependency: Dependency, over: &Record) -> Result<(), NotDone> {
+    let has_succeeded = matches!(over.ended, Some((_, Over::Succeeded)));
+    if dependency.kind == DependencyKind::Succeeded && !has_succeeded {
+        return Err(NotDone::DependencyFailed(dependency.on));
+    }
+    Ok(())
 }

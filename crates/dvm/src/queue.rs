@@ -282,18 +282,22 @@ impl Queue {
         for dependency in &request.after {
             self.dependents.entry(dependency.on).or_default().insert(id);
         }
-        let unmet = request.after.iter().copied();
-        let unmet: BTreeSet<Dependency> = unmet
-            .filter(|dependency| {
-                let on = self.jobs.get(&dependency.on);
-                !(dependency.kind == DependencyKind::Started && on.is_some_and(Job::has_started))
-            })
-            .collect();
+        let unmet = self.unmet(&request);
         self.users.add_job(request.user);
         let shape = self.shapes.get(&request.demand);
         self.jobs.insert(id, Job::new(request, shape, unmet));
         self.refresh(id);
         Ok(())
+    }
+
+    /// Returns the dependencies that are not met, of those on jobs in the queue.
+    fn unmet(&self, request: &Request) -> BTreeSet<Dependency> {
+        let after = request.after.iter().copied();
+        let unmet = after.filter(|dependency| {
+            let on = self.jobs.get(&dependency.on);
+            !(dependency.kind == DependencyKind::Started && on.is_some_and(Job::has_started))
+        });
+        unmet.collect()
     }
 
     /// Adds a job that an earlier queue has accepted, and that may have run. It waits until it fits.
@@ -307,7 +311,7 @@ impl Queue {
         for dependency in &request.after {
             self.dependents.entry(dependency.on).or_default().insert(id);
         }
-        let unmet = request.after.iter().copied().collect();
+        let unmet = self.unmet(&request);
         self.users.add_job(request.user);
         let shape = self.shapes.get(&request.demand);
         self.jobs
@@ -449,6 +453,20 @@ impl Queue {
         }
         self.refresh(task.job);
         self.close_if_over(task.job);
+    }
+
+    /// Takes a start back that was not carried out: the task waits again. It must not have been canceled.
+    pub fn take_back(&mut self, task: TaskId) {
+        let Some(part) = self.running.remove(task) else {
+            return;
+        };
+        self.nodes.give(&part.demand, &part.units);
+        self.is_changed = true;
+        if let Some(job) = self.jobs.get_mut(&task.job) {
+            self.users.end(job.request.user, part.demand.slots_needed());
+            job.take_back(task);
+        }
+        self.refresh(task.job);
     }
 
     /// Puts a job where its state says: among those with tasks that may start, or not.

@@ -6,7 +6,8 @@ use base::{HostList, JobId, NodeId, Rank, RankSet, Time};
 use bytes::Bytes;
 
 use super::{
-    Effect, Machine, MachineOutput, Node, Question, RECENT_MAX, WAITED_MAX, Waiter,
+    Effect, Machine, MachineOutput, Node, Question, WAITED_MAX, Waiter, is_met,
+    planted::{self, Bug},
     record::{Record, Submission},
     restore,
     talk::{Ask, Down, NodeLine, NodeStanding, NotDone, Reply, Status},
@@ -107,6 +108,9 @@ impl Machine {
             return Ok(None);
         }
         let effect = match self.add(now, None, submission) {
+            Ok(id) if planted::is(Bug::ToldBeforeStored) => {
+                return Ok(Some(Reply::Submitted(id)));
+            }
             Ok(id) => Effect::Submitted(front, id),
             Err(why) if self.submitting.contains_key(&front) => Effect::Refused(front, why),
             Err(why) => return Err(why),
@@ -121,26 +125,53 @@ impl Machine {
             return Err(self.missing(id));
         }
         match tasks {
-            None => drop(self.queue.cancel(id)),
-            Some(tasks) => {
-                for index in tasks.iter() {
-                    let index = Some(index.0);
-                    self.queue.cancel_task(TaskId { job: id, index });
-                    if let Some(entry) = self.jobs.get_mut(&id)
-                        && let Some(index) = index
-                        && entry.record.tasks.waiting.contains(Rank(index))
-                    {
-                        entry.record.tasks.put(index, |tasks| &mut tasks.canceled);
-                    }
-                }
-            }
+            None => self.cancel_all(id),
+            Some(tasks) => self.cancel_some(id, &tasks),
         }
         self.books.touch(id);
         Ok(Reply::Done)
     }
 
+    /// Cancels a job. What waits is canceled at once, also for the next machine.
+    fn cancel_all(&mut self, id: JobId) {
+        if let Some(entry) = self.jobs.get_mut(&id) {
+            let tasks = &mut entry.record.tasks;
+            let waiting = std::mem::take(&mut tasks.waiting);
+            tasks.canceled = tasks.canceled.union(&waiting);
+            entry.ending = tasks.running.clone();
+        }
+        self.queue.cancel(id);
+    }
+
+    /// Cancels tasks of a job. Those that it does not have, or that are over, are ignored.
+    fn cancel_some(&mut self, id: JobId, tasks: &RankSet) {
+        let Some(entry) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if !entry.record.is_array() {
+            if tasks.contains(Rank(0)) {
+                self.cancel_all(id);
+            }
+            return;
+        }
+        let waiting = entry.record.tasks.waiting.intersection(tasks);
+        let running = entry.record.tasks.running.intersection(tasks);
+        entry.ending = entry.ending.union(&running);
+        for index in waiting.iter() {
+            let tasks = &mut entry.record.tasks;
+            tasks.put(index.0, |tasks| &mut tasks.canceled);
+        }
+        for index in waiting.union(&running).iter() {
+            let index = Some(index.0);
+            self.queue.cancel_task(TaskId { job: id, index });
+        }
+    }
+
     fn wait(&mut self, front: FrontId, jobs: Vec<JobId>) -> Result<Option<Reply>, NotDone> {
+        self.last_wait += 1;
+        let number = self.last_wait;
         let mut waiter = Waiter {
+            number,
             jobs: BTreeSet::new(),
             over: Vec::new(),
         };
@@ -162,7 +193,7 @@ impl Machine {
         self.waiters.insert(front, waiter);
         for id in unknown {
             self.fetch(
-                Question::Waited(front, id),
+                Question::Waited(front, id, number),
                 JobId(id.0.saturating_add(1)),
                 1,
             );
@@ -178,12 +209,16 @@ impl Machine {
             }
         }
         for (id, node) in self.nodes.iter_mut().filter(|(_, node)| named(node)) {
-            if let NodeStanding::Up | NodeStanding::Drained = node.standing {
-                node.standing = match state {
-                    NodeState::Up => NodeStanding::Up,
-                    NodeState::Closed => NodeStanding::Drained,
-                };
-                self.queue.set_node(*id, state);
+            match node.standing {
+                NodeStanding::Starting => node.is_drained = state == NodeState::Closed,
+                NodeStanding::Up | NodeStanding::Drained => {
+                    node.standing = match state {
+                        NodeState::Up => NodeStanding::Up,
+                        NodeState::Closed => NodeStanding::Drained,
+                    };
+                    self.queue.set_node(*id, state);
+                }
+                NodeStanding::Bad(_) => {}
             }
         }
         Ok(Reply::Done)
@@ -228,9 +263,12 @@ impl Machine {
                 .ok_or(NotDone::NoSuchJob(id))
         };
         match question {
-            Question::Jobs(front) => {
+            Question::Jobs(front, over) => {
                 let reply = match found {
-                    Ok(records) => Reply::Jobs(self.with_live(records)),
+                    Ok(records) => {
+                        let past = self.with_recent(records, over);
+                        Reply::Jobs(self.with_live(past))
+                    }
                     Err(why) => Reply::Refused(why),
                 };
                 self.reply(front, reply);
@@ -242,20 +280,25 @@ impl Machine {
                 };
                 self.reply(front, reply);
             }
-            Question::Waited(front, id) => match one(id, found) {
+            Question::Waited(front, id, number) => match one(id, found) {
+                Ok(_) if planted::is(Bug::WaitInStoreForgotten) => {}
                 Ok(record) => self.tell_waiters(&record),
                 Err(why) => {
-                    if self.waiters.remove(&front).is_some() {
+                    let waiter = self.waiters.get(&front);
+                    if waiter.is_some_and(|waiter| waiter.number == number) {
+                        self.waiters.remove(&front);
                         self.reply(front, Reply::Refused(why));
                     }
                 }
             },
-            Question::Dependency(front, submission, on) => {
+            Question::Dependency(front, mut submission, on) => {
                 let answer = one(on, found).and_then(|record| {
-                    if self.recent.len() >= RECENT_MAX {
-                        self.recent.pop_front();
+                    let mut after = std::mem::take(&mut submission.wishes.after);
+                    for dependency in after.iter().filter(|one| one.on == on) {
+                        is_met(*dependency, &record)?;
                     }
-                    self.recent.push_back(record);
+                    after.retain(|one| one.on != on);
+                    submission.wishes.after = after;
                     self.submit(now, front, *submission)
                 });
                 if let Err(why) = answer {
@@ -324,8 +367,17 @@ impl Machine {
             let recent = recent.collect();
             return Some(Reply::Jobs(self.with_live(recent)));
         }
-        self.fetch(Question::Jobs(front), JobId(self.next), over);
+        self.fetch(Question::Jobs(front, over), JobId(self.next), over);
         None
+    }
+
+    /// Returns the last `over` jobs that are over, of those in the store and in memory: the last ones may not be stored yet.
+    fn with_recent(&self, stored: Vec<Record>, over: u32) -> Vec<Record> {
+        let recent = self.recent.iter().cloned();
+        let all = recent.chain(stored).map(|record| (record.id, record));
+        let all: BTreeMap<JobId, Record> = all.collect();
+        let surplus = all.len().saturating_sub(over as usize);
+        all.into_values().skip(surplus).collect()
     }
 
     fn with_live(&self, over: Vec<Record>) -> Vec<Record> {

@@ -1,6 +1,7 @@
 //! What is to be written to the store, and what waits for it.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
@@ -9,7 +10,11 @@ use base::{JobId, Time};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{HISTORY_MAX, record::Record};
+use super::{
+    HISTORY_MAX,
+    planted::{self, Bug},
+    record::Record,
+};
 use crate::spec::JobSpec;
 
 /// Time between a failed write and the next try.
@@ -99,6 +104,8 @@ impl<E> Books<E> {
     /// Moves a job to the history.
     pub(super) fn over(&mut self, id: JobId, record: &Record, had_spec: bool) {
         self.touched.remove(&id);
+        // It may be over before it is written for the first time.
+        self.count(id);
         self.writes.insert(Key::Job(id), None);
         if had_spec {
             self.writes.insert(Key::Spec(id), None);
@@ -109,15 +116,26 @@ impl<E> Books<E> {
         }
     }
 
+    /// Notes that this number is used.
+    fn count(&mut self, id: JobId) {
+        if id.0 >= self.next {
+            self.next = id.0.saturating_add(1);
+            if planted::is(Bug::NextNotStored) {
+                return;
+            }
+            self.writes.insert(Key::Next, encode(&self.next));
+        }
+    }
+
     /// Returns the changes to write now, if there are any and no others are being written.
     pub(super) fn write<'a>(
         &mut self,
         now: Time,
-        record: impl Fn(JobId) -> Option<&'a Record>,
+        record: impl Fn(JobId) -> Option<Cow<'a, Record>>,
     ) -> Option<Batch> {
         let is_free = match self.state {
             State::Idle => true,
-            State::Writing { .. } => false,
+            State::Writing { .. } => planted::is(Bug::TwoBatches),
             State::Failing { retry_at } => retry_at <= now,
         };
         if !is_free {
@@ -125,11 +143,9 @@ impl<E> Books<E> {
         }
         for id in std::mem::take(&mut self.touched) {
             if let Some(record) = record(id) {
-                if id.0 >= self.next {
-                    self.next = id.0 + 1;
-                    self.writes.insert(Key::Next, encode(&self.next));
-                }
-                self.writes.insert(Key::Job(id), encode(record));
+                let value = encode(&*record);
+                self.count(id);
+                self.writes.insert(Key::Job(id), value);
             }
         }
         if self.writes.is_empty() && self.effects.is_empty() {
@@ -169,6 +185,9 @@ impl<E> Books<E> {
                 mut writes,
                 effects,
             } => {
+                if planted::is(Bug::FailedBatchForgotten) {
+                    writes.clear();
+                }
                 // Later changes of the same keys replace these.
                 writes.append(&mut self.writes);
                 self.writes = writes;
@@ -178,8 +197,9 @@ impl<E> Books<E> {
         }
     }
 
-    pub(super) const fn retry_at(&self) -> Option<Time> {
+    pub(super) fn retry_at(&self) -> Option<Time> {
         match self.state {
+            State::Failing { .. } if planted::is(Bug::RetryForgotten) => None,
             State::Failing { retry_at } => Some(retry_at),
             State::Idle | State::Writing { .. } => None,
         }

@@ -5,7 +5,10 @@ use std::{ffi::OsString, time::Duration};
 use base::{HostList, JobId, Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
-use super::Wall;
+use super::{
+    Wall,
+    planted::{self, Bug},
+};
 use crate::{
     proto::Outcome,
     queue::{Array, Dependency, Hold, Over, Requeue, Sharing},
@@ -197,7 +200,18 @@ impl Tasks {
     /// Moves a task to one of the sets.
     pub(super) fn put(&mut self, index: u32, place: impl FnOnce(&mut Self) -> &mut RankSet) {
         let one = RankSet::single(Rank(index));
-        for set in [&mut self.waiting, &mut self.running] {
+        let all = [
+            &mut self.waiting,
+            &mut self.running,
+            // A task that has lost a node has failed, and may wait again.
+            &mut self.failed,
+        ];
+        let count = if planted::is(Bug::RequeuedCountedTwice) {
+            2
+        } else {
+            all.len()
+        };
+        for set in all.into_iter().take(count) {
             if set.contains(Rank(index)) {
                 *set = set.difference(&one);
             }

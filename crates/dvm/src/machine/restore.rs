@@ -5,13 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use base::JobId;
+use base::{JobId, RankSet};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::{
     Entry, Machine, Wall,
     books::{FORMAT, Key},
+    planted::{self, Bug},
     record::{Failure, Record, Way},
     talk::{Damage, Restored},
 };
@@ -32,6 +33,17 @@ fn decode<T: DeserializeOwned>(bytes: &Bytes, damage: Damage) -> Result<T, Damag
 /// Decodes the record of a job.
 pub(super) fn record(bytes: &Bytes) -> Result<Record, Damage> {
     decode(bytes, Damage::Record(JobId(0)))
+}
+
+impl Record {
+    /// Decodes a stored record.
+    ///
+    /// # Errors
+    ///
+    /// Returns that it is damaged, or of a newer version.
+    pub fn from_stored(bytes: &Bytes) -> Result<Self, Damage> {
+        record(bytes)
+    }
 }
 
 impl Machine {
@@ -69,17 +81,17 @@ impl Machine {
             let spec = match (record.way, specs.remove(&id)) {
                 (Way::Attached, _) => {
                     restored.lost.push(id);
-                    self.bury(wall, record);
+                    self.bury(wall, record, None, &mut failed);
                     continue;
                 }
                 (Way::Detached, Some(spec)) => spec,
                 (Way::Detached, None) => {
                     restored.damaged.push(Damage::Spec(id));
-                    self.bury(wall, record);
+                    self.bury(wall, record, None, &mut failed);
                     continue;
                 }
             };
-            self.continue_job(wall, id, record, spec, &mut restored, &failed);
+            self.continue_job(wall, id, record, spec, &mut restored, &mut failed);
         }
         restored.waiting = self.jobs.len();
         restored
@@ -92,11 +104,15 @@ impl Machine {
         mut record: Record,
         spec: JobSpec,
         restored: &mut Restored,
-        failed: &BTreeSet<JobId>,
+        failed: &mut BTreeSet<JobId>,
     ) {
         let ran = std::mem::take(&mut record.tasks.running);
+        if planted::is(Bug::WaitingForgotten) && record.started.is_some() && record.is_array() {
+            record.tasks.waiting = RankSet::new();
+        }
         if let Some(first) = ran.first() {
-            if record.wishes.on_node_loss == Requeue::OnNodeLoss {
+            let is_again = record.wishes.on_node_loss == Requeue::OnNodeLoss;
+            if is_again || planted::is(Bug::LostRunsAgain) {
                 record.tasks.waiting = record.tasks.waiting.union(&ran);
                 record.requeued = record.requeued.union(&ran);
                 restored.requeued.push(id);
@@ -107,11 +123,14 @@ impl Machine {
                 restored.lost.push(id);
             }
         }
-        let broken = record.wishes.after.iter().any(|dependency| {
+        // Jobs depend on earlier ones, so it is known which of those are lost.
+        let mut after = record.wishes.after.iter();
+        let broken = after.find(|dependency| {
             dependency.kind == DependencyKind::Succeeded && failed.contains(&dependency.on)
         });
-        if record.tasks.waiting.is_empty() || broken {
-            return self.bury(wall, record);
+        let broken = broken.map(|dependency| Over::DependencyFailed(dependency.on));
+        if record.tasks.waiting.is_empty() || broken.is_some() {
+            return self.bury(wall, record, broken, failed);
         }
         // Those that are over are met: otherwise the job would have been canceled.
         let jobs = &self.jobs;
@@ -119,26 +138,40 @@ impl Machine {
             .wishes
             .after
             .retain(|dependency| jobs.contains_key(&dependency.on));
-        let request = self.request(&spec, &record.wishes);
+        let mut request = self.request(&spec, &record.wishes);
+        // No node has joined yet, so what the job needs of all nodes is not known. It is what it was when the job was accepted.
+        let demand = &mut request.demand;
+        if !planted::is(Bug::NeedsForgotten) {
+            demand.units = (record.slots / demand.unit.slots.max(1)).max(1);
+        }
         let past = Past {
             waiting: record.is_array().then(|| record.tasks.waiting.clone()),
-            has_started: record.started.is_some(),
+            has_started: record.started.is_some() && !planted::is(Bug::StartForgotten),
             has_failed: !record.tasks.failed.is_empty(),
             has_withdrawn: !record.tasks.canceled.is_empty(),
         };
+        let sharing = request.demand.sharing;
         self.queue.restore(id, request, past);
         let entry = Entry {
             record,
             spec: Arc::new(spec),
             front: None,
+            sharing,
+            ending: RankSet::new(),
             runs: BTreeMap::new(),
         };
         self.jobs.insert(id, entry);
         self.books.touch(id);
     }
 
-    /// Moves a job that ran last when the machine ended to the history.
-    fn bury(&mut self, wall: Wall, mut record: Record) {
+    /// Moves a job that cannot go on to the history. `why` is the reason if its tasks do not show it.
+    fn bury(
+        &mut self,
+        wall: Wall,
+        mut record: Record,
+        why: Option<Over>,
+        failed: &mut BTreeSet<JobId>,
+    ) {
         let ran = std::mem::take(&mut record.tasks.running);
         if let Some(first) = ran.first() {
             let failure = || (first.0, Box::new(Failure::MachineLost));
@@ -147,15 +180,20 @@ impl Machine {
         record.tasks.failed = record.tasks.failed.union(&ran);
         let waiting = std::mem::take(&mut record.tasks.waiting);
         record.tasks.canceled = record.tasks.canceled.union(&waiting);
-        let why = if !record.tasks.failed.is_empty() {
+        let why = if let Some(why) = why {
+            why
+        } else if !record.tasks.failed.is_empty() {
             Over::Failed
         } else if !record.tasks.canceled.is_empty() {
             Over::Canceled
         } else {
             Over::Succeeded
         };
+        if why != Over::Succeeded && !planted::is(Bug::LostSatisfies) {
+            failed.insert(record.id);
+        }
         record.ended = Some((wall, why));
         self.books.over(record.id, &record, true);
-        self.recent.push_back(record);
+        self.remember(record);
     }
 }

@@ -5,10 +5,11 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-use base::{HostList, JobId, RankSet, Time};
+use base::{HostList, JobId, Rank, RankSet, Time};
 
 use super::{
     Effect, Grant, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
+    planted::{self, Bug},
     record::{Failure, OutputFiles, Tasks},
 };
 use crate::{
@@ -33,7 +34,7 @@ impl Machine {
             .tasks
             .put(task.index.unwrap_or(0), |tasks| &mut tasks.running);
         self.books.touch(task.job);
-        if entry.front.is_some() {
+        if entry.front.is_some() || planted::is(Bug::LaunchedBeforeStored) {
             // It ends with its front, and is never started again.
             return self.launch(task, &units);
         }
@@ -46,7 +47,7 @@ impl Machine {
             return;
         };
         entry.runs.insert(task.index, Stage::Ordered);
-        let sharing = entry.record.wishes.sharing;
+        let sharing = entry.sharing;
         let each = entry.record.slots;
         let total: u32 = units
             .iter()
@@ -81,7 +82,8 @@ impl Machine {
             return;
         };
         self.runs.insert(run, task);
-        if let Some(Stage::Revoked) = entry.runs.insert(task.index, Stage::Runs(run)) {
+        let before = entry.runs.insert(task.index, Stage::Runs(run));
+        if before == Some(Stage::Revoked) && !planted::is(Bug::RevokedRunsOn) {
             self.outputs.push_back(MachineOutput::End(run));
         }
         self.settle(now);
@@ -176,7 +178,10 @@ impl Machine {
     ) {
         if let Some(entry) = self.jobs.get_mut(&task.job) {
             entry.runs.remove(&task.index);
-            entry.record.tasks.put(task.index.unwrap_or(0), place);
+            let index = task.index.unwrap_or(0);
+            entry.record.tasks.put(index, place);
+            let one = RankSet::single(Rank(index));
+            entry.ending = entry.ending.difference(&one);
         }
         self.books.touch(task.job);
         // If the task is requeued, or the job is over, the queue says so.

@@ -194,6 +194,10 @@ fn failed() -> Cause {
 }
 
 fn spec(procs: u32) -> Box<JobSpec> {
+    spec_of(Some(procs), None)
+}
+
+fn spec_of(procs: Option<u32>, map: Option<&str>) -> Box<JobSpec> {
     Box::new(JobSpec {
         apps: vec![App {
             program: "./a".into(),
@@ -207,9 +211,10 @@ fn spec(procs: u32) -> Box<JobSpec> {
         }],
         placement: place::Request {
             apps: vec![place::AppRequest {
-                count: Some(procs),
+                count: procs,
                 ..place::AppRequest::default()
             }],
+            map_by: map.map(|map| place::map_by(map).unwrap()),
             ..place::Request::default()
         },
         universe: None,
@@ -529,6 +534,8 @@ fn a_job_that_loses_a_node_is_requeued_if_it_may() {
     assert!(world.launches().is_empty(), "it needs two nodes");
     let record = world.record(id);
     assert_eq!(record.state(), State::Waiting);
+    assert_eq!(record.tasks.count(), 1, "{:?}", record.tasks);
+    assert_eq!(record.failure, None);
     world.ask(Ask::Nodes);
     let Reply::Nodes(nodes) = world.reply() else {
         panic!()
@@ -644,6 +651,300 @@ fn what_cannot_be_read_is_told_and_nothing_else_is_lost() {
 }
 
 #[test]
+fn a_job_needs_the_same_after_a_restart() {
+    let mut world = World::new(&[2, 2]);
+    let held = |spec| Submission {
+        spec,
+        wishes: Wishes {
+            hold: Hold::ByUser,
+            ..Wishes::default()
+        },
+        ..job(1)
+    };
+    let all = world.submitted(held(spec_of(None, None)));
+    let two = world.submitted(held(spec(2)));
+    // No node of the next machine has joined when it reads its store.
+    let mut world = world.restart();
+    for id in [two, all] {
+        world.ask(Ask::Release(id));
+        assert_eq!(world.reply(), Reply::Done);
+    }
+    world.store();
+    let launches = world.launches();
+    let names: Vec<&str> = launches.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["2 on 2@n0"], "the other one needs all nodes");
+    world.ends(launches[0].1, Cause::Success);
+    world.store();
+    assert_eq!(world.launches()[0].0, "1 on 2@n0+2@n1");
+}
+
+#[test]
+fn a_job_that_chooses_among_whole_nodes_gets_whole_nodes() {
+    let mut world = World::new(&[4, 2]);
+    let submission = Submission {
+        spec: spec_of(None, Some("ppr:1:numa")),
+        ..job(1)
+    };
+    world.submitted(submission);
+    world.store();
+    assert_eq!(world.launches()[0].0, "1 on 4@n0+2@n1");
+}
+
+#[test]
+fn the_number_of_a_job_that_is_over_before_it_is_stored_is_not_used_again() {
+    let mut world = World::new(&[1]);
+    world.submitted(job(1));
+    // The start of the first one is being stored.
+    world.submit(job(1));
+    world.ask(Ask::Cancel(JobId(2), None));
+    world.store();
+    assert_eq!(world.reply(), Reply::Done);
+    assert_eq!(world.reply(), Reply::Submitted(JobId(2)));
+    let mut world = world.restart();
+    assert_eq!(world.submitted(job(1)), JobId(3));
+}
+
+#[test]
+fn a_job_that_depends_on_a_lost_one_does_not_run() {
+    let mut world = World::new(&[1]);
+    let lost = world.submitted(job(1));
+    world.store();
+    assert_eq!(world.launches().len(), 1);
+    let after = |on, kind| Submission {
+        wishes: Wishes {
+            after: vec![Dependency { on, kind }],
+            ..Wishes::default()
+        },
+        ..job(1)
+    };
+    let second = world.submitted(after(lost, DependencyKind::Succeeded));
+    let third = world.submitted(after(second, DependencyKind::Succeeded));
+    let other = world.submitted(after(second, DependencyKind::Ended));
+    let mut world = world.restart();
+    world.store();
+    let ended = |world: &World, id| world.past(id).unwrap().ended.unwrap().1;
+    assert_eq!(ended(&world, lost), Over::Failed);
+    assert_eq!(ended(&world, second), Over::DependencyFailed(lost));
+    assert_eq!(ended(&world, third), Over::DependencyFailed(second));
+    assert_eq!(world.launches()[0].0, format!("{other} on 1@n0"));
+}
+
+#[test]
+fn a_job_whose_array_has_started_before_a_restart_need_not_wait() {
+    let mut world = World::new(&[1]);
+    let first = world.submitted(array(2));
+    world.store();
+    let run = world.launches()[0].1;
+    world.ask(Ask::Hold(first));
+    world.ends(run, Cause::Success);
+    world.ask(Ask::Drain(["n0"].into_iter().collect()));
+    world.outputs.clear();
+    let second = world.submitted(Submission {
+        wishes: Wishes {
+            after: vec![Dependency {
+                on: first,
+                kind: DependencyKind::Started,
+            }],
+            ..Wishes::default()
+        },
+        ..job(1)
+    });
+    let mut world = world.restart();
+    world.store();
+    assert_eq!(world.launches()[0].0, format!("{second} on 1@n0"));
+}
+
+#[test]
+fn what_was_canceled_does_not_run_after_a_restart() {
+    let again = |submission: Submission| Submission {
+        wishes: Wishes {
+            on_node_loss: Requeue::OnNodeLoss,
+            ..submission.wishes
+        },
+        ..submission
+    };
+    let mut world = World::new(&[2]);
+    let whole = world.submitted(again(array(4)));
+    world.store();
+    assert_eq!(world.launches().len(), 2);
+    world.ask(Ask::Cancel(whole, None));
+    world.outputs.clear();
+    let record = world.record(whole);
+    assert_eq!(record.tasks.canceled.to_string(), "3-4");
+    assert_eq!(record.tasks.running.to_string(), "1-2");
+    world.store();
+    let mut world = world.restart();
+    world.store();
+    assert!(world.launches().is_empty());
+    let past = world.past(whole).unwrap();
+    assert_eq!(past.state(), State::Canceled);
+    assert_eq!(past.tasks.canceled.to_string(), "1-4");
+
+    let part = world.submitted(again(array(3)));
+    world.store();
+    assert_eq!(world.launches().len(), 2);
+    world.ask(Ask::Cancel(part, Some(RankSet::range(2..3))));
+    world.store();
+    let mut world = world.restart();
+    world.store();
+    let launches = world.launches();
+    let names: Vec<&str> = launches.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["2[1] on 1@n0", "2[3] on 1@n0"]);
+}
+
+#[test]
+fn tasks_that_a_job_does_not_have_cannot_be_canceled() {
+    let mut world = World::new(&[1]);
+    let one = world.submitted(job(1));
+    let two = world.submitted(array(2));
+    world.store();
+    let run = world.launches()[0].1;
+    world.ask(Ask::Cancel(one, Some(RankSet::range(1..u32::MAX))));
+    world.ask(Ask::Cancel(two, Some(RankSet::range(2..u32::MAX))));
+    world.outputs.clear();
+    assert_eq!(world.record(one).tasks.count(), 1);
+    assert_eq!(world.record(two).tasks.canceled.to_string(), "2");
+    world.ask(Ask::Cancel(one, Some(RankSet::range(0..1))));
+    assert!(world.outputs.contains(&MachineOutput::End(run)));
+}
+
+#[test]
+fn a_machine_that_ends_at_once_launches_nothing_more() {
+    let mut world = World::new(&[2]);
+    // Its start is being stored, and the other one waits for that.
+    world.submit(job(1));
+    world.submit(job(1));
+    world.ask(Ask::Down(Down::Now));
+    world.store();
+    assert!(world.launches().is_empty());
+    assert!(world.machine.is_over());
+    let mut world = world.restart();
+    assert_eq!(world.machine.restored.waiting, 2);
+    world.store();
+    let launches = world.launches();
+    assert_eq!(launches.len(), 2);
+    assert_eq!(launches[0].0, "1 on 1@n0");
+
+    // A launch that is ordered is revoked.
+    let mut world = World::new(&[1]);
+    world.submitted(job(1));
+    world.store();
+    world.ask(Ask::Down(Down::Now));
+    let run = world.launches()[0].1;
+    assert!(world.outputs.contains(&MachineOutput::End(run)));
+}
+
+#[test]
+fn jobs_that_are_over_and_not_stored_are_listed() {
+    let mut world = World::new(&[1]);
+    let one = world.submitted(job(1));
+    world.store();
+    let run = world.launches()[0].1;
+    world.ask(Ask::Jobs { over: 10 });
+    world.ends(run, Cause::Success);
+    world.machine.fetched(world.now, Ok(Vec::new()));
+    world.pump();
+    let Reply::Jobs(records) = world.reply() else {
+        panic!()
+    };
+    let ids: Vec<JobId> = records.iter().map(|record| record.id).collect();
+    assert_eq!(ids, [one]);
+}
+
+#[test]
+fn a_job_may_depend_on_more_forgotten_jobs_than_are_kept_in_memory() {
+    let mut world = World::new(&[1]);
+    let id = world.submitted(job(1));
+    world.store();
+    let run = world.launches()[0].1;
+    world.ends(run, Cause::Success);
+    world.store();
+    let last = world.record(id);
+    let many = u32::try_from(RECENT_MAX).unwrap() + 44;
+    let after = (1000..1000 + many).map(|on| Dependency {
+        on: JobId(on),
+        kind: DependencyKind::Ended,
+    });
+    world.submit(Submission {
+        wishes: Wishes {
+            after: after.collect(),
+            ..Wishes::default()
+        },
+        ..job(1)
+    });
+    let mut read = 0;
+    while let Some(MachineOutput::Fetch { before, .. }) = world.outputs.pop_front() {
+        let record = Record {
+            id: JobId(before.0 - 1),
+            ..last.clone()
+        };
+        let mut value = vec![1];
+        value.extend(postcard::to_allocvec(&record).unwrap());
+        read += 1;
+        world.machine.fetched(world.now, Ok(vec![value.into()]));
+        world.pump();
+    }
+    assert_eq!(read, many);
+    world.store();
+    assert_eq!(world.reply(), Reply::Submitted(JobId(2)));
+    world.ask(Ask::Jobs { over: 1 });
+    let Reply::Jobs(records) = world.reply() else {
+        panic!()
+    };
+    assert_eq!(records[0].id, id, "it was over last");
+}
+
+#[test]
+fn a_node_that_is_drained_while_it_starts_gets_no_job() {
+    let mut world = World::new(&[]);
+    let setup = Setup {
+        name: "main".to_owned(),
+        epoch: Wall(0),
+        nodes: vec!["n0".to_owned()],
+        stored: Vec::new(),
+    };
+    world.machine = Machine::new(&setup);
+    world.ask(Ask::Drain(["n0"].into_iter().collect()));
+    assert_eq!(world.reply(), Reply::Done);
+    let now = world.now;
+    world.machine.node_up(now, NodeId(0), 1, Slots::Explicit(1));
+    world.submitted(job(1));
+    world.store();
+    assert!(world.launches().is_empty());
+    world.ask(Ask::Resume(["n0"].into_iter().collect()));
+    world.store();
+    assert_eq!(world.launches().len(), 1);
+}
+
+#[test]
+fn what_is_read_for_an_earlier_wait_does_not_concern_a_later_one() {
+    let mut world = World::new(&[1]);
+    for _ in 0..2 {
+        world.submitted(job(1));
+        world.store();
+        let run = world.launches()[0].1;
+        world.ends(run, Cause::Success);
+    }
+    let lives = world.submitted(job(1));
+    world.store();
+    let mut world = world.restart();
+    world.store();
+    world.ask(Ask::Wait(vec![JobId(1), JobId(2)]));
+    let broken = || Err("broken".to_owned());
+    world.machine.fetched(world.now, broken());
+    world.pump();
+    let refused = Reply::Refused(NotDone::NotRead("broken".to_owned()));
+    assert_eq!(world.reply(), refused);
+    let next = world.submitted(job(1));
+    assert!(next > lives);
+    world.ask(Ask::Wait(vec![next]));
+    world.outputs.clear();
+    world.machine.fetched(world.now, broken());
+    world.pump();
+    assert!(world.outputs.is_empty(), "{:?}", world.outputs);
+}
+
+#[test]
 fn demands_are_the_least_that_can_be_placed() {
     let nodes: BTreeMap<NodeId, Node> = (0..3)
         .map(|id| {
@@ -651,6 +952,7 @@ fn demands_are_the_least_that_can_be_placed() {
                 name: format!("n{id}"),
                 slots: 4,
                 is_implicit: id == 9,
+                is_drained: false,
                 standing: NodeStanding::Up,
             };
             (NodeId(id), node)

@@ -220,17 +220,14 @@ impl Job {
             && self.request.on_node_loss == Requeue::OnNodeLoss
             && !self.is_canceled
             && !planted::is(Bug::NeverRequeued);
-        if !goes_again {
+        if goes_again {
+            self.wait_again(task);
+        } else {
             self.requeues.remove(&task.index);
             let has_succeeded = outcome == Outcome::Succeeded && mark == Mark::Nothing;
             let is_first = planted::is(Bug::LastTaskCounts);
             self.has_failed = (self.has_failed && !is_first) || !has_succeeded;
             return Next::Over;
-        }
-        match (task.index, &mut self.waiting) {
-            (None, waiting) => *waiting = Waiting::Whole,
-            (Some(index), Waiting::Indexes(indexes)) => indexes.insert(Rank(index)),
-            (Some(index), waiting) => *waiting = Waiting::Indexes(RankSet::single(Rank(index))),
         }
         let requeues = self.requeues.entry(task.index).or_default();
         *requeues += 1;
@@ -239,6 +236,20 @@ impl Job {
         }
         self.request.hold = Hold::ByRequeues;
         Next::Held
+    }
+
+    /// Notes that a task was not started after all.
+    pub(super) fn take_back(&mut self, task: TaskId) {
+        self.running -= 1;
+        self.wait_again(task);
+    }
+
+    fn wait_again(&mut self, task: TaskId) {
+        match (task.index, &mut self.waiting) {
+            (None, waiting) => *waiting = Waiting::Whole,
+            (Some(index), Waiting::Indexes(indexes)) => indexes.insert(Rank(index)),
+            (Some(index), waiting) => *waiting = Waiting::Indexes(RankSet::single(Rank(index))),
+        }
     }
 
     /// Returns how the job has ended; `None` if it has not.
