@@ -2,9 +2,9 @@
 //!
 //! [`run`] generates a scenario from a family and a seed, and plays it in virtual time. During the run and at its end, it
 //! checks that everything the cluster reports is true. The same family and seed give the same run, event by event.
-//! `docs/simulator.md` explains the checks and how to read a failure. Five families use no cluster: [`Family::Beside`] tests
+//! `docs/simulator.md` explains the checks and how to read a failure. Six families use no cluster: [`Family::Beside`] tests
 //! smaller state machines, each by itself; [`Family::Tree`] and [`Family::Crowd`] test the processes of the overlay;
-//! [`Family::Debug`] tests a debug session over these processes; [`Family::Queue`] tests the queue of a machine. In [`Family::Dvm`] and [`Family::Thousand`] these processes join the daemons of a cluster.
+//! [`Family::Debug`] tests a debug session over these processes; [`Family::Queue`] tests the queue of a machine, and [`Family::Machine`] the machine itself. In [`Family::Dvm`] and [`Family::Thousand`] these processes join the daemons of a cluster.
 //!
 //! **Architecture invariant:** this crate reads no clock, uses no files and no processes, and depends on none of `os`,
 //! `runtime` and `cli`. The code under test is [`dvm`], [`overlay`], [`pmix`] and [`debug`]; everything around it is simulated.
@@ -18,6 +18,7 @@ mod files;
 mod front;
 mod kernel;
 mod ledger;
+mod machine;
 mod members;
 mod names;
 mod net;
@@ -94,6 +95,7 @@ fn play(family: Family, seed: u64, recorded: Recorded) -> Played {
         Family::Crowd => return tree::run(&mut rng, tree::Size::Crowd, recorded),
         Family::Debug => return agents::run(&mut rng, recorded),
         Family::Queue => return queue::run(&mut rng, recorded),
+        Family::Machine => return machine::run(&mut rng, recorded),
         _ => {}
     }
     let scenario = scenario::make(family, &mut rng);

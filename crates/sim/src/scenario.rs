@@ -79,11 +79,13 @@ pub enum Family {
     Debug,
     /// The queue of a machine, with simulated jobs and nodes.
     Queue,
+    /// A machine with its queue, whose fronts, store and runs are simulated, and which is killed.
+    Machine,
 }
 
 impl Family {
     /// The families that are played by default.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -106,6 +108,7 @@ impl Family {
         Self::Thousand,
         Self::Debug,
         Self::Queue,
+        Self::Machine,
     ];
 
     /// Families that fail today, and why. They are played only if the user names them.
@@ -137,6 +140,7 @@ impl Family {
             Self::Thousand => "thousand",
             Self::Debug => "debug",
             Self::Queue => "queue",
+            Self::Machine => "machine",
         }
     }
 

@@ -64,6 +64,7 @@ families! {
     thousand: Thousand,
     debug: Debug,
     queue: Queue,
+    machine: Machine,
 }
 
 /// A family that no longer fails has to move to [`Family::ALL`].

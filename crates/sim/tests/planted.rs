@@ -54,8 +54,11 @@ fn find<Bug: Copy + Debug>(
 #[test]
 fn every_planted_bug_is_found() {
     let runs_dvm = |family: &Family| {
-        use Family::{Crowd, Debug, Dvm, Queue, Thousand, Tree};
-        !matches!(family, Tree | Crowd | Dvm | Thousand | Debug | Queue)
+        use Family::{Crowd, Debug, Dvm, Machine, Queue, Thousand, Tree};
+        !matches!(
+            family,
+            Tree | Crowd | Dvm | Thousand | Debug | Queue | Machine
+        )
     };
     let families: Vec<Family> = Family::ALL.into_iter().filter(runs_dvm).collect();
     find(Bug::ALL, &families, SEEDS_MAX, |bug, family, seed| {
@@ -89,6 +92,17 @@ fn every_planted_bug_of_the_queue_is_found() {
     find(
         planted::Bug::ALL,
         &[Family::Queue],
+        SEEDS_MAX,
+        |bug, family, seed| planted::with(bug, || sim::run(family, seed)).err(),
+    );
+}
+
+#[test]
+fn every_planted_bug_of_the_machine_is_found() {
+    use dvm::machine::planted;
+    find(
+        planted::Bug::ALL,
+        &[Family::Machine],
         SEEDS_MAX,
         |bug, family, seed| planted::with(bug, || sim::run(family, seed)).err(),
     );

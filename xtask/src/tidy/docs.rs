@@ -115,10 +115,11 @@ pub(super) fn dependencies(root: &Path, workspace: &Value) -> Complaints {
 }
 
 /// The files with the bugs planted for the simulator, and the document that lists them.
-const PLANTED: ([&str; 4], &str) = (
+const PLANTED: ([&str; 5], &str) = (
     [
         "crates/dvm/src/planted.rs",
         "crates/dvm/src/queue/planted.rs",
+        "crates/dvm/src/machine/planted.rs",
         "crates/overlay/src/planted.rs",
         "crates/debug/src/planted.rs",
     ],
@@ -226,7 +227,7 @@ mod tests {
             compare_planted(code, "| `One` | a |\n| `Three` | b |"),
             [
                 "docs/simulator.md: no line for the planted bug `Two`",
-                "docs/simulator.md: no bug `Three` in crates/dvm/src/planted.rs, crates/dvm/src/queue/planted.rs, crates/overlay/src/planted.rs, crates/debug/src/planted.rs",
+                "docs/simulator.md: no bug `Three` in crates/dvm/src/planted.rs, crates/dvm/src/queue/planted.rs, crates/dvm/src/machine/planted.rs, crates/overlay/src/planted.rs, crates/debug/src/planted.rs",
             ]
         );
     }

@@ -315,7 +315,8 @@ impl Maker<'_> {
                 | Family::Dvm
                 | Family::Thousand
                 | Family::Debug
-                | Family::Queue => match self.rng.below(5) {
+                | Family::Queue
+                | Family::Machine => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),

@@ -1,0 +1,545 @@
+//! A machine with its queue, driven by simulated fronts, a simulated store and a simulated controller.
+//!
+//! Jobs of all kinds are submitted, attached, canceled, held and waited for by fronts that may disappear. Runs end in every way, or
+//! are refused, or lose nodes. The store is slow, full, or cannot be read. The machine is killed, at any moment and several times: then the
+//! next one goes on with what is stored. A model (`model`) that knows only what goes in, and what is stored when, says what may come out.
+//!
+//! At the end nothing fails any more, all holds end, and everything that can run has to be over.
+
+mod check;
+mod disk;
+mod fronts;
+mod model;
+mod questions;
+mod runs;
+mod shape;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use base::{JobId, NodeId, Time};
+use dvm::{
+    alloc::Slots,
+    machine::{Ask, Down, Key, Machine, MachineOutput, Setup, Wall},
+    proto::FrontId,
+};
+
+use self::{
+    disk::Disk,
+    model::{Known, Model, Standing},
+    questions::{Asked, Front},
+    runs::Runs,
+};
+use crate::{
+    agenda::Agenda,
+    record::{Played, Record, Recorded, Report},
+    rng::Rng,
+};
+
+/// Events after which a run counts as an endless loop.
+const EVENTS_MAX: u64 = 200_000;
+/// Deaths of the machine in a run.
+const DEATHS_MAX: u32 = 6;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The next event concerns only the machine of this number.
+    NodeUp(NodeId),
+    NodeLost(NodeId),
+    /// A front does something, or another one.
+    Act,
+    FrontLost(FrontId),
+    /// A front ends the machine.
+    EndAll,
+    /// Somebody asks why jobs with dependencies wait.
+    Explain,
+    /// The store answers its oldest order.
+    Answer,
+    /// The order to launch with this number is carried out.
+    Launched(u64),
+    Ended(JobId, runs::End),
+    Killed,
+    Restart,
+    Tick,
+    Full,
+    Free,
+    Calm,
+    Nurse,
+}
+
+/// What was called last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Asked(FrontId),
+    Attached(FrontId),
+    /// The store was read for this front.
+    Read(FrontId, bool),
+    Stored(bool),
+    Other,
+}
+
+struct World {
+    /// `None` between two machines.
+    machine: Option<Machine>,
+    /// Counts the machines.
+    life: u32,
+    model: Model,
+    nodes: BTreeMap<NodeId, Known>,
+    capacity: Vec<(u32, bool)>,
+    disk: Disk,
+    runs: Runs,
+    fronts: BTreeMap<FrontId, Front>,
+    last_front: u32,
+    agenda: Agenda<(Option<u32>, Event)>,
+    record: Record,
+    rng: Rng,
+    events: u64,
+    faults: u32,
+    deaths: u32,
+    is_calm: bool,
+    /// Numbers that a front was told as submitted.
+    told: BTreeSet<JobId>,
+}
+
+pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
+    let mut world = World {
+        machine: None,
+        life: 0,
+        model: Model::new(),
+        nodes: BTreeMap::new(),
+        capacity: Vec::new(),
+        disk: Disk::default(),
+        runs: Runs::default(),
+        fronts: BTreeMap::new(),
+        last_front: 0,
+        agenda: Agenda::new(),
+        record: Record::new(recorded),
+        rng: rng.clone(),
+        events: 0,
+        faults: 0,
+        deaths: 0,
+        is_calm: false,
+        told: BTreeSet::new(),
+    };
+    world.plan();
+    world.play();
+    world.finish();
+    let report = Report {
+        events: world.events,
+        faults: world.faults,
+        finished: world.agenda.now,
+    };
+    world.record.into_played(report)
+}
+
+impl World {
+    fn plan(&mut self) {
+        let is_implicit = self.rng.chance(30);
+        for _ in 0..self.rng.length(1, 4) {
+            let slots = self.rng.number(1, 6);
+            self.capacity.push((slots, is_implicit));
+        }
+        self.disk.plan(&mut self.rng);
+        let span = self.rng.between(5, 120);
+        let scatter = |world: &mut Self, count, event: Event| {
+            for _ in 0..count {
+                let when = Time::ZERO + world.rng.micros(0, span * 1_000_000);
+                world.agenda.at(when, (None, event.clone()));
+            }
+        };
+        let acts = self.rng.length(5, 60);
+        scatter(self, acts, Event::Act);
+        let kills = match self.rng.below(3) {
+            0 => 0,
+            1 => self.rng.length(1, 2),
+            _ => self.rng.length(2, 5),
+        };
+        scatter(self, kills, Event::Killed);
+        let full = match self.rng.below(3) {
+            0 => self.rng.length(1, 3),
+            _ => 0,
+        };
+        for _ in 0..full {
+            let from = Time::ZERO + self.rng.micros(0, span * 1_000_000);
+            let length = self.rng.millis(1, 8_000);
+            self.agenda.at(from, (None, Event::Full));
+            self.agenda.at(from + length, (None, Event::Free));
+        }
+        let end = Time::ZERO + Duration::from_secs(span + 1);
+        self.agenda.at(end, (None, Event::Calm));
+        self.agenda.at(Time::ZERO, (None, Event::Restart));
+    }
+
+    fn play(&mut self) {
+        while let Some((life, event)) = self.agenda.next() {
+            if life.is_some_and(|life| life != self.life) {
+                continue;
+            }
+            self.events += 1;
+            self.act(event);
+            if self.record.is_faulty() {
+                return;
+            }
+            if self.events > EVENTS_MAX {
+                return self.fault(Some("it does not end".to_owned()));
+            }
+        }
+    }
+
+    fn fault(&mut self, wrong: Option<String>) {
+        if let Some(wrong) = wrong {
+            self.record.fault(self.agenda.now, wrong);
+        }
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        self.record.note(self.agenda.now, what);
+    }
+
+    /// Plans an event of this machine.
+    fn later(&mut self, wait: Duration, event: Event) {
+        let when = self.agenda.now + wait;
+        self.agenda.at(when, (Some(self.life), event));
+    }
+
+    fn act(&mut self, event: Event) {
+        match event {
+            Event::Restart => self.restart(),
+            Event::Killed => self.kill(),
+            Event::Full => {
+                self.faults += 1;
+                self.note(|| "the disk is full".to_owned());
+                self.disk.is_full = !self.is_calm;
+            }
+            Event::Free => {
+                self.note(|| "the disk is free".to_owned());
+                self.disk.is_full = false;
+            }
+            Event::Calm => self.calm(),
+            Event::Act => {
+                if self.machine.is_some() {
+                    self.act_as_front();
+                }
+            }
+            Event::EndAll => {
+                let front = self.new_front();
+                self.ask(front, Ask::Down(Down::Now), None);
+            }
+            Event::Explain => self.explain_all(),
+            Event::NodeUp(id) => self.node_up(id),
+            Event::NodeLost(id) => self.node_lost(id),
+            Event::FrontLost(front) => self.lose_front(front),
+            Event::Answer => self.answer_order(),
+            Event::Launched(order) => self.launched(order),
+            Event::Ended(run, end) => self.run_ended(run, end),
+            Event::Tick => {
+                let now = self.agenda.now;
+                self.call(Call::Other, |machine| machine.tick(now));
+                let late = self.machine.as_ref().and_then(Machine::deadline);
+                let is_late = late.is_some_and(|due| due <= now);
+                self.fault(is_late.then(|| "it wants to be woken up again at once".to_owned()));
+            }
+            Event::Nurse => self.nurse(),
+        }
+    }
+
+    /// Calls the machine, and carries out what it wants.
+    fn call(&mut self, call: Call, act: impl FnOnce(&mut Machine)) {
+        if let Some(machine) = &mut self.machine {
+            act(machine);
+            self.pump(call);
+        }
+    }
+
+    /// Starts a machine with what is stored.
+    fn restart(&mut self) {
+        self.life += 1;
+        self.note(|| "a machine starts".to_owned());
+        let live = self.disk.stored.iter();
+        let live = live.filter(|(key, _)| !matches!(key, Key::Past(_)));
+        let setup = Setup {
+            name: "main".to_owned(),
+            epoch: Wall(1_000_000),
+            nodes: (0..self.capacity.len())
+                .map(|id| format!("n{id}"))
+                .collect(),
+            stored: live.map(|(key, value)| (*key, value.clone())).collect(),
+        };
+        self.machine = Some(Machine::new(&setup));
+        self.disk.start();
+        self.model = self.disk.committed.after_death();
+        self.nodes.clear();
+        for id in (0..).map(NodeId).take(self.capacity.len()) {
+            let known = Known {
+                slots: 0,
+                is_implicit: true,
+                standing: Standing::Starting,
+                closed_since: None,
+                is_drained: false,
+            };
+            self.nodes.insert(id, known);
+            let wait = self.rng.millis(0, 800);
+            let is_lost = self.rng.chance(4) && !self.is_calm;
+            let event = if is_lost {
+                Event::NodeLost
+            } else {
+                Event::NodeUp
+            };
+            self.later(wait, event(id));
+            if self.rng.chance(12) && !self.is_calm {
+                let wait = self.rng.millis(800, 60_000);
+                self.later(wait, Event::NodeLost(id));
+            }
+        }
+        self.later(Duration::from_secs(1), Event::Explain);
+        if self.is_calm {
+            self.later(Duration::from_secs(2), Event::Nurse);
+        }
+        self.pump(Call::Other);
+    }
+
+    /// The machine dies, and all that runs with it.
+    fn kill(&mut self) {
+        if self.is_calm || self.machine.is_none() || self.deaths == DEATHS_MAX {
+            return;
+        }
+        self.faults += 1;
+        self.deaths += 1;
+        let is_stored = self.rng.chance(50);
+        self.note(|| format!("the machine is killed; its batch is stored: {is_stored}"));
+        if is_stored {
+            self.disk.commit();
+        }
+        self.die();
+    }
+
+    /// Forgets what was in memory.
+    fn die(&mut self) {
+        self.machine = None;
+        self.life += 1;
+        self.disk.die();
+        self.runs = Runs::default();
+        self.fronts.clear();
+        self.disk.committed.call = self.model.call + 1;
+        let committed = &self.disk.committed;
+        let is_known =
+            |id: &JobId| committed.job(*id).is_some() || committed.forgotten.contains_key(id);
+        let lost = self.told.iter().find(|id| !is_known(id));
+        let wrong = lost.map(|id| format!("job {id} was told, and is forgotten"));
+        self.fault(wrong);
+        if self.rng.chance(8) {
+            self.disk.skip_numbers(&mut self.rng);
+        }
+        let wait = self.rng.millis(1, 500);
+        let when = self.agenda.now + wait;
+        self.agenda.at(when, (None, Event::Restart));
+    }
+
+    fn node_up(&mut self, id: NodeId) {
+        let Some((slots, is_implicit)) = self.capacity.get(id.0 as usize).copied() else {
+            return;
+        };
+        let Some(node) = self.nodes.get_mut(&id) else {
+            return;
+        };
+        node.slots = slots;
+        node.is_implicit = is_implicit;
+        node.standing = Standing::Up;
+        self.note(|| format!("node {id} joins with {slots} slots"));
+        let now = self.agenda.now;
+        let said = if is_implicit {
+            Slots::Implicit
+        } else {
+            Slots::Explicit(slots)
+        };
+        self.model.call += 1;
+        self.call(Call::Other, |machine| {
+            machine.node_up(now, id, slots, said);
+        });
+    }
+
+    fn node_lost(&mut self, id: NodeId) {
+        if self.is_calm
+            && self
+                .nodes
+                .get(&id)
+                .is_some_and(|node| node.standing == Standing::Up)
+        {
+            return;
+        }
+        self.faults += 1;
+        self.note(|| format!("node {id} is lost"));
+        self.model.call += 1;
+        let call = self.model.call;
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.standing = Standing::Lost;
+            node.closed_since.get_or_insert(call);
+        }
+        self.end_on(id);
+        let now = self.agenda.now;
+        self.call(Call::Other, |machine| {
+            machine.node_lost(now, id, "no answer");
+        });
+    }
+
+    /// Collects what the machine wants, and does it.
+    fn pump(&mut self, call: Call) {
+        let Some(machine) = &mut self.machine else {
+            return;
+        };
+        let outputs: Vec<MachineOutput> = std::iter::from_fn(|| machine.poll()).collect();
+        self.note_acceptance(call, &outputs);
+        for output in outputs {
+            self.note(|| format!("-> {}", shown(&output)));
+            match output {
+                MachineOutput::Reply(front, reply) => self.on_reply(call, front, &reply),
+                MachineOutput::Launch(run) => self.on_launch(*run),
+                MachineOutput::End(run) => self.on_end(run),
+                MachineOutput::Withdrawn(front, why) => self.on_withdrawn(front, &why),
+                MachineOutput::Queued(front, id) => {
+                    let known = self.fronts.get(&front);
+                    let is_right = known.is_some_and(|front| front.job == Some(id) && front.waits);
+                    let wrong = format!("{front:?} is told that its job is {id}");
+                    self.fault((!is_right).then_some(wrong));
+                }
+                MachineOutput::Store(batch) => self.on_store(batch),
+                MachineOutput::Fetch { before, most } => self.on_fetch(call, before, most),
+            }
+            if self.record.is_faulty() {
+                return;
+            }
+        }
+        self.at_rest();
+    }
+
+    /// Checks what has to be true after each call.
+    fn at_rest(&mut self) {
+        let Some(machine) = &self.machine else {
+            return;
+        };
+        let (deadline, is_over) = (machine.deadline(), machine.is_over());
+        self.agenda
+            .tick_at(deadline, (Some(self.life), Event::Tick));
+        let wrong = self.check_ends().or_else(|| self.check_fronts());
+        self.fault(wrong);
+        if !is_over {
+            return;
+        }
+        let wrong = if self.model.down.is_none() {
+            Some("the machine is over, and was not told to")
+        } else if self.model.running() > 0 {
+            Some("the machine is over, and jobs run")
+        } else if self.disk.is_writing() {
+            Some("the machine is over, and a batch is being written")
+        } else if !self.disk.has_failed && self.disk.committed.jobs.len() != self.model.jobs.len() {
+            Some("the machine is over, and has not stored everything")
+        } else {
+            None
+        };
+        self.fault(wrong.map(str::to_owned));
+        self.note(|| "the machine is over".to_owned());
+        self.die();
+    }
+
+    /// From now on nothing fails.
+    fn calm(&mut self) {
+        self.note(|| "nothing fails from now on".to_owned());
+        self.is_calm = true;
+        self.disk.calm();
+        self.end_endless();
+        for seconds in [0, 30, 60] {
+            let when = self.agenda.now + Duration::from_secs(seconds);
+            self.agenda.at(when, (None, Event::Nurse));
+        }
+    }
+
+    /// Lets everything run that can.
+    fn nurse(&mut self) {
+        if self.machine.is_none() {
+            return;
+        }
+        let held = self.model.jobs.iter();
+        let held = held.filter(|(_, job)| job.held_since.is_some());
+        let held: Vec<JobId> = held.map(|(id, _)| *id).collect();
+        for id in held {
+            let front = self.new_front();
+            self.ask(front, Ask::Release(id), None);
+        }
+        let all = (0..self.capacity.len()).map(|id| format!("n{id}"));
+        let all: Vec<String> = all.collect();
+        let front = self.new_front();
+        self.resume(front, &all);
+    }
+
+    /// Checks that everything is over that can be, and ends the machine. The next one has to find the same.
+    fn finish(&mut self) {
+        for stage in 0..3 {
+            if self.record.is_faulty() {
+                return;
+            }
+            self.check_end();
+            let front = self.new_front();
+            self.ask(
+                front,
+                Ask::Jobs { over: 200_000 },
+                Some(Asked::List(200_000)),
+            );
+            self.play();
+            if stage < 2 && !self.record.is_faulty() {
+                let life = self.life;
+                let front = self.new_front();
+                self.ask(front, Ask::Down(Down::WhenIdle), None);
+                self.play();
+                let has_ended = self.life > life;
+                self.fault((!has_ended).then(|| "the machine does not end".to_owned()));
+            }
+        }
+    }
+
+    fn check_end(&mut self) {
+        let up = || {
+            let nodes = self.nodes.iter().map(|(id, node)| (*id, node));
+            nodes.filter(|(_, node)| node.standing == Standing::Up && !node.is_drained)
+        };
+        let stuck = self.model.jobs.iter().find(|(_, job)| {
+            let mut after = job.wishes.after.iter();
+            job.needs.fit(up()) && after.all(|after| self.model.is_met(*after))
+        });
+        let mut wrong = stuck.map(|(id, job)| format!("job {id} is never over: {job:?}"));
+        let unanswered = self.fronts.iter().find(|(_, front)| {
+            let lives = |id: &JobId| self.model.jobs.contains_key(id);
+            match &front.asked {
+                Some(Asked::Wait(jobs)) => !jobs.iter().any(lives),
+                Some(_) => !front.is_gone,
+                None => front.waits && !front.job.iter().any(lives),
+            }
+        });
+        let unanswered = unanswered.map(|(id, front)| format!("{id:?} waits for ever: {front:?}"));
+        wrong = wrong.or(unanswered);
+        if self.machine.is_none() {
+            wrong = Some("there is no machine".to_owned());
+        }
+        self.fault(wrong);
+        let front = self.new_front();
+        self.ask(front, Ask::Status, Some(Asked::Quiet));
+    }
+}
+
+/// Returns an output in few words.
+fn shown(output: &MachineOutput) -> String {
+    match output {
+        MachineOutput::Launch(run) => {
+            format!("Launch {} {:?} {:?}", run.task, run.front, run.grant)
+        }
+        MachineOutput::Store(batch) => {
+            let keys = batch.0.iter().map(|write| {
+                let kind = if write.value.is_some() { "" } else { "-" };
+                format!("{kind}{:?}", write.key)
+            });
+            format!("Store {}", keys.collect::<Vec<_>>().join(" "))
+        }
+        other => format!("{other:?}"),
+    }
+}

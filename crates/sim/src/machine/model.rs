@@ -1,0 +1,458 @@
+//! What a machine has to know: its jobs and their tasks, told by those who ask and by those who run them.
+//!
+//! A copy of the model is made whenever a batch is to be stored. After a death, the model goes on from the copy that belongs to the last
+//! stored batch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{JobId, NodeId, RankSet};
+use dvm::{
+    machine::{Down, HISTORY_MAX, Wishes},
+    proto::FrontId,
+    queue::{Dependency, DependencyKind, Hold, Over, REQUEUES_MAX, Requeue, Sharing, Spread},
+};
+
+/// How a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Waiting,
+    /// Its launch was ordered.
+    Running,
+    Succeeded,
+    Failed,
+    Canceled,
+}
+
+/// How a run has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    Succeeded,
+    Failed,
+    Canceled,
+    /// It has lost a node, or a node was lost before it was started.
+    NodeLost,
+}
+
+/// What each task needs of the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Needs {
+    pub(super) units: u32,
+    /// Slots of a unit, which is on one node.
+    pub(super) unit: u32,
+    pub(super) spread: Spread,
+    pub(super) sharing: Sharing,
+    pub(super) only: Option<BTreeSet<NodeId>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// The call that has added it.
+    pub(super) since: u64,
+    /// `None` if it is detached.
+    pub(super) front: Option<FrontId>,
+    /// As they are now.
+    pub(super) wishes: Wishes,
+    pub(super) needs: Needs,
+    pub(super) tasks: BTreeMap<u32, Task>,
+    pub(super) is_canceled: bool,
+    /// Tasks that are to end.
+    pub(super) to_end: BTreeSet<u32>,
+    pub(super) has_started: bool,
+    /// A task has succeeded after it was canceled.
+    succeeded_late: bool,
+    /// The first task that has failed, and whether it was lost with its machine.
+    pub(super) failed: Option<(u32, bool)>,
+    requeues: BTreeMap<u32, u32>,
+    /// Since which call it is held.
+    pub(super) held_since: Option<u64>,
+    /// Since which call a task may start, at the earliest: it waits since then, or was seen waiting in a batch.
+    pub(super) start_after: BTreeMap<u32, u64>,
+    /// Tasks that run according to the last batch.
+    pub(super) recorded: BTreeSet<u32>,
+    /// Why it is over: one of these. Empty while it is not.
+    pub(super) over: Vec<Over>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    /// Jobs that are over.
+    pub(super) past: BTreeMap<JobId, Job>,
+    /// Those that are too old for the history.
+    pub(super) forgotten: BTreeMap<JobId, Job>,
+    /// The number of the next job.
+    pub(super) next: u32,
+    pub(super) down: Option<Down>,
+    /// The call that has ended all starts.
+    pub(super) down_since: Option<u64>,
+    /// Counts the calls of the machine.
+    pub(super) call: u64,
+}
+
+impl Job {
+    pub(super) fn new(call: u64, front: Option<FrontId>, wishes: Wishes, needs: Needs) -> Self {
+        let indexes = wishes.array.as_ref().map(|array| array.indexes.clone());
+        let indexes = indexes.unwrap_or_else(|| RankSet::single(base::Rank(0)));
+        let held_since = (wishes.hold != Hold::No).then_some(call);
+        Self {
+            since: call,
+            front,
+            needs,
+            tasks: indexes
+                .iter()
+                .map(|index| (index.0, Task::Waiting))
+                .collect(),
+            is_canceled: false,
+            to_end: BTreeSet::new(),
+            has_started: false,
+            succeeded_late: false,
+            failed: None,
+            requeues: BTreeMap::new(),
+            held_since,
+            start_after: indexes.iter().map(|index| (index.0, call)).collect(),
+            recorded: BTreeSet::new(),
+            over: Vec::new(),
+            wishes,
+        }
+    }
+
+    pub(super) fn count(&self, wanted: Task) -> usize {
+        self.tasks.values().filter(|task| **task == wanted).count()
+    }
+
+    fn cancel_waiting(&mut self) {
+        for task in self.tasks.values_mut() {
+            if *task == Task::Waiting {
+                *task = Task::Canceled;
+            }
+        }
+    }
+
+    /// Returns how it may have ended; nothing if it has not.
+    fn ends(&self) -> Vec<Over> {
+        if self.count(Task::Waiting) + self.count(Task::Running) > 0 {
+            Vec::new()
+        } else if self.is_canceled {
+            vec![Over::Canceled]
+        } else if self.count(Task::Failed) > 0 || self.succeeded_late {
+            vec![Over::Failed]
+        } else if self.count(Task::Canceled) == 0 {
+            vec![Over::Succeeded]
+        } else if self.has_started {
+            vec![Over::Failed]
+        } else {
+            // A start that is not stored yet counts, and cannot be seen from outside.
+            vec![Over::Failed, Over::Canceled]
+        }
+    }
+
+    pub(super) fn has_succeeded(&self) -> bool {
+        self.over == [Over::Succeeded]
+    }
+
+    fn fail(&mut self, index: u32, with_machine: bool) {
+        self.tasks.insert(index, Task::Failed);
+        self.failed.get_or_insert((index, with_machine));
+    }
+
+    /// Notes what has become of a job whose machine has died.
+    fn survive(&mut self) {
+        self.requeues.clear();
+        self.succeeded_late = false;
+        self.recorded.clear();
+        self.held_since = (self.wishes.hold != Hold::No).then_some(0);
+        let may_run_again = self.front.is_none() && self.wishes.on_node_loss == Requeue::OnNodeLoss;
+        let ran: Vec<u32> = self
+            .tasks
+            .iter()
+            .filter_map(|(index, task)| (*task == Task::Running).then_some(*index))
+            .collect();
+        for index in ran {
+            if self.to_end.remove(&index) {
+                self.tasks.insert(index, Task::Canceled);
+            } else if may_run_again {
+                self.tasks.insert(index, Task::Waiting);
+            } else {
+                self.fail(index, true);
+            }
+        }
+        if self.front.is_some() {
+            self.cancel_waiting();
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self {
+            next: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a job, and returns its number.
+    pub(super) fn accept(&mut self, front: Option<FrontId>, wishes: Wishes, needs: Needs) -> JobId {
+        let id = JobId(self.next);
+        self.next += 1;
+        let job = Job::new(self.call, front, wishes, needs);
+        self.jobs.insert(id, job);
+        id
+    }
+
+    pub(super) fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).or_else(|| self.past.get(&id))
+    }
+
+    /// Returns a job that is over, however long ago.
+    pub(super) fn over(&self, id: JobId) -> Option<&Job> {
+        self.past.get(&id).or_else(|| self.forgotten.get(&id))
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.jobs.values().map(|job| job.count(Task::Running)).sum()
+    }
+
+    /// Returns true if this condition is met.
+    pub(super) fn is_met(&self, dependency: Dependency) -> bool {
+        let Dependency { on, kind } = dependency;
+        if let Some(job) = self.jobs.get(&on) {
+            return kind == DependencyKind::Started && (job.has_started || job.is_canceled);
+        }
+        let over = self.over(on);
+        over.is_some_and(|job| kind != DependencyKind::Succeeded || job.has_succeeded())
+    }
+
+    /// Moves a job to the history if it is over, and those that depend on it.
+    pub(super) fn close_if_over(&mut self, id: JobId) {
+        let ends = self.jobs.get(&id).map(Job::ends).unwrap_or_default();
+        if !ends.is_empty() {
+            self.close(id, ends);
+        }
+    }
+
+    fn close(&mut self, id: JobId, over: Vec<Over>) {
+        let Some(mut job) = self.jobs.remove(&id) else {
+            return;
+        };
+        job.cancel_waiting();
+        job.over = over;
+        let has_succeeded = job.has_succeeded();
+        self.past.insert(id, job);
+        if let Some(old) = id.0.checked_sub(HISTORY_MAX).map(JobId)
+            && let Some(job) = self.past.remove(&old)
+        {
+            self.forgotten.insert(old, job);
+        }
+        if has_succeeded {
+            return;
+        }
+        let needs = Dependency {
+            on: id,
+            kind: DependencyKind::Succeeded,
+        };
+        let failed = self.jobs.iter();
+        let failed: Vec<JobId> = failed
+            .filter(|(_, job)| job.wishes.after.contains(&needs))
+            .map(|(id, _)| *id)
+            .collect();
+        for one in &failed {
+            self.close(*one, vec![Over::DependencyFailed(id)]);
+        }
+        // Several jobs on which it depends may have failed at this moment.
+        for one in failed {
+            let after = self.past.get(&one).map(|job| job.wishes.after.clone());
+            let after = after.unwrap_or_default().into_iter();
+            let broken = after.filter(|after| {
+                let on = self.over(after.on);
+                after.kind == DependencyKind::Succeeded && on.is_some_and(|on| !on.has_succeeded())
+            });
+            let over = broken.map(|after| Over::DependencyFailed(after.on));
+            let over: Vec<Over> = over.collect();
+            if let Some(job) = self.past.get_mut(&one) {
+                job.over = over;
+            }
+        }
+    }
+
+    pub(super) fn cancel(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.is_canceled = true;
+            job.cancel_waiting();
+            let runs = job.tasks.iter();
+            let runs = runs.filter(|(_, task)| **task == Task::Running);
+            let runs: BTreeSet<u32> = runs.map(|(index, _)| *index).collect();
+            job.to_end.extend(runs);
+        }
+        self.close_if_over(id);
+    }
+
+    pub(super) fn cancel_tasks(&mut self, id: JobId, tasks: &RankSet) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.wishes.array.is_none() {
+            if tasks.contains(base::Rank(0)) {
+                self.cancel(id);
+            }
+            return;
+        }
+        for (index, task) in &mut job.tasks {
+            if !tasks.contains(base::Rank(*index)) {
+                continue;
+            }
+            match task {
+                Task::Waiting => *task = Task::Canceled,
+                Task::Running => drop(job.to_end.insert(*index)),
+                Task::Succeeded | Task::Failed | Task::Canceled => {}
+            }
+        }
+        self.close_if_over(id);
+    }
+
+    pub(super) fn hold(&mut self, id: JobId) {
+        let call = self.call;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.wishes.hold = Hold::ByUser;
+            job.held_since.get_or_insert(call);
+        }
+    }
+
+    pub(super) fn release(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.wishes.hold = Hold::No;
+            job.held_since = None;
+            job.requeues.clear();
+        }
+    }
+
+    pub(super) fn launch(&mut self, id: JobId, index: u32) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.tasks.insert(index, Task::Running);
+            job.has_started = true;
+        }
+    }
+
+    /// Notes the end of a run.
+    pub(super) fn end(&mut self, id: JobId, index: u32, how: How) {
+        let call = self.call;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let was_canceled = job.to_end.remove(&index) || job.is_canceled;
+        let again =
+            how == How::NodeLost && job.wishes.on_node_loss == Requeue::OnNodeLoss && !was_canceled;
+        match how {
+            How::Succeeded => {
+                job.tasks.insert(index, Task::Succeeded);
+                job.succeeded_late |= was_canceled;
+            }
+            How::Canceled => drop(job.tasks.insert(index, Task::Canceled)),
+            How::NodeLost if again => {
+                job.tasks.insert(index, Task::Waiting);
+                job.start_after.insert(index, call);
+                job.recorded.remove(&index);
+                let requeues = job.requeues.entry(index).or_default();
+                *requeues += 1;
+                if *requeues >= REQUEUES_MAX && job.wishes.hold == Hold::No {
+                    job.wishes.hold = Hold::ByRequeues;
+                    job.held_since = Some(call);
+                }
+            }
+            How::Failed | How::NodeLost => job.fail(index, false),
+        }
+        if !again {
+            job.requeues.remove(&index);
+        }
+        self.close_if_over(id);
+    }
+
+    /// Takes the starts in the last batch for carried out, as the next machine has to.
+    pub(super) fn start_recorded(&mut self) {
+        for job in self.jobs.values_mut() {
+            for index in &job.recorded {
+                job.has_started = true;
+                if job.tasks.get(index) == Some(&Task::Waiting) {
+                    job.tasks.insert(*index, Task::Running);
+                }
+            }
+        }
+    }
+
+    /// Returns the model of the next machine, if this is what the last one has stored.
+    pub(super) fn after_death(&self) -> Self {
+        let mut next = Self {
+            past: self.past.clone(),
+            forgotten: self.forgotten.clone(),
+            next: self.next,
+            call: self.call,
+            ..Self::default()
+        };
+        for (id, job) in &self.jobs {
+            let mut job = job.clone();
+            job.survive();
+            for after in job.start_after.values_mut() {
+                *after = self.call;
+            }
+            let broken = job.wishes.after.iter().find(|dependency| {
+                let on = next.over(dependency.on);
+                dependency.kind == DependencyKind::Succeeded
+                    && on.is_some_and(|on| !on.has_succeeded())
+            });
+            let broken = broken.map(|dependency| Over::DependencyFailed(dependency.on));
+            let mut over: Vec<Over> = job.ends();
+            if !over.is_empty() && over != [Over::Succeeded] {
+                // Who has canceled what is not stored.
+                over = if job.count(Task::Failed) > 0 && !job.is_canceled {
+                    vec![Over::Failed]
+                } else {
+                    vec![Over::Failed, Over::Canceled]
+                };
+            }
+            if let Some(broken) = broken {
+                over = vec![broken];
+            }
+            next.jobs.insert(*id, job);
+            if !over.is_empty() {
+                next.close(*id, over);
+            }
+        }
+        next
+    }
+}
+
+/// A node as the machine knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) slots: u32,
+    pub(super) is_implicit: bool,
+    pub(super) standing: Standing,
+    /// The call since which nothing may start there.
+    pub(super) closed_since: Option<u64>,
+    pub(super) is_drained: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Starting,
+    Up,
+    Lost,
+}
+
+impl Needs {
+    /// Returns true if the nodes have room if nothing runs.
+    pub(super) fn fit<'a>(&self, nodes: impl Iterator<Item = (NodeId, &'a Known)>) -> bool {
+        let admitted = nodes.filter(|(id, _)| {
+            let only = self.only.as_ref();
+            only.is_none_or(|only| only.contains(id))
+        });
+        let units = admitted.map(|(_, node)| match self.spread {
+            Spread::Pack => node.slots / self.unit,
+            Spread::Scatter => (node.slots / self.unit).min(1),
+        });
+        units.sum::<u32>() >= self.units
+    }
+
+    pub(super) const fn slots(&self) -> u32 {
+        self.units * self.unit
+    }
+}
