@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs};
 
+use mischief::Proc;
 use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
@@ -65,11 +66,12 @@ impl<'a> Machine<'a> {
     fn kill(self) -> &'a Sandbox {
         let ours = self.0.alive().into_iter();
         let ours: Vec<_> = ours.filter(|process| process.runs(&rally())).collect();
-        let is_parent = |pid: i32| ours.iter().any(|process| process.ppid == pid);
-        let is_child = |pid: i32| ours.iter().any(|process| process.pid == pid);
+        let parent = |pid: i32| ours.iter().find(|process| process.pid == pid);
+        // The guardian has no parent here. A rank that is just being forked is a child of the controller.
+        let is_guardian = |process: &Proc| parent(process.ppid).is_none();
         let controller = ours
             .iter()
-            .find(|process| is_child(process.ppid) && !is_parent(process.pid))
+            .find(|process| parent(process.ppid).is_some_and(is_guardian))
             .expect("the guardian has a child");
         signal::kill(Pid::from_raw(controller.pid), Signal::SIGKILL).unwrap();
         self.0.expect_no_process();
