@@ -263,8 +263,9 @@ fn a_lost_node_ends_a_job_of_slurm_or_requeues_it() {
     let lost = site.run(&["wait", &once]);
     site.expect_state(&again, "PENDING");
     site.run(&["cancel", &again]).expect_code(0);
-    // The daemon of the node may have brought it back already.
+    // The daemon of the node may have brought it back already. Slurm ends what it lost there when the node registers.
     let is_idle = || {
+        site.slurm("scontrol", &["reconfigure"]);
         site.slurm("scontrol", &["update", "NodeName=n16", "State=RESUME"]);
         let state = site.slurm("sinfo", &["-h", "-n", "n16", "-o", "%T"]);
         (state.trim() == "idle").then_some(())
