@@ -194,7 +194,7 @@ fn null_jobs(bench: &Bench, machine: &Machine<'_>, text: &mut String) -> Result<
 }
 
 fn arrays(bench: &Bench, machine: &Machine<'_>, text: &mut String) -> Result<()> {
-    let script = root().join("xtask/src/bench/hyperqueue.py");
+    let script = root().join("xtask/src/bench/null_tasks.py");
     let python = Wheel::HyperQueue.home().join("bin/python3");
     let tasks = TASKS.to_string();
     let own = || {
