@@ -207,6 +207,8 @@ fn arrays(bench: &Bench, machine: &Machine<'_>, text: &mut String) -> Result<()>
     let other = || {
         let mut command = Command::new(&python);
         command.arg(&script).arg(&tasks).stderr(Stdio::null());
+        // HyperQueue writes a file for each task there.
+        command.current_dir(bench.directory.path());
         let output = command.output()?;
         let said = String::from_utf8_lossy(&output.stdout);
         let seconds = said.lines().last().context("HyperQueue says nothing")?;
