@@ -60,7 +60,7 @@ def test_options_are_those_of_the_command(machine: rally.Machine, place: Path) -
         hold=True,
         requeue=True,
         exclusive=True,
-        to="%j.out",
+        output_to="%j.out",
         errors_to="%j.err",
         env={"OWN": "x"},
         cwd="sub",

@@ -57,3 +57,20 @@ def test_two_machines(place: Path) -> None:
         with pytest.raises(rally.Failed) as again:
             rally.machine("one").up()
         assert "runs already" in again.value.headline
+
+
+def test_jobs_of_slurm_are_not_those_of_a_machine(machine: rally.Machine, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As after a submission to Slurm, whose commands are somewhere in PATH.
+    (place.parent / "state" / ".slurm").touch()
+    commands = place / "bin"
+    commands.mkdir()
+    for name in ("squeue", "sbatch"):
+        command = commands / name
+        command.write_text(f"#!/bin/sh\ntouch {place}/called\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(commands), prepend=":")
+    job = rally.submit("true", n=1, hold=True, machine=machine)
+    assert [info.job for info in machine.queue()] == [job.id]
+    with pytest.raises(rally.Failed):
+        rally.submit("true", n=1, machine=machine, options=["--to", "slurm"])
+    assert not (place / "called").exists()

@@ -129,7 +129,7 @@ class _Waiter:
         alive: Dict[int, str] = {}
         asked = jobs
         if len(jobs) > _ASKED_MAX:
-            rows = objects(call("queue", machine=self.machine))
+            rows = objects(call("queue", ["--to=machine"], self.machine))
             alive = {row["job"]: row["state"] for row in rows}
             asked = [job for job in jobs if job not in alive][:_ASKED_MAX]
         over: Set[int] = set()

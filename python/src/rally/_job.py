@@ -159,7 +159,7 @@ def submit(
     requeue: bool = False,
     priority: Optional[int] = None,
     exclusive: bool = False,
-    to: Optional[PathName] = None,
+    output_to: Optional[PathName] = None,
     errors_to: Optional[PathName] = None,
     env: Optional[Mapping[str, str]] = None,
     cwd: Optional[PathName] = None,
@@ -169,7 +169,7 @@ def submit(
     """Puts a job into the queue of a machine, and returns when it is stored there. Nothing but the disk loses it then.
 
     The arguments are the options of ``rally submit``: `time` is a limit in seconds, `array` the indexes of the tasks (``"1-100"``,
-    ``range(100)``), `to` a file for the output (``rally-%j.out``). `machine` is the only one that runs, if left out. `env` are
+    ``range(100)``), `output_to` a file for the output (``rally-%j.out``). `machine` is the only one that runs, if left out. `env` are
     variables in addition to those that the ranks inherit. Relative names start at `cwd`.
     """
     words: List[Argument] = []
@@ -180,7 +180,7 @@ def submit(
         ("--array", None if array is None else index_list(array)),
         ("--max-running", None if max_running is None else str(max_running)),
         ("--priority", None if priority is None else str(priority)),
-        ("--output-to", to),
+        ("--output-to", output_to),
         ("--errors-to", errors_to),
     ):
         if value is not None:
@@ -192,7 +192,7 @@ def submit(
             words.append(flag)
     settings, environment = variables(env)
     words += [*settings, *options, *program_words(program, args)]
-    (row,) = objects(call("submit", words, machine_name(machine), cwd, environment))
+    (row,) = objects(call("submit", ["--to=machine", *words], machine_name(machine), cwd, environment))
     return Job(row["job"], row["machine"])
 
 

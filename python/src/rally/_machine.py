@@ -108,7 +108,10 @@ class Machine:
 
     def queue(self, over: int = 0) -> List[JobInfo]:
         """Lists the jobs that wait and run, and the last ones that are over."""
-        words = [f"--over={over}"] if over > 0 else []
+        # Jobs of Slurm have other rows, and belong to no machine.
+        words = ["--to=machine"]
+        if over > 0:
+            words.append(f"--over={over}")
         return [job_info(row) for row in objects(call("queue", words, self.name))]
 
     def job(self, number: int) -> "Job":
