@@ -174,7 +174,15 @@ fn submit(words: &[OsString]) -> Result<super::Args, Error> {
         // The program has such an argument: the letter has several meanings.
         translated(words, &Native::of_run_and::<SubmitArgs>())?;
     }
-    let line = read_segments(segments, ignored, Personality::Rally)?;
+    let line =
+        read_segments(segments, ignored, Personality::Rally).map_err(|error| match error {
+            Error::NoProgram { app, apps, .. } => Error::NoProgram {
+                app,
+                apps,
+                command: "rally submit",
+            },
+            error => error,
+        })?;
     Ok(super::Args::Machine(MachineLine::Submit(
         own,
         Box::new(line),

@@ -83,7 +83,7 @@ unless `--on-machine` names them. The exit code is 120."
 and 125 if the machine was lost."
 
     NO_OUTPUT: Error "machine/no-output"
-"What a job without a front prints goes to a file, which is made when the job first prints something. A job of `rally run` has printed \
+"What a job without a front prints goes to a file, which is made when the job starts. A job of `rally run` has printed \
 to the terminal. The exit code is 121."
 }
 

@@ -16,6 +16,7 @@ fn mistakes_in_options() {
         "rally -n 4 ./a",
         "rally run",
         "rally run -n 4",
+        "rally submit",
         "mpirun -n 4",
         "rally run a : -n 1 : b",
         "rally run --hostfil f a",
@@ -84,6 +85,11 @@ fn mistakes_in_options() {
     $ rally run -n 4
     error: no program was given
       help: `rally run -n 4 PROGRAM`; `rally run -h` for more
+    [120 cli/no-program]
+
+    $ rally submit
+    error: no program was given
+      help: `rally submit -n 4 PROGRAM`; `rally submit -h` for more
     [120 cli/no-program]
 
     $ mpirun -n 4
