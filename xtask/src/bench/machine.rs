@@ -3,18 +3,20 @@
 use std::{
     fmt::Write as _,
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use mischief::marked_procs;
 
 use super::{
     Bench,
     report::{contestant_cell, ratio_cell},
-    sample::{Contestant, median, rounds, silent, timed},
+    sample::{Contestant, median, rounds, silent, timed, watched},
 };
 use crate::{
     env::{Wheel, root},
@@ -22,6 +24,10 @@ use crate::{
 };
 
 const ROUNDS: usize = 7;
+/// Rounds of the array.
+const ARRAYS: usize = 3;
+/// Jobs that one `rally wait` names.
+const WAITED: usize = 1_000;
 /// Jobs of `rally run` in a round.
 const RUNS: usize = 100;
 /// Null jobs in a round, and clients that run them.
@@ -65,9 +71,7 @@ impl<'a> Machine<'a> {
     }
 
     fn says(&self, args: &[&str]) -> Result<String> {
-        let output = self.rally(args).stdout(Stdio::piped()).output()?;
-        ensure!(output.status.success(), "rally {args:?} has failed");
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        said(&mut self.rally(args)).with_context(|| format!("rally {args:?}"))
     }
 
     /// Submits, and returns the numbers of the jobs.
@@ -78,32 +82,23 @@ impl<'a> Machine<'a> {
     }
 
     fn wait(&self, jobs: &[String]) -> Result<()> {
-        let mut command = self.rally(&["wait"]);
-        // The command is too long to be shown.
-        let status = command.args(jobs).status()?;
-        ensure!(status.success(), "a null job has failed");
+        for jobs in jobs.chunks(WAITED) {
+            let mut child = self.rally(&["wait"]).args(jobs).spawn()?;
+            // The command is too long to be shown.
+            let status = watched(LIMIT, &mut child, |child| Ok(child.wait()?))?;
+            ensure!(status.success(), "a null job has failed");
+        }
         Ok(())
     }
 
-    /// Returns the pid of the controller: the child of the guardian, which the first process of this name is.
-    fn controller(&self) -> Result<u32> {
-        let mut found = Vec::new();
-        let wanted = format!("RALLY_STATE_DIR={}", self.state.display());
-        for entry in fs::read_dir("/proc")?.flatten() {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
-            let environment = String::from_utf8_lossy(&environment);
-            if environment.split('\0').any(|variable| variable == wanted) {
-                found.push(pid);
-            }
-        }
-        found.into_iter().max().context("no process of the machine")
+    /// Returns the pid of the controller: the child of the guardian. No job runs, and no other process is started with this variable.
+    fn controller(&self) -> Result<i32> {
+        let ours = marked_procs(&format!("RALLY_STATE_DIR={}", self.state.display()));
+        let is_ours = |pid: i32| ours.iter().any(|process| process.pid == pid);
+        let mut children = ours.iter().filter(|process| is_ours(process.ppid));
+        let found = children.next().context("no process of the machine")?;
+        ensure!(children.next().is_none(), "a job still runs");
+        Ok(found.pid)
     }
 
     /// Returns the resident memory of the controller that is its own, in KiB.
@@ -115,7 +110,7 @@ impl<'a> Machine<'a> {
     }
 
     fn down(&self) {
-        let _ = self.rally(&["down", "--now"]).status();
+        let _ = timed(&mut self.rally(&["down", "--now"]));
     }
 }
 
@@ -136,7 +131,10 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
     history(bench, &mut text)?;
     writeln!(
         text,
-        "\nA machine of eight slots on this computer; its store is on the disk of the build. {ROUNDS} rounds, medians."
+        "\nA machine of eight slots on this computer; its store is on the disk of the build. Medians of {} rounds, of {} for the array; \
+         memory is measured once.",
+        bench.rounds(ROUNDS),
+        bench.rounds(ARRAYS),
     )?;
     Ok(text)
 }
@@ -164,16 +162,16 @@ fn null_jobs(bench: &Bench, machine: &Machine<'_>, text: &mut String) -> Result<
     for _ in 0..bench.rounds(ROUNDS) {
         let started = Instant::now();
         thread::scope(|scope| {
-            for _ in 0..CLIENTS {
-                scope.spawn(|| {
-                    for _ in 0..JOBS / CLIENTS {
-                        let _ = machine
-                            .rally(&["run", "-q", "-n", "1", "/bin/true"])
-                            .status();
-                    }
-                });
-            }
-        });
+            let client = || -> Result<()> {
+                for _ in 0..JOBS / CLIENTS {
+                    timed(&mut machine.rally(&["run", "-q", "-n", "1", "/bin/true"]))?;
+                }
+                Ok(())
+            };
+            let all: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
+            let mut ends = all.into_iter().map(|client| client.join());
+            ends.try_for_each(|end| end.map_err(|_| anyhow!("a client has panicked"))?)
+        })?;
         clients.push(JOBS as f64 / started.elapsed().as_secs_f64());
         let started = Instant::now();
         let jobs = machine.submit(&["-n", "1", "--from", file])?;
@@ -207,16 +205,16 @@ fn arrays(bench: &Bench, machine: &Machine<'_>, text: &mut String) -> Result<()>
     let other = || {
         let mut command = Command::new(&python);
         command.arg(&script).arg(&tasks).stderr(Stdio::null());
-        // HyperQueue writes a file for each task there.
+        // HyperQueue writes files for each task and for its cluster, and leaves them.
         command.current_dir(bench.directory.path());
-        let output = command.output()?;
-        let said = String::from_utf8_lossy(&output.stdout);
+        command.env("TMPDIR", bench.directory.path());
+        let said = said(&mut command)?;
         let seconds = said.lines().last().context("HyperQueue says nothing")?;
         Ok(Duration::from_secs_f64(seconds.trim().parse()?))
     };
     let contestants: Vec<Contestant<'_>> =
         vec![("rally", Box::new(own)), ("HyperQueue", Box::new(other))];
-    let all = rounds(bench.rounds(3), contestants);
+    let all = rounds(bench.rounds(ARRAYS), contestants);
     let of = |name: &str| all.iter().find(|samples| samples.name == name);
     let ratio = of("HyperQueue")
         .zip(of("rally"))
@@ -233,11 +231,7 @@ fn arrays(bench: &Bench, machine: &Machine<'_>, text: &mut String) -> Result<()>
         let started = Instant::now();
         let job = machine.submit(&["-n", "1", "--hold", "--array", "1-100000", "/bin/true"])?;
         times.push(started.elapsed().as_secs_f64() * 1e3);
-        let mut cancel = machine.rally(&["cancel"]);
-        ensure!(
-            cancel.args(&job).status()?.success(),
-            "it cannot be canceled"
-        );
+        timed(machine.rally(&["cancel"]).args(&job))?;
     }
     let time = median(times).context("no rounds")?;
     writeln!(
@@ -247,14 +241,27 @@ fn arrays(bench: &Bench, machine: &Machine<'_>, text: &mut String) -> Result<()>
     Ok(())
 }
 
+/// Returns what a command prints. It must succeed.
+fn said(command: &mut Command) -> Result<String> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let mut text = String::new();
+    let status = watched(LIMIT, &mut child, |child| {
+        if let Some(stdout) = &mut child.stdout {
+            stdout.read_to_string(&mut text)?;
+        }
+        Ok(child.wait()?)
+    })?;
+    ensure!(status.success(), "{status}");
+    Ok(text)
+}
+
 /// Submits so many null jobs, and waits for them.
 fn run_many(bench: &Bench, machine: &Machine<'_>, count: usize) -> Result<()> {
     let file = bench.path("many");
     fs::write(&file, "/bin/true\n".repeat(count))?;
     let file = file.to_str().context("no text")?;
     let jobs = machine.submit(&["-n", "1", "--from", file])?;
-    let last: Vec<String> = jobs.into_iter().rev().take(1_000).collect();
-    machine.wait(&last)
+    machine.wait(&jobs)
 }
 
 fn memory(bench: &Bench, text: &mut String) -> Result<()> {
