@@ -9,6 +9,9 @@ use crate::{
     steps,
 };
 
+/// The programs that we ship.
+pub(crate) const BINARIES: [&str; 2] = ["rally", "dbgr"];
+
 /// Time limit of a build, below CI's own limit, so that a hang is reported as a failure of the build.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
@@ -17,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 pub(crate) fn release() -> Result<()> {
     let helper = ["build", "--locked", "--release", "-p", "mischief"];
     steps::execute(&mut cargo(&helper), LIMIT)?;
-    for binary in ["rally", "dbgr"] {
+    for binary in BINARIES {
         let product = [
             "rustc",
             "--locked",
@@ -37,7 +40,7 @@ pub(crate) fn release() -> Result<()> {
 /// Runs `cargo xtask build`.
 pub(crate) fn build() -> Result<()> {
     release()?;
-    for binary in ["rally", "dbgr"] {
+    for binary in BINARIES {
         println!("{}", released(binary)?.display());
     }
     Ok(())

@@ -13,14 +13,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::metadata::Project;
 use self::{archive::Archive, platform::Platform};
-use crate::env::{root, target};
-
-/// The programs that the wheel installs beside `python`.
-pub(crate) const BINARIES: [&str; 2] = ["rally", "dbgr"];
+use crate::{
+    env::{root, target},
+    release::{BINARIES, released},
+};
 
 /// Licences of the project, relative to its root.
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
@@ -46,21 +47,25 @@ struct Member {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let own = || target().join("release");
-    let binaries = args.binaries.clone().unwrap_or_else(own);
+    let binary = |name: &str| match &args.binaries {
+        Some(directory) => Ok(directory.join(name)),
+        None => released(name),
+    };
+    let [rally, dbgr] = BINARIES.map(binary);
     let directory = args.output.clone();
     let directory = directory.unwrap_or_else(|| target().join("wheel"));
-    println!("{}", pack(&binaries, &directory)?.display());
+    println!("{}", pack([rally?, dbgr?], &directory)?.display());
     Ok(())
 }
 
 /// Writes the wheel, and returns its path.
-pub(crate) fn pack(binaries: &Path, directory: &Path) -> Result<PathBuf> {
+///
+/// `binaries` are those of [`BINARIES`].
+pub(crate) fn pack(binaries: [PathBuf; BINARIES.len()], directory: &Path) -> Result<PathBuf> {
     let project = Project::read(&root())?;
     project.check_version()?;
     let mut programs = Vec::new();
-    for name in BINARIES {
-        let path = binaries.join(name);
+    for (name, path) in BINARIES.into_iter().zip(binaries) {
         let content = fs::read(&path).with_context(|| path.display().to_string())?;
         programs.push((name, content));
     }
@@ -140,7 +145,7 @@ fn zipped(members: Vec<Member>, record: &str) -> Result<Vec<u8>> {
     let mut archive = Archive::default();
     let mut list = String::new();
     for member in members {
-        let hash = unpadded_base64(&Sha256::digest(&member.content));
+        let hash = BASE64URL_NOPAD.encode(&Sha256::digest(&member.content));
         let length = member.content.len();
         list += &format!("{},sha256={hash},{length}\n", member.name);
         archive.add(&member.name, member.mode, &member.content)?;
@@ -148,32 +153,4 @@ fn zipped(members: Vec<Member>, record: &str) -> Result<Vec<u8>> {
     list += &format!("{record},,\n");
     archive.add(record, DATA, list.as_bytes())?;
     archive.finish()
-}
-
-/// Encodes bytes as in RFC 4648 section 5, without padding.
-fn unpadded_base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..=group.len() {
-            let index = bits >> (18 - 6 * place) & 63;
-            text.push(char::from(ALPHABET[index as usize]));
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hashes_are_written_as_in_the_specification() {
-        for (bytes, text) in [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v")] {
-            assert_eq!(unpadded_base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(unpadded_base64(&[0xfb, 0xff, 0xfe]), "-__-");
-    }
 }

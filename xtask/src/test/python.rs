@@ -10,8 +10,9 @@ use anyhow::{Result, ensure};
 
 use crate::{
     env::{Wheel, python, root, target},
+    release::{BINARIES, released},
     steps::{self, Steps, Tally},
-    wheel::{self, BINARIES},
+    wheel,
 };
 
 const NAME: &str = "python package";
@@ -30,22 +31,21 @@ pub(super) fn step(steps: &mut Steps) {
         }
         types()?;
         let place = tempfile::Builder::new().prefix("rally-python-").tempdir()?;
-        let file = wheel::pack(&binaries(), &place.path().join("wheel"))?;
+        let file = wheel::pack(binaries(), &place.path().join("wheel"))?;
         let python = installed(&file, &place.path().join("venv"))?;
         tests(&python, &file, &place.path().join("tests"), tally)
     });
 }
 
-/// Returns the directory of the release build, which is what the wheel ships, or else of the build for tests.
-fn binaries() -> PathBuf {
-    let release = target().join("release");
-    if BINARIES.iter().all(|name| release.join(name).is_file()) {
-        return release;
+/// Returns the programs of the release build, which is what the wheel ships, or else of the build for tests.
+fn binaries() -> [PathBuf; BINARIES.len()] {
+    if let [Ok(rally), Ok(dbgr)] = BINARIES.map(released) {
+        return [rally, dbgr];
     }
     println!(
         "the wheel has the binaries of the build for tests: `cargo xtask build` makes static ones"
     );
-    target().join("debug")
+    BINARIES.map(|name| target().join("debug").join(name))
 }
 
 fn types() -> Result<()> {

@@ -1,9 +1,11 @@
 //! The systems on which the binaries run, as tags of a wheel.
 
 use anyhow::{Result, bail, ensure};
-
-/// Type of a program header that names the dynamic linker.
-const INTERPRETER: u32 = 3;
+use object::{
+    Endianness,
+    elf::{self, FileHeader64},
+    read::elf::{FileHeader as _, ProgramHeader as _},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Linkage {
@@ -42,27 +44,22 @@ impl Platform {
         }
     }
 
-    /// Reads the header of an ELF file of 64 bits, little-endian. `None` if it is another file.
+    /// Reads the headers of a program. `None` if it is no ELF file of 64 bits for these architectures.
     fn of(bytes: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        if !bytes.starts_with(b"\x7fELF\x02\x01") {
-            return None;
-        }
-        let architecture = match word(18)? {
-            62 => "x86_64",
-            183 => "aarch64",
+        let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+        let endian = header.endian().ok()?;
+        let architecture = match header.e_machine(endian) {
+            elf::EM_X86_64 => "x86_64",
+            elf::EM_AARCH64 => "aarch64",
             _ => return None,
         };
-        let start = u64::from_le_bytes(*bytes.get(32..)?.first_chunk()?);
-        let start = usize::try_from(start).ok()?;
-        let (size, count) = (usize::from(word(54)?), usize::from(word(56)?));
-        let mut linkage = Linkage::Static;
-        for index in 0..count {
-            let header = bytes.get(start.checked_add(index * size)?..)?;
-            if u32::from_le_bytes(*header.first_chunk()?) == INTERPRETER {
-                linkage = Linkage::Dynamic;
-            }
-        }
+        let programs = header.program_headers(endian, bytes).ok()?;
+        let mut types = programs.iter().map(|program| program.p_type(endian));
+        let linkage = if types.any(|kind| kind == elf::PT_INTERP) {
+            Linkage::Dynamic
+        } else {
+            Linkage::Static
+        };
         Some(Self {
             architecture,
             linkage,
@@ -87,6 +84,7 @@ mod tests {
     fn program(machine: u8, header: u8) -> Vec<u8> {
         let mut bytes = b"\x7fELF\x02\x01".to_vec();
         bytes.resize(64 + 56, 0);
+        bytes[6] = 1;
         bytes[18] = machine;
         bytes[32] = 64;
         bytes[54] = 56;

@@ -2,6 +2,7 @@
 
 use base::{JobId, Rank};
 use bytes::{BufMut, BytesMut};
+use data_encoding::BASE64;
 use dvm::proto::Stream;
 
 use super::{
@@ -80,53 +81,12 @@ pub(super) fn render(subject: &Subject<'_>, bytes: &[u8], out: &mut BytesMut) {
             stream: stream_name(subject.stream),
             time,
             text,
-            base64: text.is_none().then(|| base64(line)),
+            base64: text.is_none().then(|| BASE64.encode(line)),
             partial,
         };
         // Writing to memory cannot fail, and neither can serializing this object.
         let _ = serde_json::to_writer(out.writer(), &object);
         out.put_u8(b'\n');
         rest = after;
-    }
-}
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// Encodes bytes as in RFC 4648 section 4, with padding.
-fn base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let index = bits >> (18 - 6 * place) & 63;
-            text.push(match ALPHABET.get(index as usize) {
-                Some(letter) if place as usize <= group.len() => char::from(*letter),
-                _ => '=',
-            });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_rfc() {
-        let cases = [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(base64(&[0xfb, 0xff, 0xfe]), "+//+");
     }
 }

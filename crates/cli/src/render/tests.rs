@@ -364,7 +364,7 @@ proptest! {
             let bytes = read.entry((rank, stream)).or_default();
             match object["text"].as_str() {
                 Some(text) => bytes.extend_from_slice(text.as_bytes()),
-                None => bytes.extend_from_slice(&from_base64(object["base64"].as_str().unwrap())),
+                None => bytes.extend(from_base64(&object["base64"])),
             }
             if object.get("partial").is_none() {
                 bytes.push(b'\n');
@@ -374,22 +374,7 @@ proptest! {
     }
 }
 
-fn from_base64(text: &str) -> Vec<u8> {
-    let alphabet = ('A'..='Z')
-        .chain('a'..='z')
-        .chain('0'..='9')
-        .chain(['+', '/'])
-        .collect::<String>();
-    let mut bits = 0_u32;
-    let mut count = 0;
-    let mut bytes = Vec::new();
-    for letter in text.trim_end_matches('=').chars() {
-        bits = bits << 6 | u32::try_from(alphabet.find(letter).unwrap()).unwrap();
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from(bits >> count & 0xff).unwrap());
-        }
-    }
-    bytes
+fn from_base64(text: &serde_json::Value) -> Vec<u8> {
+    let text = text.as_str().unwrap();
+    data_encoding::BASE64.decode(text.as_bytes()).unwrap()
 }
