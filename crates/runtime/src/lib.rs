@@ -3,11 +3,11 @@
 //! A controller has a host, and so has each daemon. A host owns one state machine and its kernel objects: descriptors, pids
 //! and files. The daemon's state machine knows what they mean; the controller's decides what happens next. The hosts of one
 //! process share a `reactor`. `process` drives them and passes messages between them. Today there is one such process: the
-//! front forks it before anything else happens, and it lives as long as the job.
+//! front forks it before anything else happens, and it lives as long as the job, or as the machine.
 //!
 //! **Architecture invariant:** nothing here decides: no policy, no terminal (it only restores that of a front that was
 //! killed), no sentence for users except in the log, no environment of its own. What the caller knows of these comes with [`Birth`]. The kernel is reached through `os`. Only names of files and
-//! directories (checking, making, listing, removing) are handled by the standard library.
+//! directories (checking, making, listing, removing) are handled by the standard library, and `redb` opens the store of a machine.
 
 pub mod ask;
 mod boot;

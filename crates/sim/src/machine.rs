@@ -45,7 +45,6 @@ const DEATHS_MAX: u32 = 6;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The next event concerns only the machine of this number.
     NodeUp(NodeId),
     NodeLost(NodeId),
     /// A front does something, or another one.
