@@ -222,7 +222,8 @@ pub fn limit(resource: Resource) -> (u64, u64) {
     (limit[0], limit[1])
 }
 
-/// Closes all descriptors from this one on, which our caller has left open. Call it before anything else is opened.
+/// Closes all descriptors from this one on, which our caller has left open. Nothing in this process may own one of
+/// them: call it while no file is open.
 pub fn close_from(first: u32) {
     // SAFETY: nothing in this process owns a descriptor yet, so that none is closed under its owner.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) == 0 };
