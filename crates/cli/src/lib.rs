@@ -71,10 +71,6 @@ const TABLES: &[&[&Kind]] = &[
 
 /// Runs the program `rally`.
 pub fn rally() -> ExitCode {
-    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new("up")) {
-        // A machine must not keep what the shell has open: whoever waits for its end would wait for ours.
-        os::close_from(3);
-    }
     os::close_on_exec_from(3);
     ExitCode::from(run())
 }
@@ -168,6 +164,9 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
         Request::Run(request) | Request::Demo(request) => start(*request, world, helpers),
         Request::Machine(MachineRequest::Up(request)) => up(*request, world),
         Request::Machine(request) => {
+            if let Some(instead) = slurm::instead(&request, world) {
+                return slurm::carry_out(instead, world);
+            }
             let beside = slurm::beside(&request);
             let code = machine::carry_out(request, world);
             match beside {
@@ -179,7 +178,7 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
         }
         Request::Slurm(request) => slurm::carry_out(request, world),
         Request::Singleton(mut request, process) => {
-            request.machine = Some(machine::NONE.to_owned());
+            request.machine = Some(args::request::machine::NONE.to_owned());
             let caller = singleton::Caller::of(process);
             let code = start(*request, world, helpers);
             caller.end_if_failed(code);
@@ -365,6 +364,9 @@ fn run_on(
 
 /// Starts a machine.
 fn up(request: UpRequest, world: &World) -> u8 {
+    // A machine must not keep what the shell has open: whoever waits for its end would wait for ours. The files that the command
+    // line names, some of them among these descriptors, have been read.
+    os::close_from(3);
     let RunRequest {
         mut spec,
         allocation,

@@ -26,7 +26,8 @@ use self::{
 };
 pub(crate) use self::{
     find::{
-        NONE, for_run, has_used_slurm, is_told, make_default, note_use_of_slurm, open_log, plan,
+        for_run, has_used_slurm, is_told, make_default, none_runs, note_use_of_slurm, open_log,
+        plan,
     },
     list::table,
     messages::{KINDS, gone, not_started, runs_on, up, waits},
@@ -373,7 +374,10 @@ fn queue(which: &Which, request: &QueueRequest, world: &World) -> Result<u8, Fai
         for id in &request.jobs {
             match machine.ask(Ask::Job(*id)) {
                 Ok(Reply::Job(record)) => {
-                    print(&job::details(&record, now(), which.format), which.format);
+                    let code = print(&job::details(&record, now(), which.format), which.format);
+                    if code != exit::SUCCESS {
+                        return Ok(code);
+                    }
                 }
                 Ok(_) => return Err(messages::odd(&machine.name)),
                 Err(failure) => result = later(result, failure, which.format),

@@ -86,6 +86,19 @@ pub(crate) fn carry_out(request: SlurmRequest, world: &World) -> u8 {
     }
 }
 
+/// Returns the listing of Slurm's jobs alone, if the user has some and no machine runs whose jobs could come first.
+pub(crate) fn instead(request: &MachineRequest, world: &World) -> Option<SlurmRequest> {
+    let (list, format) = beside(request)?;
+    let MachineRequest::Queue(which, _) = request else {
+        return None;
+    };
+    let is_alone = which.machine.is_none() && machine::none_runs(world);
+    (is_alone && machine::has_used_slurm(world)).then_some(SlurmRequest {
+        format,
+        ask: SlurmAsk::List(list),
+    })
+}
+
 /// Returns how the jobs of Slurm are to be shown after those of a machine; `None` if a command does not show them.
 pub(crate) fn beside(request: &MachineRequest) -> Option<(SlurmList, MessageFormat)> {
     match request {
@@ -420,9 +433,9 @@ impl Slurm<'_> {
                     file = Some(Follower::new(path));
                 }
                 if let Some(file) = &mut file
-                    && !file.copy()
+                    && let Err(code) = file.copy()
                 {
-                    return Ok(exit::SUCCESS);
+                    return Ok(code);
                 }
                 if !request.follow || phase.is_none_or(Phase::is_over) {
                     break;

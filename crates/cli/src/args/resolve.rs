@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use dvm::machine::JOB_VARIABLE;
 use dvm::spec::{
     App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, MapFor, OnDebuggerLoss, OnFailure,
     StdinTarget, Tracers,
@@ -19,7 +20,9 @@ use super::{
     error::{FileKind, NotOffered},
     gpus, inputs, machine, multi_prog, nodes, parse,
     placement::{self, Placement},
-    preload, slurm_job, slurm_line,
+    preload,
+    request::machine::NONE,
+    slurm_job, slurm_line,
     stdio::{stdin, stdio},
     tune,
 };
@@ -261,6 +264,16 @@ fn over<T>(setting: &mut Setting<T>, value: Option<T>, source: impl FnOnce() -> 
     }
 }
 
+/// Returns the name of the machine for a job. A script that runs on a machine has its slots, and would wait for itself: there,
+/// only the command line counts.
+fn machine_for(setting: &Setting<Option<String>>, world: &World) -> Option<String> {
+    let is_typed = matches!(setting.source, Source::CommandLine(_));
+    if !is_typed && world.variable(JOB_VARIABLE).is_some() {
+        return Some(NONE.to_owned());
+    }
+    setting.value.clone()
+}
+
 fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let expanded;
     let line = match &line.job.args.app_file {
@@ -349,7 +362,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let is_typed = |source: &Source| matches!(source, Source::CommandLine(_));
     let has_hosts = has_hosts || is_typed(&settings.hostfile.source);
     Ok(RunRequest {
-        machine: settings.on_machine.value.clone(),
+        machine: machine_for(&settings.on_machine, world),
         hosts: has_hosts.then(|| nodes.allocation.names()),
         spec,
         daemons,

@@ -10,14 +10,10 @@ use std::{
     path::PathBuf,
 };
 
-use dvm::machine::JOB_VARIABLE;
 use runtime::{FoundMachine, MachineLife, MachinePlan, machines};
 
 use super::{Failure, messages};
-use crate::args::World;
-
-/// The name that stands for no machine.
-pub(crate) const NONE: &str = "none";
+use crate::args::{World, request::machine::NONE};
 
 /// The file in a machine's directory with what its processes cannot tell anybody.
 const LOG: &str = "log";
@@ -111,6 +107,15 @@ fn default_of(world: &World) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
+/// Returns true if no machine runs here, and none was named by the environment.
+pub(crate) fn none_runs(world: &World) -> bool {
+    let origin = origin(world);
+    let runs =
+        |machine: &FoundMachine| machine.life == MachineLife::Runs && machine.origin == origin;
+    world.variable("RALLY_MACHINE").is_none()
+        && parent(world).is_none_or(|parent| !machines(&parent).iter().any(runs))
+}
+
 /// Returns the machine that a command is about.
 pub(super) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, Failure> {
     let parent = parent(world).ok_or_else(|| messages::no_state(world))?;
@@ -154,8 +159,6 @@ pub(crate) fn is_told(world: &World) -> bool {
 pub(crate) fn for_run(world: &World, told: Option<&str>) -> Result<Option<FoundMachine>, Failure> {
     match told {
         Some(NONE) => Ok(None),
-        // A script that runs on the machine has its slots, and would wait for itself.
-        None if world.variable(JOB_VARIABLE).is_some() => Ok(None),
         Some(name) => select(world, Some(name)).map(Some),
         None => {
             let (Some(default), Some(parent)) = (default_of(world), parent(world)) else {

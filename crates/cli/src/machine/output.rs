@@ -57,8 +57,8 @@ pub(super) fn show(which: &Which, request: &OutputRequest, world: &World) -> Res
         loop {
             // Ask before reading: what was written before the end is then shown.
             let is_over = !request.follow || has_ended(&record, index);
-            if !file.copy() {
-                return Ok(exit::SUCCESS);
+            if let Err(code) = file.copy() {
+                return Ok(code);
             }
             if is_over {
                 break;
@@ -129,21 +129,20 @@ impl Follower {
         &self.path
     }
 
-    /// Copies what is new to stdout. Returns false if nobody reads that any more.
-    pub(crate) fn copy(&mut self) -> bool {
+    /// Copies what is new to stdout. If it takes nothing more, that is said unless its reader is gone, and the exit code returned.
+    pub(crate) fn copy(&mut self) -> Result<(), u8> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }
         let Some(file) = &mut self.file else {
-            return true;
+            return Ok(());
         };
         let mut buffer = vec![0; READ_MAX];
         let mut out = io::stdout().lock();
         while let Ok(length @ 1..) = file.read(&mut buffer) {
-            if out.write_all(&buffer[..length]).is_err() {
-                return false;
-            }
+            out.write_all(&buffer[..length])
+                .map_err(|error| crate::unprinted(&error))?;
         }
-        out.flush().is_ok()
+        out.flush().map_err(|error| crate::unprinted(&error))
     }
 }

@@ -328,7 +328,7 @@ fn a_machine_ends_only_as_it_is_told() {
 
 /// Submits a script that fills the machine `one` and runs a job itself.
 fn machine_script(machine: &Machine<'_>) -> String {
-    let nested = "exec $RALLY run -n 1 true";
+    let nested = "$RALLY run -n 1 true && exec env RALLY_MACHINE=one $RALLY run -n 1 true";
     machine.submit(&["--on-machine", "one", "--", "sh", "-c", nested])
 }
 

@@ -361,6 +361,9 @@ fn slurms_jobs_are_listed_beside_those_of_a_machine() {
     );
     site.run(&["down", "--now"]).expect_code(0);
     site.0.expect_no_process();
+    // No machine has to run.
+    let alone = site.run(&["queue"]).expect_code(0).out();
+    assert!(alone.starts_with("JOB"), "{alone}");
 }
 
 #[test]

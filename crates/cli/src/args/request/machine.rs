@@ -76,3 +76,6 @@ pub(crate) struct NodesRequest {
 
 /// The program of a submission whose programs come from a file.
 pub(crate) const PLACEHOLDER: &str = "true";
+
+/// The name that stands for no machine.
+pub(crate) const NONE: &str = "none";
