@@ -12,6 +12,7 @@ mod set;
 mod status;
 mod time;
 mod topology;
+mod usage;
 
 pub use arch::{Arch, InKernel, Registers};
 pub use cpuset::{CpuSet, MAX_PUS};
@@ -21,3 +22,4 @@ pub use set::{MAX_MEMBERS, ParseSetError, RankSet};
 pub use status::{ExitStatus, Signal};
 pub use time::Time;
 pub use topology::{CoreKind, Level, Pu, Topology};
+pub use usage::Usage;

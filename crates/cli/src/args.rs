@@ -44,7 +44,10 @@ use clap::{
 pub(crate) use self::{
     agents::{AgentArgs, Starter},
     daemons::described,
-    define::{ConfigArgs, DemoArgs, Generated, ReleaseArgs},
+    define::{
+        ReleaseArgs,
+        about::{ConfigArgs, DemoArgs, Generated},
+    },
     environment::{is_of_a_host, of_node},
     error::Error,
     personality::Personality,
@@ -280,6 +283,10 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             CliCommand::Explain(args) => Args::Machine(MachineLine::Explain(args)),
             CliCommand::Hold(args) => Args::Machine(MachineLine::Hold(args)),
             CliCommand::Cancel(args) => Args::Machine(MachineLine::Cancel(args)),
+            CliCommand::Signal(args) => Args::Machine(MachineLine::Signal(args)),
+            CliCommand::Pause(args) => Args::Machine(MachineLine::Pause(args)),
+            CliCommand::Resume(args) => Args::Machine(MachineLine::Resume(args)),
+            CliCommand::Usage(args) => Args::Machine(MachineLine::Usage(args)),
             CliCommand::Priority(args) => Args::Machine(MachineLine::Priority(args)),
             CliCommand::Wait(args) => Args::Machine(MachineLine::Wait(args)),
             CliCommand::Output(args) => Args::Machine(MachineLine::Output(args)),

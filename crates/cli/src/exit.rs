@@ -118,6 +118,7 @@ pub(crate) const fn not_done(why: &NotDone) -> ExitCode {
         NotDone::NoMachine
         | NotDone::NoSuchJob(_)
         | NotDone::IsOver(_)
+        | NotDone::NotRunning(_)
         | NotDone::NoSuchNode(_) => ExitCode::Usage,
         NotDone::NotAccepted(_) | NotDone::DependencyFailed(_) => ExitCode::Placement,
         NotDone::NotStored(_) | NotDone::NotRead(_) | NotDone::GoingDown | NotDone::Busy(_) => {

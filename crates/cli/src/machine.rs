@@ -6,6 +6,7 @@ mod list;
 mod messages;
 mod output;
 mod row;
+mod usage;
 
 use std::{collections::BTreeSet, ffi::OsString, path::Path, time::Duration};
 
@@ -43,6 +44,7 @@ use crate::{
     },
     exit::{self, ExitCode},
     print, say,
+    values::Tasks,
 };
 
 /// Submissions on their way at the same time.
@@ -154,6 +156,8 @@ fn format_of(request: &MachineRequest) -> MessageFormat {
         | MachineRequest::Explain(which, _)
         | MachineRequest::Hold(which, _)
         | MachineRequest::Cancel(which, _)
+        | MachineRequest::Signal(which, ..)
+        | MachineRequest::Usage(which, _)
         | MachineRequest::Priority(which, ..)
         | MachineRequest::Wait(which, _)
         | MachineRequest::Output(which, _)
@@ -204,15 +208,21 @@ fn act(request: MachineRequest, world: &World) -> Result<u8, Failure> {
             order_each(&which, jobs, |job| Ask::Prioritize(job, priority), world)
         }
         MachineRequest::Cancel(which, jobs) => {
+            let order = |tasks: Tasks| Ask::Cancel(tasks.job, tasks.indexes);
+            order_each(&which, jobs, order, world)
+        }
+        MachineRequest::Signal(which, jobs, signal) => {
+            let order = |tasks: Tasks| Ask::Signal(tasks.job, tasks.indexes, signal);
+            order_each(&which, jobs, order, world)
+        }
+        MachineRequest::Usage(which, tasks) => {
             let mut machine = connect(&which, world)?;
-            let mut result = Ok(exit::SUCCESS);
-            for tasks in jobs {
-                let order = Ask::Cancel(tasks.job, tasks.indexes);
-                if let Err(failure) = machine.ask(order) {
-                    result = later(result, failure, which.format);
-                }
-            }
-            result
+            let id = tasks.job;
+            let Reply::Usage(report) = machine.ask(Ask::Usage(id, tasks.indexes))? else {
+                return Err(messages::odd(&machine.name));
+            };
+            let text = usage::report(id, &report, which.format);
+            Ok(print(&text, which.format))
         }
         MachineRequest::Wait(which, jobs) => wait(&which, jobs, world),
         MachineRequest::Output(which, request) => output::show(&which, &request, world),
@@ -236,10 +246,10 @@ fn later(
 }
 
 /// Gives an order about each of these jobs, whatever happens to the others.
-fn order_each(
+fn order_each<T>(
     which: &Which,
-    jobs: Vec<JobId>,
-    order: impl Fn(JobId) -> Ask,
+    jobs: Vec<T>,
+    order: impl Fn(T) -> Ask,
     world: &World,
 ) -> Result<u8, Failure> {
     let mut machine = connect(which, world)?;

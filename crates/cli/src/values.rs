@@ -19,7 +19,7 @@ use crate::{choices::OnHang, quoting::Open};
 
 pub(crate) use self::machine::{
     Named, Tasks, array, dependency, host_list, job_number, machine, named_job, named_tasks,
-    released, slurm_option,
+    released, slurm_option, tasks,
 };
 
 /// The most procs of one job: as many as a rank set can contain.
@@ -255,12 +255,16 @@ pub(crate) fn warning(text: &str) -> Result<Warning, ValueError> {
     if name.is_empty() {
         return Err(ValueError::NotAWarning);
     }
-    let signal = signal(name).ok_or_else(|| ValueError::NotASignal(name.to_owned()))?;
+    let signal = signal(name)?;
     Ok(Warning { signal, before })
 }
 
 /// Parses the name of a signal, with or without `SIG`, or its number.
-fn signal(name: &str) -> Option<Signal> {
+pub(crate) fn signal(name: &str) -> Result<Signal, ValueError> {
+    signal_of(name).ok_or_else(|| ValueError::NotASignal(name.to_owned()))
+}
+
+fn signal_of(name: &str) -> Option<Signal> {
     if let Ok(number) = name.parse::<i32>() {
         return (1..=LAST_SIGNAL)
             .contains(&number)

@@ -33,6 +33,7 @@ mod spawned;
 mod subscribers;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -56,6 +57,7 @@ use self::{
     machine::Host,
     servers::Servers,
     subscribers::Subscribers,
+    usage::Measurements,
 };
 use crate::{
     alloc::Allocation,
@@ -226,6 +228,7 @@ pub struct Controller {
     fences: Fences,
     /// Hosts whose connections were refused and reported.
     strangers: BTreeSet<IpAddr>,
+    measurements: Measurements,
     /// `None` if this controller ends with its fronts.
     machine: Option<Box<Host>>,
     outputs: VecDeque<ControllerOutput>,
@@ -254,6 +257,7 @@ impl Controller {
             subscribers: Subscribers::default(),
             fences: Fences::default(),
             strangers: BTreeSet::new(),
+            measurements: Measurements::default(),
             machine: None,
             outputs: VecDeque::new(),
         }
@@ -445,6 +449,9 @@ impl Controller {
                 number,
                 result,
             } => self.with(job, |job| job.on_pushed(node, number, result)),
+            ToController::Measured { job, number, procs } => {
+                self.on_measured(node, job, number, procs);
+            }
             ToController::SignalRanks { job, ranks, signal } => {
                 self.with(job, |job| job.signal_ranks(&ranks, signal));
             }
@@ -492,7 +499,9 @@ impl Controller {
                 self.with(job, |job| job.tell(ToFront::Note(note)));
             }
             ToController::DebuggerLost { job, ranks } => self.on_debugger_lost(job, ranks),
-            ToController::Clean { job } => self.with(job, |job| job.on_clean(node)),
+            ToController::Clean { job, spent } => {
+                self.with(job, |job| job.on_clean(node, &spent));
+            }
             ToController::Missing { what, why } => {
                 if let Some(front) = self.anyone() {
                     let node = Some(node);
@@ -555,6 +564,7 @@ impl Controller {
         let host = self.nodes.remove(&node).map(|node| node.host);
         let host = host.unwrap_or_else(|| self.name_of(node).to_owned());
         self.lost.insert(node, host);
+        self.measured_without(node);
         self.machine_node_lost(now, node, why);
         if !planted::is(Bug::LossNotTold) {
             self.server_lost(node);

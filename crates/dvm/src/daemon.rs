@@ -22,6 +22,7 @@
 //! | `Killing` | → `Sweeping` | ignored | ignored | report the remaining procs as *stuck* and abandon them | ignored |
 //! | `Sweeping` | – | ignored | SIGKILL to the processes left | stronger signal, finally *stuck* | none are left → `Clean` |
 
+mod events;
 mod forms;
 mod job;
 mod merger;
@@ -32,19 +33,19 @@ mod sweep;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    ffi::OsString,
+    collections::{BTreeMap, VecDeque},
     time::Duration,
 };
 
-use base::{CpuSet, ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time, Topology};
+use base::{JobId, NodeId, ProcId, Rank, RankSet, Time, Topology};
 use bytes::Bytes;
-use pmix::server::{Conn, PeerOwner};
 use serde::{Deserialize, Serialize};
 
-pub use self::service::ServiceConfig;
+pub use self::{
+    events::{Input, Output, PMI_DESCRIPTOR, ProcEnd, SpawnOrder, StreamPlan},
+    service::ServiceConfig,
+};
 use self::{
-    forms::{ConnForm, PeerOwnerForm},
     job::LocalJob,
     merger::{MessageMerger, Passed},
     service::{Demand, PushId, Pushed, Service, What},
@@ -53,12 +54,8 @@ use crate::{
     life::Unexpected,
     place::{Placed, TopologyDigest},
     planted::{self, Bug},
-    preload::{FileAct, Store},
-    proto::{
-        AskId, FenceNews, Launch, NodeLoad, PreloadFailure, PushResult, StartFailure, Stream,
-        ToController, ToDaemon, VERSION,
-    },
-    spec::{App, HoldAt, LineTerminal, WindowSize},
+    preload::Store,
+    proto::{AskId, FenceNews, Launch, NodeLoad, PushResult, ToController, ToDaemon, VERSION},
 };
 
 /// Delay between SIGTERM and SIGKILL after the controller is lost. It is short because all our processes must be gone
@@ -75,239 +72,6 @@ pub struct DaemonConfig {
     pub descriptors: u64,
     /// Configuration of the PMIx server; `None` if the daemon serves no PMIx.
     pub service: Option<ServiceConfig>,
-}
-
-/// An event that the caller reports to the daemon.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Input<'a> {
-    Message(ToDaemon),
-    /// Answers [`Output::Prepare`] if any app cannot be started. It arrives before any proc is started; then no proc is
-    /// started.
-    Unstartable {
-        job: JobId,
-        /// The reason for each app that cannot be started, by the app's index.
-        failures: BTreeMap<u32, StartFailure>,
-    },
-    /// Answers [`Output::Spawn`]. `executable` is the path at which the program was found.
-    Spawned {
-        proc: ProcId,
-        pid: i32,
-        executable: OsString,
-    },
-    /// Answers [`Output::Spawn`].
-    SpawnFailed {
-        proc: ProcId,
-        failure: StartFailure,
-    },
-    /// A proc that is to be held is stopped at its first instruction, and no process traces it.
-    Trapped {
-        proc: ProcId,
-    },
-    /// A debugger had these procs attached when they were to continue, and none of them is traced any more. The
-    /// debuggers of the ranks in `left` have detached; those of the ranks in `lost` have died. The kernel has stopped
-    /// the procs again.
-    Untraced {
-        job: JobId,
-        left: RankSet,
-        lost: RankSet,
-    },
-    Exited {
-        proc: ProcId,
-        status: ExitStatus,
-    },
-    /// Bytes read from a proc's stream.
-    Output {
-        proc: ProcId,
-        stream: Stream,
-        bytes: Bytes,
-    },
-    /// A stream has reached EOF, or reading it failed.
-    OutputEnded {
-        proc: ProcId,
-        stream: Stream,
-    },
-    /// Answers [`Output::WriteStdin`]: all bytes were written to the pipe.
-    StdinWritten {
-        proc: ProcId,
-    },
-    /// The proc has closed the read end of its stdin.
-    StdinBroken {
-        proc: ProcId,
-    },
-    Pmi {
-        proc: ProcId,
-        bytes: &'a [u8],
-    },
-    PmiClosed {
-        proc: ProcId,
-    },
-    /// A client has connected to the port in [`ServiceConfig`]. A connection id is never reused.
-    ClientAccepted {
-        #[serde(with = "ConnForm")]
-        conn: Conn,
-        #[serde(with = "PeerOwnerForm")]
-        owner: PeerOwner,
-    },
-    ClientBytes {
-        #[serde(with = "ConnForm")]
-        conn: Conn,
-        bytes: &'a [u8],
-    },
-    ClientClosed {
-        #[serde(with = "ConnForm")]
-        conn: Conn,
-    },
-    /// The kernel does not permit us to kill the proc; `pid` is its process.
-    NotPermitted {
-        proc: ProcId,
-        pid: i32,
-    },
-    /// Answers [`Output::Sweep`]. `left`: pids of the job's live processes that are not procs. `not_permitted`: those
-    /// among them that we may not signal.
-    Swept {
-        job: JobId,
-        left: Vec<i32>,
-        not_permitted: BTreeSet<i32>,
-    },
-    /// A process that a proc had left behind has exited.
-    StrayExited,
-    /// Answers [`Output::Files`]: the path of the directory, if it was made.
-    FilesActed {
-        job: JobId,
-        result: Result<Option<OsString>, PreloadFailure>,
-    },
-    /// The time that [`Daemon::deadline`] returned has passed.
-    Tick,
-}
-
-/// An action for the caller to carry out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Output {
-    Send(ToController),
-    /// Prepare to start the programs of a job; each [`SpawnOrder`] refers to one of them by index.
-    Prepare {
-        job: JobId,
-        apps: Vec<App>,
-    },
-    /// Start a proc. The answer is [`Input::Spawned`] or [`Input::SpawnFailed`], before any other input about that
-    /// proc.
-    Spawn(Box<SpawnOrder>),
-    /// Send a signal to the whole process group of the proc.
-    Signal {
-        proc: ProcId,
-        signal: Signal,
-    },
-    /// Continue a held proc, unless a debugger is attached to it.
-    Continue {
-        proc: ProcId,
-    },
-    /// Stop reading a stream until [`Output::Resume`].
-    Pause {
-        proc: ProcId,
-        stream: Stream,
-    },
-    Resume {
-        proc: ProcId,
-        stream: Stream,
-    },
-    /// Close our end of a stream that another process keeps open.
-    CloseOutput {
-        proc: ProcId,
-        stream: Stream,
-    },
-    WriteStdin {
-        proc: ProcId,
-        bytes: Bytes,
-    },
-    /// Close the proc's stdin: after the bytes already written, the proc reads EOF.
-    CloseStdin {
-        proc: ProcId,
-    },
-    PmiSend {
-        proc: ProcId,
-        bytes: Vec<u8>,
-    },
-    PmiClose {
-        proc: ProcId,
-    },
-    ClientSend {
-        #[serde(with = "ConnForm")]
-        conn: Conn,
-        bytes: Bytes,
-    },
-    /// Close the connection after everything queued on it was sent.
-    ClientClose {
-        #[serde(with = "ConnForm")]
-        conn: Conn,
-    },
-    /// Create a directory whose path is passed to procs, and its missing parents.
-    MakeDirectory {
-        path: OsString,
-    },
-    /// Act on the directory of a job's preloaded files, and answer with [`Input::FilesActed`].
-    Files {
-        job: JobId,
-        act: FileAct,
-    },
-    /// Remove these paths, which procs asked us to remove; a directory with everything in it.
-    RemoveFiles {
-        paths: Vec<OsString>,
-    },
-    Resize {
-        proc: ProcId,
-        size: WindowSize,
-    },
-    /// Send the signal, if any, to every process of the job that is not a proc, and answer which of them are alive.
-    Sweep {
-        job: JobId,
-        signal: Option<Signal>,
-    },
-    /// Drop all state of this job.
-    Forget {
-        job: JobId,
-    },
-    /// Log a violation of the protocol by the controller or the caller. This is a bug of ours.
-    Log(String),
-}
-
-/// Everything that is needed to start one proc, in addition to its [`App`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SpawnOrder {
-    pub proc: ProcId,
-    /// Index into the apps of [`Output::Prepare`].
-    pub app: u32,
-    pub stdin: StreamPlan,
-    pub stdout: StreamPlan,
-    pub stderr: StreamPlan,
-    /// Size of the terminal, for streams that are [`StreamPlan::Pty`].
-    pub pty_size: Option<WindowSize>,
-    /// Environment variables that differ by rank; they override those of the app.
-    pub env: Vec<(String, OsString)>,
-    /// PUs to bind the proc to; `None` if it is not bound.
-    pub cpus: Option<CpuSet>,
-    pub hold: HoldAt,
-}
-
-/// Number of the descriptor on which a proc finds its PMI connection.
-pub const PMI_DESCRIPTOR: i32 = 3;
-
-/// The target of one stdio stream of a proc.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StreamPlan {
-    Null,
-    Pipe,
-    /// For stdin only: every read fails.
-    Unreadable,
-    /// The slave side of the proc's own terminal.
-    Pty,
-    /// A terminal for this stream alone, without input.
-    Lines(LineTerminal),
-    /// A file, created if missing and appended to; a relative path starts at the app's directory.
-    File(OsString),
-    /// A file as in [`Self::File`], truncated first.
-    NewFile(OsString),
-    /// Whatever stdout is connected to.
-    WithStdout,
 }
 
 /// The state machine of a daemon.
@@ -376,8 +140,14 @@ impl Daemon {
                     job.on_untraced(&left, lost, &mut self.outputs);
                 }
             }
-            Input::Exited { proc, status } => {
-                self.in_job(proc, |job, out| job.on_exited(now, proc.rank, status, out));
+            Input::Exited {
+                proc,
+                end: ProcEnd { status, used },
+            } => {
+                self.in_job(proc, |job, out| {
+                    job.spend(&used);
+                    job.on_exited(now, proc.rank, status, out)
+                });
                 if !planted::is(Bug::EndNotToldToPmix) {
                     self.serve(now, |service, now| service.on_exited(now, proc, status));
                 }
@@ -456,6 +226,10 @@ impl Daemon {
                 for job in self.jobs.values_mut() {
                     job.on_stray_exited(&mut self.outputs);
                 }
+            }
+            Input::Measured { job, number, procs } => {
+                let measured = ToController::Measured { job, number, procs };
+                self.outputs.push_back(Output::Send(measured));
             }
             Input::FilesActed { job, result } => self.on_files_acted(job, result),
             Input::Tick => {
@@ -583,6 +357,7 @@ impl Daemon {
                 });
             }
             ToDaemon::Signal { job, signal } => self.job(job, |job, out| job.signal(signal, out)),
+            ToDaemon::Measure { job, number } => out.push_back(Output::Measure { job, number }),
             ToDaemon::Push {
                 job,
                 number,
@@ -719,7 +494,8 @@ impl Daemon {
             if !planted::is(Bug::FilesKeptAfterJob) {
                 self.remove_files(id);
             }
-            let clean = ToController::Clean { job: id };
+            let spent = job.spent();
+            let clean = ToController::Clean { job: id, spent };
             self.outputs.push_back(Output::Send(clean));
             self.outputs.push_back(Output::Forget { job: id });
             self.serve(now, |service, now| service.on_clean(now, id));

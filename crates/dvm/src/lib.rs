@@ -32,6 +32,6 @@ pub use controller::{
     CaptureStart, Captured, Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE,
 };
 pub use daemon::{
-    Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ServiceConfig, SpawnOrder,
-    StreamPlan,
+    Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ProcEnd, ServiceConfig,
+    SpawnOrder, StreamPlan,
 };

@@ -29,6 +29,7 @@
 
 mod answers;
 mod books;
+mod control;
 mod demand;
 mod explain;
 pub mod planted;
@@ -45,7 +46,7 @@ use std::{
     sync::Arc,
 };
 
-use base::{JobId, NodeId, Rank, RankSet, Time};
+use base::{JobId, NodeId, Rank, RankSet, Signal, Time};
 use serde::{Deserialize, Serialize};
 
 use self::{books::Books, demand::demand, planted::Bug};
@@ -54,8 +55,8 @@ pub use self::{
     record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
     runs::fill,
     talk::{
-        Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, Reason, Reply, Restored,
-        Sooner, Start, Status,
+        Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, RankUsage, Reason, Reply,
+        Restored, Sooner, Start, Status, USAGE_RANKS_MAX, UsageReport,
     },
 };
 use crate::{
@@ -106,6 +107,13 @@ pub enum MachineOutput {
     Launch(Box<Run>),
     /// End a run: it was canceled, or its node was removed.
     End(JobId),
+    /// Send a signal to all procs of a run, and of the jobs that it has spawned.
+    Signal(JobId, Signal),
+    /// Find out what these runs use, each with the index of its task, and tell the front.
+    Measure {
+        front: FrontId,
+        runs: Vec<(u32, JobId)>,
+    },
     /// This front's job is over before it has started.
     Withdrawn(FrontId, NotDone),
     /// This front's job waits, and is number so.

@@ -16,7 +16,7 @@ mod starter;
 
 use std::{ffi::OsString, net::SocketAddr, sync::Arc};
 
-use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology};
+use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Topology, Usage};
 use bytes::Bytes;
 use pmix::value::Status;
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ use crate::{place::TopologyDigest, spec::WindowSize};
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +65,11 @@ pub enum ToDaemon {
     Signal {
         job: JobId,
         signal: Signal,
+    },
+    /// Asks what the procs of the job use. Answered with [`ToController::Measured`], also by a node without such procs.
+    Measure {
+        job: JobId,
+        number: u64,
     },
     /// Stdin data that a process pushes to these ranks by PMIx ([`ToController::Push`]). The daemon answers once with
     /// [`ToController::Pushed`], unless the job is over on its node.
@@ -280,6 +285,12 @@ pub enum ToController {
         number: u64,
         result: PushResult,
     },
+    /// Answer to [`ToDaemon::Measure`]: the procs that run.
+    Measured {
+        job: JobId,
+        number: u64,
+        procs: Vec<ProcUsage>,
+    },
     /// A process of the job sends a signal to these ranks of the same job, which are on other nodes.
     SignalRanks {
         job: JobId,
@@ -341,6 +352,8 @@ pub enum ToController {
     /// about the job.
     Clean {
         job: JobId,
+        /// What its procs on the node have used.
+        spent: Usage,
     },
     /// Resource that the system has denied to the daemon, and the reason.
     Missing {
@@ -379,6 +392,19 @@ impl PushResult {
             Self::Taken => Status::SUCCESS,
         }
     }
+}
+
+/// What a running proc and the processes that it has started use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcUsage {
+    pub rank: Rank,
+    pub pid: i32,
+    /// Number of the processes, with the proc.
+    pub processes: u32,
+    /// Memory that is resident now, in bytes. Pages that several of the processes share count for each.
+    pub resident: u64,
+    /// Since their starts, with the children that they have waited for.
+    pub used: Usage,
 }
 
 /// Procs on one node that run the same program.

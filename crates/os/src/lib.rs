@@ -33,6 +33,7 @@ mod spawn;
 mod terminal;
 mod thread;
 mod topology;
+mod usage;
 mod worker;
 
 pub use abandoned::{Abandoned, abandoned_files, files_held_by};
@@ -95,4 +96,5 @@ pub use terminal::{
 };
 pub use thread::{BlockingWriter, Full, MAX_QUEUED_CHUNKS};
 pub use topology::read_topology;
+pub use usage::{Load, usage_below};
 pub use worker::Worker;

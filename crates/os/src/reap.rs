@@ -1,10 +1,12 @@
 //! Children that have exited or stopped.
 #![expect(
     unsafe_code,
-    reason = "nix's waitpid cannot express real-time signals and would lose such a child"
+    reason = "nix's waitpid cannot express real-time signals and would lose such a child, and it tells nothing of resources"
 )]
 
-use base::{ExitStatus, Signal};
+use std::time::Duration;
+
+use base::{ExitStatus, Signal, Usage};
 use nix::errno::Errno;
 
 use crate::{
@@ -21,6 +23,8 @@ pub enum ChildEvent {
         pid: Pid,
         /// How it ended.
         status: ExitStatus,
+        /// What it has used, and the children that it has waited for.
+        used: Usage,
     },
     /// It has stopped. A traced child: by SIGTRAP after exec, or by a signal that [`leave_stopped`] or [`inject`] must deal
     /// with. Any other child: until a SIGCONT.
@@ -37,8 +41,8 @@ pub enum ChildEvent {
 #[must_use]
 pub fn reap() -> Option<ChildEvent> {
     loop {
-        let (pid, status) = wait_any(libc::WNOHANG).ok().flatten()?;
-        if let Some(event) = decode(pid, status) {
+        let (pid, status, used) = wait_any(libc::WNOHANG).ok().flatten()?;
+        if let Some(event) = decode(pid, status, used) {
             return Some(event);
         }
     }
@@ -99,40 +103,62 @@ fn trace(
     }
 }
 
-fn wait_any(options: libc::c_int) -> Result<Option<(Pid, libc::c_int)>, Error> {
+fn wait_any(options: libc::c_int) -> Result<Option<(Pid, libc::c_int, Usage)>, Error> {
     let mut status = 0;
     loop {
-        // SAFETY: the status is an owned integer.
-        let result = unsafe {
-            libc::waitpid(
-                -1,
-                &raw mut status,
-                options | libc::WUNTRACED | libc::__WALL,
-            )
+        // SAFETY: the status and the resources are ours, and plain data.
+        let (result, used) = unsafe {
+            let mut used: libc::rusage = std::mem::zeroed();
+            let options = options | libc::WUNTRACED | libc::__WALL;
+            let result = libc::wait4(-1, &raw mut status, options, &raw mut used);
+            (result, used)
         };
         match check("wait for a child", result) {
             Err(error) if error.errno() == Errno::EINTR as i32 => {}
             Err(error) => return Err(error),
             Ok(0) => return Ok(None),
-            Ok(pid) => return Ok(Some((Pid::from_raw(pid), status))),
+            Ok(pid) => return Ok(Some((Pid::from_raw(pid), status, usage(&used)))),
         }
     }
 }
 
+/// Bytes of a block in `rusage`, whatever the file system.
+const BLOCK: u64 = 512;
+
+fn usage(used: &libc::rusage) -> Usage {
+    let time = |time: libc::timeval| {
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+        Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros))
+    };
+    let times = |count: libc::c_long, unit: u64| {
+        let count = u64::try_from(count).unwrap_or(0);
+        count.saturating_mul(unit)
+    };
+    Usage {
+        user: time(used.ru_utime),
+        system: time(used.ru_stime),
+        peak: times(used.ru_maxrss, 1024),
+        read: times(used.ru_inblock, BLOCK),
+        written: times(used.ru_oublock, BLOCK),
+    }
+}
+
 /// Decodes a wait status; `None` for "continued", which we never request.
-fn decode(pid: Pid, status: libc::c_int) -> Option<ChildEvent> {
+fn decode(pid: Pid, status: libc::c_int, used: Usage) -> Option<ChildEvent> {
     if libc::WIFEXITED(status) {
         let code = u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX);
         Some(ChildEvent::Exited {
             pid,
             status: ExitStatus::Exited(code),
+            used,
         })
     } else if libc::WIFSIGNALED(status) {
         let status = ExitStatus::Signaled {
             signal: Signal(libc::WTERMSIG(status)),
             core_dumped: libc::WCOREDUMP(status),
         };
-        Some(ChildEvent::Exited { pid, status })
+        Some(ChildEvent::Exited { pid, status, used })
     } else if libc::WIFSTOPPED(status) {
         Some(ChildEvent::Stopped {
             pid,
@@ -150,12 +176,14 @@ mod tests {
     #[test]
     fn wait_statuses_mean_what_wait_2_says() {
         let pid = Pid::from_raw(7);
+        let used = Usage::default();
         let cases = [
             (
                 0x0000,
                 Some(ChildEvent::Exited {
                     pid,
                     status: ExitStatus::Exited(0),
+                    used,
                 }),
             ),
             (
@@ -163,6 +191,7 @@ mod tests {
                 Some(ChildEvent::Exited {
                     pid,
                     status: ExitStatus::Exited(255),
+                    used,
                 }),
             ),
             (
@@ -173,6 +202,7 @@ mod tests {
                         signal: Signal::KILL,
                         core_dumped: false,
                     },
+                    used,
                 }),
             ),
             (
@@ -183,6 +213,7 @@ mod tests {
                         signal: Signal::SEGV,
                         core_dumped: true,
                     },
+                    used,
                 }),
             ),
             (
@@ -193,6 +224,7 @@ mod tests {
                         signal: Signal(34),
                         core_dumped: false,
                     },
+                    used,
                 }),
             ),
             (
@@ -205,7 +237,7 @@ mod tests {
             (0xffff, None),
         ];
         for (status, expected) in cases {
-            assert_eq!(decode(pid, status), expected, "{status:#x}");
+            assert_eq!(decode(pid, status, used), expected, "{status:#x}");
         }
     }
 }

@@ -8,10 +8,10 @@ use std::{
     rc::Rc,
 };
 
-use base::{ExitStatus, NodeId, ProcId, Signal, Time, Topology};
+use base::{NodeId, ProcId, Signal, Time, Topology};
 use bytes::Bytes;
 use dvm::{
-    DaemonConfig, Input, Output, ServiceConfig, SpawnOrder,
+    DaemonConfig, Input, Output, ProcEnd, ServiceConfig, SpawnOrder,
     bootstrap::Hosting,
     proto::{Missing, Note, Stream, ToController, ToDaemon},
     traced::{self, Traced},
@@ -223,7 +223,7 @@ impl DaemonHost {
         &mut self,
         now: Time,
         proc: ProcId,
-        status: ExitStatus,
+        end: ProcEnd,
         reactor: &mut Reactor,
     ) {
         self.ranks.on_exited(proc);
@@ -232,7 +232,7 @@ impl DaemonHost {
         if let Some(token) = self.ranks.pmi(proc) {
             self.read_pmi(now, token, proc, reactor);
         }
-        self.daemon.handle(now, Input::Exited { proc, status });
+        self.daemon.handle(now, Input::Exited { proc, end });
     }
 
     /// Handles the exit of a process that a rank had left behind.
@@ -276,6 +276,11 @@ impl DaemonHost {
                     let pid = pid.as_raw();
                     self.daemon.handle(now, Input::NotPermitted { proc, pid });
                 }
+            }
+            Output::Measure { job, number } => {
+                let procs = self.ranks.measure(job);
+                let measured = Input::Measured { job, number, procs };
+                self.daemon.handle(now, measured);
             }
             Output::Continue { proc } => {
                 if let ranks::Held::By(debugger) = self.ranks.let_run(proc) {

@@ -352,7 +352,13 @@ mod tests {
     /// What travels with a class can be merged, and nothing else.
     #[test]
     fn messages_are_merged_as_they_travel() {
-        let clean = |job| encode_to_root(&ToController::Clean { job: JobId(job) }).unwrap();
+        let clean = |job| {
+            encode_to_root(&ToController::Clean {
+                job: JobId(job),
+                spent: base::Usage::default(),
+            })
+            .unwrap()
+        };
         assert_eq!(merge(&[clean(1), clean(1)]), Some(clean(1)));
         assert_eq!(merge(&[clean(1), clean(2)]), None);
         assert_eq!(merge(&[clean(1), Bytes::from_static(b"garbage")]), None);

@@ -110,7 +110,7 @@ fn watch(
     debug!(target: log::GUARDIAN, pid = controller.as_raw(), "guards a process");
     loop {
         while let Some(event) = os::reap() {
-            if let ChildEvent::Exited { pid, status } = event
+            if let ChildEvent::Exited { pid, status, .. } = event
                 && pid == controller
             {
                 info!(target: log::GUARDIAN, pid = pid.as_raw(), "the process has ended: {status}");

@@ -334,7 +334,7 @@ impl Logged for Input<'_> {
                 let (step, errno) = (failure.step, failure.errno);
                 write!(f, "{name} proc={proc} step={step:?} errno={errno}")
             }
-            Self::Exited { proc, status } => write!(f, "{name} proc={proc}: {status}"),
+            Self::Exited { proc, end } => write!(f, "{name} proc={proc}: {}", end.status),
             Self::Output {
                 proc,
                 stream,
@@ -359,7 +359,9 @@ impl Logged for Input<'_> {
                 write!(f, "{name} job={job}")
             }
             Self::Swept { job, left, .. } => write!(f, "{name} job={job} left={left:?}"),
-            Self::FilesActed { job, .. } => write!(f, "{name} job={job}"),
+            Self::Measured { job, .. } | Self::FilesActed { job, .. } => {
+                write!(f, "{name} job={job}")
+            }
             Self::StrayExited | Self::Tick => name.fmt(f),
         }
     }
@@ -401,7 +403,10 @@ impl Logged for Output {
                 write!(f, "{name} client={} bytes={}", conn.0, bytes.len())
             }
             Self::ClientClose { conn } => write!(f, "{name} client={}", conn.0),
-            Self::Prepare { job, .. } | Self::Forget { job } | Self::Files { job, .. } => {
+            Self::Prepare { job, .. }
+            | Self::Forget { job }
+            | Self::Files { job, .. }
+            | Self::Measure { job, .. } => {
                 write!(f, "{name} job={job}")
             }
             Self::Sweep { job, signal } => write!(f, "{name} job={job} signal={signal:?}"),

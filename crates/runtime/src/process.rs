@@ -15,6 +15,7 @@ use std::{collections::BTreeMap, rc::Rc, time::Duration};
 
 use base::{NodeId, Signal, Time};
 use dvm::{
+    ProcEnd,
     bootstrap::CANNOT_CONNECT,
     proto::{Missing, ToController, ToDaemon},
 };
@@ -387,21 +388,24 @@ impl Process {
     fn reap(&mut self, now: Time) {
         while let Some(event) = os::reap() {
             match event {
-                ChildEvent::Exited { pid, status } => match self.reactor.children.remove(&pid) {
-                    Some(Child::Proc { node, proc }) => {
-                        if let Some(local) = self.daemons.get_mut(&node) {
-                            local.host.on_exited(now, proc, status, &mut self.reactor);
+                ChildEvent::Exited { pid, status, used } => {
+                    match self.reactor.children.remove(&pid) {
+                        Some(Child::Proc { node, proc }) => {
+                            if let Some(local) = self.daemons.get_mut(&node) {
+                                let end = ProcEnd { status, used };
+                                local.host.on_exited(now, proc, end, &mut self.reactor);
+                            }
+                        }
+                        Some(Child::Command(command)) => {
+                            self.on_command_exited(now, command, status);
+                        }
+                        None => {
+                            for local in self.daemons.values_mut() {
+                                local.host.on_stray_exited(now);
+                            }
                         }
                     }
-                    Some(Child::Command(command)) => {
-                        self.on_command_exited(now, command, status);
-                    }
-                    None => {
-                        for local in self.daemons.values_mut() {
-                            local.host.on_stray_exited(now);
-                        }
-                    }
-                },
+                }
                 ChildEvent::Stopped { pid, signal } => {
                     if let Some(Child::Proc { node, proc }) = self.reactor.children.get(&pid)
                         && let Some(local) = self.daemons.get_mut(node)

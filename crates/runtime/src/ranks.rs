@@ -22,7 +22,7 @@ use bytes::Bytes;
 use dvm::{
     SpawnOrder,
     backlog::{Backlog, Bounds},
-    proto::{Missing, StartFailure, StartStep, Stream},
+    proto::{Missing, ProcUsage, StartFailure, StartStep, Stream},
     spec::{App, HoldAt, WindowSize},
     traced::{Debugger, Former, Seen},
     trap::{Act, Trap},
@@ -297,8 +297,10 @@ impl Ranks {
         let Some(pid) = self.pid(proc) else {
             return Signalled::Ok;
         };
-        let to_stop = match signal {
+        let others = match signal {
             Signal::TSTP => not_stopped_by_default(pid),
+            // A pause is for all that the rank has started, whatever group that has joined.
+            Signal::STOP | Signal::CONT => outside_of_group(pid),
             _ => Vec::new(),
         };
         // Signal the process group, and the rank itself if that fails: it may have left the group. SIGKILL is always sent
@@ -310,10 +312,31 @@ impl Ranks {
         {
             return Signalled::NotPermitted(pid);
         }
-        for pid in to_stop {
-            let _ = os::kill(pid, Signal::STOP);
+        let signal = match signal {
+            Signal::TSTP => Signal::STOP,
+            other => other,
+        };
+        for pid in others {
+            let _ = os::kill(pid, signal);
         }
         Signalled::Ok
+    }
+
+    /// Returns what the running ranks of a job use.
+    pub(super) fn measure(&self, job: JobId) -> Vec<ProcUsage> {
+        let ranks = self.ranks.iter().filter(|(proc, _)| proc.job == job);
+        let running = ranks.filter_map(|(proc, rank)| Some((proc.rank, rank.pid?)));
+        let measured = running.filter_map(|(rank, pid)| {
+            let load = os::usage_below(pid)?;
+            Some(ProcUsage {
+                rank,
+                pid: pid.as_raw(),
+                processes: load.processes,
+                resident: load.resident,
+                used: load.used,
+            })
+        });
+        measured.collect()
     }
 
     /// Continues a held rank, unless a debugger traces it: then the debugger continues it.
@@ -672,6 +695,13 @@ fn remove(reactor: &mut Reactor, token: Option<Token>) {
     if let Some(token) = token {
         reactor.close(token);
     }
+}
+
+/// Returns the processes below a rank that are not in its group.
+fn outside_of_group(leader: Pid) -> Vec<Pid> {
+    let mut found = os::descendants(leader);
+    found.retain(|&pid| os::inspect(pid).is_some_and(|info| info.pgrp != leader));
+    found
 }
 
 const fn start_step(step: SpawnStep) -> StartStep {

@@ -396,6 +396,13 @@ impl World {
                 MachineOutput::Reply(front, reply) => self.on_reply(call, front, &reply),
                 MachineOutput::Launch(run) => self.on_launch(*run),
                 MachineOutput::End(run) => self.on_end(run),
+                MachineOutput::Signal(run, signal) => {
+                    let is_right = self.runs.has(run);
+                    let wrong = format!("run {run} gets {signal}, and does not run");
+                    self.fault((!is_right).then_some(wrong));
+                }
+                // Nobody asks what they use.
+                MachineOutput::Measure { .. } => {}
                 MachineOutput::Withdrawn(front, why) => self.on_withdrawn(front, &why),
                 MachineOutput::Queued(front, id) => {
                     let known = self.fronts.get(&front);

@@ -345,6 +345,7 @@ impl Node {
             }
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
+            | ToDaemon::Measure { .. }
             | ToDaemon::SignalRanks { .. }
             | ToDaemon::Push { .. }
             | ToDaemon::Release { .. }
@@ -631,7 +632,13 @@ impl Node {
                 };
                 world.ledger.reaped.insert(proc, reaped);
                 world.ledger.on_end_known(proc, status);
-                self.hear(world, Input::Exited { proc, status });
+                self.hear(
+                    world,
+                    Input::Exited {
+                        proc,
+                        end: status.into(),
+                    },
+                );
             }
             None => self.hear(world, Input::StrayExited),
         }

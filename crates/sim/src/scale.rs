@@ -465,7 +465,13 @@ impl Run {
                 let proc = ProcId { job, rank };
                 let status = ExitStatus::Exited(0);
                 if let Some(daemon) = self.daemons.get_mut(&who) {
-                    daemon.handle(self.net.now, Input::Exited { proc, status });
+                    daemon.handle(
+                        self.net.now,
+                        Input::Exited {
+                            proc,
+                            end: status.into(),
+                        },
+                    );
                 }
             }
             self.pump(who)?;

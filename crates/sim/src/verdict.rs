@@ -376,7 +376,7 @@ impl Verdicts {
                 let ranks = self.exited_early(*job, PmiState::NotFinalized, ranks);
                 self.end(*job, Cause::Unfinished(ranks));
             }
-            ToController::Clean { job } => {
+            ToController::Clean { job, .. } => {
                 if let Some(verdict) = self.of_mut(*job) {
                     verdict.clean.insert(node);
                 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, Mapping, Optional, Tuple
 
-State = Literal["waiting", "held", "running", "succeeded", "failed", "canceled"]
+State = Literal["waiting", "held", "running", "paused", "succeeded", "failed", "canceled"]
 
 
 @dataclass(frozen=True)

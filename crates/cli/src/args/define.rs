@@ -3,21 +3,23 @@
 //! Help, man pages and completions are generated from it, and [`super::compat`] reads from it which options take a value.
 //! Other launchers' spellings are translated into these flags before clap runs.
 
+pub(crate) mod about;
 pub(crate) mod machine;
 mod preload;
 
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use dvm::{
     bootstrap::TreeStart,
     spec::{UniverseSize, Warning},
 };
 
 use self::{
+    about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs},
     machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, NodesArgs, OutputArgs, PlainArgs, PriorityArgs,
-        QueueArgs, SubmitPage, UpPage,
+        QueueArgs, SignalArgs, SubmitPage, TasksOf, UpPage, UsageArgs,
     },
     preload::{AppPreloadArgs, JobPreloadArgs},
 };
@@ -99,6 +101,14 @@ pub(super) enum CliCommand {
     Release(ReleaseArgs),
     /// Cancel jobs of the queue
     Cancel(CancelArgs),
+    /// Send a signal to running jobs of the queue
+    Signal(SignalArgs),
+    /// Stop running jobs of the queue for a while
+    Pause(TasksOf),
+    /// Let paused jobs go on
+    Resume(TasksOf),
+    /// Show what running jobs of the queue use: CPU time, memory, I/O
+    Usage(UsageArgs),
     /// Move jobs of the queue before or behind others
     Priority(PriorityArgs),
     /// Wait until jobs of the queue are over
@@ -121,20 +131,6 @@ pub(super) enum CliCommand {
 }
 
 #[derive(Clone, Debug, Args)]
-pub(crate) struct DemoArgs {
-    /// Number of procs [default: one per slot]
-    #[arg(short = 'n', long = "np", value_name = "N", value_parser = values::procs)]
-    pub(crate) procs: Option<u32>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ConfigArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
 pub(crate) struct ReleaseArgs {
     /// Number of a held job in the queue of a machine, or `slurm:12`; or process number of the `rally` that holds ranks, or its PMIx
     /// namespace [default: the only job that holds ranks]
@@ -148,29 +144,6 @@ pub(crate) struct ReleaseArgs {
     /// Format of the answer and of messages
     #[arg(long, value_name = "text|json", hide_possible_values = true)]
     pub(crate) message_format: Option<MessageFormatChoice>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(super) struct HelpArgs {
-    /// A topic, a subcommand, or the id of an error such as `cli/unknown-option`
-    #[arg(value_name = "TOPIC|ERROR-ID")]
-    pub(super) subject: Option<String>,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(super) struct GenerateArgs {
-    #[arg(value_enum)]
-    pub(super) what: Generated,
-}
-
-/// A file that packaging generates with the binary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Generated {
-    Man,
-    Bash,
-    Zsh,
-    Fish,
-    Elvish,
 }
 
 /// `rally run`: one app with the options of its job.

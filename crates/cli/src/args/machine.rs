@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::Path};
 
-use base::RankSet;
+use base::{RankSet, Signal};
 use dvm::{
     machine::{Down, OutputFiles, Submission, Wishes},
     queue::{Array, Hold, Requeue, Sharing},
@@ -15,7 +15,7 @@ use super::{
     compat::{Asks, Native, Translation, translate},
     define::machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
-        PriorityArgs, QueueArgs, SubmitArgs, UpArgs,
+        PriorityArgs, QueueArgs, SignalArgs, SubmitArgs, TasksOf, UpArgs, UsageArgs,
     },
     read_options, read_segments,
     request::machine::{
@@ -97,6 +97,10 @@ pub(crate) enum MachineLine {
     Explain(JobOf),
     Hold(JobsOf),
     Cancel(CancelArgs),
+    Signal(SignalArgs),
+    Pause(TasksOf),
+    Resume(TasksOf),
+    Usage(UsageArgs),
     Priority(PriorityArgs),
     Wait(JobsOf),
     Output(OutputArgs),
@@ -277,6 +281,16 @@ pub(super) fn resolve(
         MachineLine::Cancel(args) => {
             MachineRequest::Cancel(which(&args.which), Named::of_machine(&args.jobs))
         }
+        MachineLine::Signal(args) => {
+            MachineRequest::Signal(which(&args.which), args.jobs.clone(), args.signal)
+        }
+        MachineLine::Pause(args) => {
+            MachineRequest::Signal(which(&args.which), args.jobs.clone(), Signal::STOP)
+        }
+        MachineLine::Resume(args) => {
+            MachineRequest::Signal(which(&args.which), args.jobs.clone(), Signal::CONT)
+        }
+        MachineLine::Usage(args) => MachineRequest::Usage(which(&args.which), args.job.clone()),
         MachineLine::Priority(args) => {
             MachineRequest::Priority(which(&args.which), args.jobs.clone(), args.priority)
         }

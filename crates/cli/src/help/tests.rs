@@ -25,6 +25,10 @@ fn short_help_of_rally() {
       release   Let held jobs of the queue start, or release the held ranks of a
                 running job
       cancel    Cancel jobs of the queue
+      signal    Send a signal to running jobs of the queue
+      pause     Stop running jobs of the queue for a while
+      resume    Let paused jobs go on
+      usage     Show what running jobs of the queue use: CPU time, memory, I/O
       priority  Move jobs of the queue before or behind others
       wait      Wait until jobs of the queue are over
       output    Show what a job of the queue has printed

@@ -1,9 +1,10 @@
 //! The topics of `rally help`.
 
 /// The commands of `rally`.
-pub(crate) const COMMANDS: [&str; 17] = [
-    "run", "up", "down", "submit", "queue", "explain", "hold", "release", "cancel", "priority",
-    "wait", "output", "nodes", "status", "demo", "config", "help",
+pub(crate) const COMMANDS: [&str; 21] = [
+    "run", "up", "down", "submit", "queue", "explain", "hold", "release", "cancel", "signal",
+    "pause", "resume", "usage", "priority", "wait", "output", "nodes", "status", "demo", "config",
+    "help",
 ];
 
 /// A subject of help.

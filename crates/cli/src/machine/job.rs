@@ -9,7 +9,10 @@ use dvm::{
 };
 use serde::Serialize;
 
-use super::row::{Row, clock, elapsed, lines, output, reason, state_word};
+use super::{
+    row::{Row, clock, elapsed, lines, output, reason, state_word},
+    usage,
+};
 use crate::args::MessageFormat;
 
 /// Returns everything about a job.
@@ -40,11 +43,13 @@ pub(super) fn details(record: &Record, now: Wall, format: MessageFormat) -> Stri
         "nodes",
         (!record.hosts.is_empty()).then(|| record.hosts.to_string()),
     );
+    fact("used", usage::in_words(&record.spent));
     fact("output", output(record));
     if record.is_array() {
         let sets = [
             ("waiting", &record.tasks.waiting),
             ("running", &record.tasks.running),
+            ("paused", &record.paused),
             ("succeeded", &record.tasks.succeeded),
             ("failed", &record.tasks.failed),
             ("canceled", &record.tasks.canceled),

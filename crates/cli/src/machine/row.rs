@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base::Usage;
 use dvm::{
     machine::{Failure, Record, State, Tasks, Wall},
     queue::TaskId,
@@ -34,6 +35,31 @@ pub(super) struct Row<'a> {
     output: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// Of runs that are over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<UsageRow>,
+}
+
+/// Resources in JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct UsageRow {
+    user_seconds: f64,
+    system_seconds: f64,
+    peak_bytes: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl UsageRow {
+    pub(super) const fn of(used: &Usage) -> Self {
+        Self {
+            user_seconds: used.user.as_secs_f64(),
+            system_seconds: used.system.as_secs_f64(),
+            peak_bytes: used.peak,
+            read_bytes: used.read,
+            written_bytes: used.written,
+        }
+    }
 }
 
 /// The tasks of an array in JSON.
@@ -79,6 +105,7 @@ impl<'a> Row<'a> {
             tasks: record.is_array().then(|| TaskCounts::of(&record.tasks)),
             output: output(record),
             reason: reason(record),
+            usage: (record.spent != Usage::default()).then(|| UsageRow::of(&record.spent)),
         }
     }
 }
@@ -89,6 +116,7 @@ pub(super) fn state_word(record: &Record) -> &'static str {
         State::Waiting => "waiting",
         State::Held => "held",
         State::Running => "running",
+        State::Paused => "paused",
         State::Succeeded => "succeeded",
         State::Failed => "failed",
         State::Canceled => "canceled",

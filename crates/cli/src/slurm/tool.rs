@@ -196,7 +196,9 @@ pub(super) fn run(
 fn wait(pid: Pid, until: Time) -> Option<ExitStatus> {
     loop {
         match os::reap() {
-            Some(ChildEvent::Exited { pid: ended, status }) if ended == pid => return Some(status),
+            Some(ChildEvent::Exited {
+                pid: ended, status, ..
+            }) if ended == pid => return Some(status),
             Some(_) => {}
             None if Clock::now() >= until => return None,
             None => os::sleep(PAUSE),

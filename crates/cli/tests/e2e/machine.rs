@@ -1,5 +1,7 @@
 //! Machines: `rally up`, its queue, and what survives.
 
+mod control;
+
 use std::{collections::BTreeMap, fs};
 
 use mischief::Proc;

@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time};
+use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time, Usage};
 
 use pmix::value::Status;
 
@@ -202,6 +202,8 @@ pub(super) struct Job {
     wait_at: Option<Time>,
     /// Time at which the front gets a note about ranks that have not reached their holding point; `None` if no note is due.
     hold_note_at: Option<Time>,
+    /// What its procs have used, on nodes that are clean.
+    pub(super) spent: Usage,
     outputs: VecDeque<JobOutput>,
 }
 
@@ -251,6 +253,7 @@ impl Job {
             warn_at: warning.map(|(limit, warning)| now + limit.saturating_sub(warning.before)),
             wait_at: None,
             hold_note_at: None,
+            spent: Usage::default(),
             outputs: VecDeque::new(),
             spec,
         }
@@ -551,7 +554,8 @@ impl Job {
     }
 
     /// Records that a node is clean: no process of the job remains there, except for ranks that cannot be ended.
-    pub(super) fn on_clean(&mut self, node: NodeId) {
+    pub(super) fn on_clean(&mut self, node: NodeId, spent: &Usage) {
+        self.spent.add(spent);
         if let Some(share) = self.shares.get_mut(&node) {
             let is_first = !std::mem::replace(&mut share.clean, true);
             self.unclean -= usize::from(is_first);

@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use base::{HostList, JobId, NodeId, RankSet, Time};
+use base::{HostList, JobId, NodeId, RankSet, Time, Usage};
 use bytes::Bytes;
 
 use super::{CaptureStart, Captured, Controller, ControllerOutput, Job, Origin};
@@ -36,7 +36,7 @@ const DETACHED: u32 = 1 << 31;
 /// What the machine has to hear.
 #[derive(Debug)]
 enum News {
-    Ended(JobId, Box<Outcome>),
+    Ended(JobId, Box<Outcome>, Usage),
     Refused(JobId, Box<Refusal>),
     OutputLost(JobId, String),
     FrontLost(FrontId),
@@ -175,11 +175,12 @@ impl Controller {
             host.queued.remove(&front);
             host.news.push(News::FrontLost(front));
         }
+        self.measured_for_nobody(front);
     }
 
     /// Notes the end of a job that was submitted, and not spawned.
     pub(super) fn machine_job_ended(&mut self, job: &Job, outcome: &Outcome) {
-        let ended = News::Ended(job.id, Box::new(outcome.clone()));
+        let ended = News::Ended(job.id, Box::new(outcome.clone()), job.spent);
         self.machine_run_over(job.front, ended);
     }
 
@@ -261,7 +262,9 @@ impl Controller {
             };
             for news in std::mem::take(&mut host.news) {
                 match news {
-                    News::Ended(run, outcome) => host.machine.run_ended(now, run, &outcome),
+                    News::Ended(run, outcome, spent) => {
+                        host.machine.run_ended(now, run, &outcome, &spent);
+                    }
                     News::Refused(run, refusal) => host.machine.run_refused(now, run, &refusal),
                     News::OutputLost(run, why) => host.machine.output_lost(run, why),
                     News::FrontLost(front) => host.machine.front_lost(now, front),
@@ -281,6 +284,8 @@ impl Controller {
             }
             MachineOutput::Launch(run) => self.launch_run(now, *run),
             MachineOutput::End(run) => self.end(run, Cause::Ended(EndReason::Canceled)),
+            MachineOutput::Signal(run, signal) => self.signal_run(run, signal),
+            MachineOutput::Measure { front, runs } => self.measure(front, &runs),
             MachineOutput::Withdrawn(front, NotDone::IsOver(_)) => {
                 self.end_unstarted(front, EndReason::Canceled);
             }

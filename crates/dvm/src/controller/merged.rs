@@ -5,7 +5,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{JobId, NodeId, Rank, Time};
+use base::{JobId, NodeId, Rank, Time, Usage};
 
 use super::Controller;
 use crate::{
@@ -24,6 +24,11 @@ impl Controller {
         let Some(first) = nodes.first().copied() else {
             return;
         };
+        let told = if planted::is(Bug::MergedTakenForFirst) {
+            1
+        } else {
+            nodes.len()
+        };
         match message {
             ToController::Launched {
                 job,
@@ -38,15 +43,15 @@ impl Controller {
             ToController::Held { .. } | ToController::ExitedEarly { .. } => {
                 self.on_daemon(now, first, message);
             }
-            ToController::StdinClosed { .. }
-            | ToController::FencesAbandoned { .. }
-            | ToController::Clean { .. } => {
-                let all = if planted::is(Bug::MergedTakenForFirst) {
-                    1
-                } else {
-                    nodes.len()
-                };
-                for node in nodes.iter().take(all) {
+            // It does not matter which of them has used it.
+            ToController::Clean { job, spent } => {
+                for (number, node) in nodes.iter().take(told).enumerate() {
+                    let spent = if number == 0 { spent } else { Usage::default() };
+                    self.on_daemon(now, *node, ToController::Clean { job, spent });
+                }
+            }
+            ToController::StdinClosed { .. } | ToController::FencesAbandoned { .. } => {
+                for node in nodes.iter().take(told) {
                     self.on_daemon(now, *node, message.clone());
                 }
             }

@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-use base::{ExitStatus, Rank, RankSet, Signal, Time};
+use base::{ExitStatus, Rank, RankSet, Signal, Time, Usage};
 use pmix::pmi;
 
 use self::{
@@ -128,6 +128,8 @@ pub(super) struct LocalJob {
     /// Procs that we may not kill, with their pids, and the time at which they are abandoned.
     not_permitted: Option<(Time, BTreeMap<Rank, i32>)>,
     audience: Audience,
+    /// What the procs that have exited have used.
+    spent: Usage,
     sweep: Sweep,
     /// Time of the next check of the procs' timers: no such timer is due earlier.
     check_at: Option<Time>,
@@ -257,6 +259,7 @@ impl LocalJob {
             phase: Phase::Running,
             not_permitted: None,
             audience: Audience::Present,
+            spent: Usage::default(),
             sweep: Sweep::new(),
             check_at: None,
             launch,
@@ -271,6 +274,15 @@ impl LocalJob {
     /// cause of the job's end.
     pub(super) fn unfinished(&mut self) -> Option<RankSet> {
         self.exits_before_finalize.take()
+    }
+
+    /// Notes what a proc has used.
+    pub(super) fn spend(&mut self, used: &Usage) {
+        self.spent.add(used);
+    }
+
+    pub(super) const fn spent(&self) -> Usage {
+        self.spent
     }
 
     pub(super) const fn is_clean(&self) -> bool {

@@ -84,6 +84,8 @@ impl Machine {
                 Reply::Done
             }
             Ask::Cancel(id, tasks) => self.cancel(id, tasks)?,
+            Ask::Signal(id, tasks, signal) => self.signal(id, tasks.as_ref(), signal)?,
+            Ask::Usage(id, tasks) => return self.measure(front, id, tasks.as_ref()),
             Ask::Wait(jobs) => return self.wait(front, jobs),
             Ask::Drain(hosts) => self.set_nodes(&hosts, NodeState::Closed)?,
             Ask::Resume(hosts) => self.set_nodes(&hosts, NodeState::Up)?,

@@ -21,7 +21,7 @@ use crate::spec::JobSpec;
 pub const RETRY: Duration = Duration::from_secs(1);
 
 /// Version of the stored values: their first byte.
-pub(super) const FORMAT: u8 = 1;
+pub(super) const FORMAT: u8 = 2;
 
 /// Key of a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -37,11 +37,13 @@ pub enum Bug {
     StartForgotten,
     /// A task that is requeued stays among those that have failed.
     RequeuedCountedTwice,
+    /// A task stays paused when its run is over.
+    PauseOutlivesRun,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::LaunchedBeforeStored,
         Self::ToldBeforeStored,
         Self::FailedBatchForgotten,
@@ -59,6 +61,7 @@ impl Bug {
         Self::WaitInStoreForgotten,
         Self::StartForgotten,
         Self::RequeuedCountedTwice,
+        Self::PauseOutlivesRun,
     ];
 }
 

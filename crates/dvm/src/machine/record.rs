@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use base::{HostList, JobId, Rank, RankSet};
+use base::{HostList, JobId, Rank, RankSet, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -89,6 +89,10 @@ pub struct Record {
     pub failure: Option<(u32, Box<Failure>)>,
     /// Tasks that have run and run again: they go on with their output files.
     pub requeued: RankSet,
+    /// Running tasks that are stopped.
+    pub paused: RankSet,
+    /// What its runs that are over have used, except on lost nodes.
+    pub spent: Usage,
 }
 
 /// Who waits for the job.
@@ -146,6 +150,8 @@ impl Record {
             output,
             failure: None,
             requeued: RankSet::new(),
+            paused: RankSet::new(),
+            spent: Usage::default(),
         }
     }
 
@@ -178,6 +184,9 @@ impl Record {
             Some((_, Over::Succeeded)) => State::Succeeded,
             Some((_, Over::Failed)) => State::Failed,
             Some((_, Over::Canceled | Over::DependencyFailed(_))) => State::Canceled,
+            None if !self.tasks.running.is_empty() && self.paused == self.tasks.running => {
+                State::Paused
+            }
             None if !self.tasks.running.is_empty() => State::Running,
             None if self.wishes.hold != Hold::No => State::Held,
             None => State::Waiting,
@@ -191,6 +200,8 @@ pub enum State {
     Waiting,
     Held,
     Running,
+    /// All its tasks that run are stopped.
+    Paused,
     Succeeded,
     Failed,
     Canceled,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use base::{JobId, RankSet};
+use base::{JobId, RankSet, Usage};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
@@ -21,10 +21,15 @@ use crate::{
     spec::JobSpec,
 };
 
-/// Decodes a stored value.
-fn decode<T: DeserializeOwned>(bytes: &Bytes, damage: Damage) -> Result<T, Damage> {
+/// Decodes a stored value. `since_first` is what format 1 has not at the end of the value.
+fn decode<T: DeserializeOwned>(
+    bytes: &Bytes,
+    damage: Damage,
+    since_first: &[u8],
+) -> Result<T, Damage> {
     match bytes.split_first() {
         Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|_| damage),
+        Some((1, rest)) => postcard::from_bytes(&[rest, since_first].concat()).map_err(|_| damage),
         Some((version, _)) if *version > FORMAT => Err(Damage::Newer(*version)),
         Some(_) | None => Err(damage),
     }
@@ -32,7 +37,14 @@ fn decode<T: DeserializeOwned>(bytes: &Bytes, damage: Damage) -> Result<T, Damag
 
 /// Decodes the record of a job.
 pub(super) fn record(bytes: &Bytes) -> Result<Record, Damage> {
-    decode(bytes, Damage::Record(JobId(0)))
+    record_of(JobId(0), bytes)
+}
+
+fn record_of(id: JobId, bytes: &Bytes) -> Result<Record, Damage> {
+    // `Record::paused` and `Record::spent`.
+    let since_first = postcard::to_allocvec(&(RankSet::new(), Usage::default()));
+    let since_first = since_first.unwrap_or_default();
+    decode(bytes, Damage::Record(id), &since_first)
 }
 
 impl Record {
@@ -55,16 +67,16 @@ impl Machine {
         let mut failed: BTreeSet<JobId> = BTreeSet::new();
         for (key, value) in stored {
             let read = match key {
-                Key::Next => decode(value, Damage::Record(JobId(0))).map(|next: u32| {
+                Key::Next => decode(value, Damage::Record(JobId(0)), &[]).map(|next: u32| {
                     self.next = self.next.max(next);
                 }),
-                Key::Job(id) => decode(value, Damage::Record(*id)).map(|record| {
+                Key::Job(id) => record_of(*id, value).map(|record| {
                     records.insert(*id, record);
                 }),
-                Key::Spec(id) => decode(value, Damage::Spec(*id)).map(|spec| {
+                Key::Spec(id) => decode(value, Damage::Spec(*id), &[]).map(|spec| {
                     specs.insert(*id, spec);
                 }),
-                Key::Past(id) => decode(value, Damage::Record(*id)).map(|past: Record| {
+                Key::Past(id) => record_of(*id, value).map(|past| {
                     if !matches!(past.ended, Some((_, Over::Succeeded))) {
                         failed.insert(*id);
                     }
@@ -107,6 +119,7 @@ impl Machine {
         failed: &mut BTreeSet<JobId>,
     ) {
         let ran = std::mem::take(&mut record.tasks.running);
+        record.paused = RankSet::new();
         if planted::is(Bug::WaitingForgotten) && record.started.is_some() && record.is_array() {
             record.tasks.waiting = RankSet::new();
         }
@@ -173,6 +186,7 @@ impl Machine {
         failed: &mut BTreeSet<JobId>,
     ) {
         let ran = std::mem::take(&mut record.tasks.running);
+        record.paused = RankSet::new();
         if let Some(first) = ran.first() {
             let failure = || (first.0, Box::new(Failure::MachineLost));
             record.failure.get_or_insert_with(failure);

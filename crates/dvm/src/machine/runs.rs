@@ -5,7 +5,7 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-use base::{HostList, JobId, Rank, RankSet, Time};
+use base::{HostList, JobId, Rank, RankSet, Time, Usage};
 
 use super::{
     Effect, Grant, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
@@ -108,10 +108,13 @@ impl Machine {
     }
 
     /// Handles the end of a run.
-    pub fn run_ended(&mut self, now: Time, run: JobId, outcome: &Outcome) {
+    pub fn run_ended(&mut self, now: Time, run: JobId, outcome: &Outcome, spent: &Usage) {
         let Some(task) = self.runs.remove(&run) else {
             return;
         };
+        if let Some(entry) = self.jobs.get_mut(&task.job) {
+            entry.record.spent.add(spent);
+        }
         let lost = matches!(outcome.cause, Cause::NodeLost { .. });
         let is_silenced = self.silenced.remove(&run);
         match &outcome.cause {
@@ -182,6 +185,9 @@ impl Machine {
             entry.record.tasks.put(index, place);
             let one = RankSet::single(Rank(index));
             entry.ending = entry.ending.difference(&one);
+            if !planted::is(Bug::PauseOutlivesRun) {
+                entry.record.paused = entry.record.paused.difference(&one);
+            }
         }
         self.books.touch(task.job);
         // If the task is requeued, or the job is over, the queue says so.

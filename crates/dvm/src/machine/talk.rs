@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::{HostList, JobId, RankSet};
+use base::{HostList, JobId, Rank, RankSet, Signal, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -31,6 +31,10 @@ pub enum Ask {
     Hold(JobId),
     Release(JobId),
     Cancel(JobId, Option<RankSet>),
+    /// Sends a signal to the procs of a job, or of some of its tasks. SIGSTOP pauses them: they keep their slots, until SIGCONT.
+    Signal(JobId, Option<RankSet>, Signal),
+    /// What the procs of a job, or of some of its tasks, use now. Answered with [`Reply::Usage`].
+    Usage(JobId, Option<RankSet>),
     Prioritize(JobId, i32),
     /// Answered when these jobs are over.
     Wait(Vec<JobId>),
@@ -65,6 +69,7 @@ pub enum Reply {
     Done,
     /// These jobs are over.
     Over(Vec<Record>),
+    Usage(Box<UsageReport>),
     Refused(NotDone),
 }
 
@@ -76,6 +81,8 @@ pub enum NotDone {
     NoSuchJob(JobId),
     /// The job is over.
     IsOver(JobId),
+    /// No task of the job that is meant runs.
+    NotRunning(JobId),
     NoSuchNode(String),
     NotAccepted(Refusal),
     /// The job depends on one that has failed.
@@ -88,6 +95,41 @@ pub enum NotDone {
     GoingDown,
     /// So many jobs run.
     Busy(usize),
+}
+
+/// Ranks in a [`UsageReport`] at most.
+pub const USAGE_RANKS_MAX: usize = 10_000;
+
+/// What the running procs of a job use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// All procs, also those beyond [`USAGE_RANKS_MAX`].
+    pub total: Usage,
+    /// Memory that is resident now, in bytes, of all processes. Pages that processes share count for each.
+    pub resident: u64,
+    /// Number of procs.
+    pub procs: u64,
+    /// Number of processes: the procs, and what they have started.
+    pub processes: u64,
+    /// The procs by task and rank, the first [`USAGE_RANKS_MAX`].
+    pub ranks: Vec<RankUsage>,
+}
+
+/// What a proc and the processes that it has started use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankUsage {
+    /// Index of the task in its array.
+    pub task: u32,
+    /// The run: `rank` is a rank of this job of the controller.
+    pub run: JobId,
+    pub rank: Rank,
+    pub host: String,
+    pub pid: i32,
+    pub processes: u32,
+    /// Memory that is resident now, in bytes.
+    pub resident: u64,
+    /// Since their starts.
+    pub used: Usage,
 }
 
 /// A machine in a few words.

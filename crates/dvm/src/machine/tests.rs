@@ -1,8 +1,11 @@
 //! A machine with nodes of some slots, driven by hand.
 
+mod control;
+
 use base::{ExitStatus, Rank, RankSet};
 use bytes::Bytes;
 
+use self::control::SPENT;
 use super::*;
 use crate::{
     place,
@@ -152,7 +155,8 @@ impl World {
     }
 
     fn ends(&mut self, run: JobId, cause: Cause) {
-        self.machine.run_ended(self.now, run, &outcome(cause));
+        self.machine
+            .run_ended(self.now, run, &outcome(cause), &SPENT);
         self.pump();
     }
 

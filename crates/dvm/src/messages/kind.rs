@@ -185,6 +185,9 @@ kind. The exit code is 120."
     JOB_OVER: Error "machine/job-over"
 "The job has ended, so that it cannot be held, released, canceled or moved in the queue any more. The exit code is 120."
 
+    NOT_RUNNING: Error "machine/not-running"
+"A signal, a pause or a measurement is for procs that run, and the job, or the task that was named, waits or is over. The exit code is 120."
+
     NO_SUCH_NODE: Error "machine/no-node"
 "The name is not one of the machine's nodes, as `rally nodes` lists them. The exit code is 120."
 

@@ -15,6 +15,8 @@ pub fn not_done(why: &NotDone) -> Message {
             .with_help("`rally queue --over` lists the jobs that wait and run, and the last ones that are over"),
         NotDone::IsOver(id) => Message::new(&k::JOB_OVER, format!("job {id} is over"))
             .with_help(format!("`rally queue {id}` shows how it ended")),
+        NotDone::NotRunning(id) => Message::new(&k::NOT_RUNNING, format!("no such task of job {id} runs"))
+            .with_help(format!("`rally queue {id}` shows the state of the job")),
         NotDone::NoSuchNode(name) => {
             Message::new(&k::NO_SUCH_NODE, format!("the machine has no node `{name}`"))
                 .with_help("`rally nodes` lists the nodes")

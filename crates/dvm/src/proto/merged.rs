@@ -9,7 +9,8 @@
 //! | [`ToController::Launched`] without failures | the lists of pids by program |
 //! | [`ToController::Held`], [`ToController::ExitedEarly`] | the sets of ranks |
 //! | [`ToController::Ended`], if all have exited with code 0 | the sets of ranks by class |
-//! | [`ToController::StdinClosed`], [`ToController::FencesAbandoned`], [`ToController::Clean`] | the same |
+//! | [`ToController::Clean`] | the sum of what was used |
+//! | [`ToController::StdinClosed`], [`ToController::FencesAbandoned`] | the same |
 
 use std::{collections::BTreeMap, ffi::OsString};
 
@@ -69,7 +70,7 @@ impl ToController {
             }
             Self::StdinClosed { job } => (Kind::StdinClosed, *job),
             Self::FencesAbandoned { job } => (Kind::FencesAbandoned, *job),
-            Self::Clean { job } => (Kind::Clean, *job),
+            Self::Clean { job, .. } => (Kind::Clean, *job),
             _ => return None,
         };
         // Small numbers are short on the wire.
@@ -120,6 +121,7 @@ impl ToController {
             (Self::Ended { classes, .. }, Self::Ended { classes: more, .. }) => {
                 more.into_iter().for_each(|class| add_class(classes, class));
             }
+            (Self::Clean { spent, .. }, Self::Clean { spent: more, .. }) => spent.add(&more),
             // The others have nothing but their job.
             _ => {}
         }
@@ -145,7 +147,7 @@ fn add_class(classes: &mut Vec<EndClass>, class: EndClass) {
 
 #[cfg(test)]
 mod tests {
-    use base::{ExitStatus, Rank, RankSet};
+    use base::{ExitStatus, Rank, RankSet, Usage};
 
     use super::*;
     use crate::proto::{Drained, StartFailure, StartStep};
@@ -217,7 +219,10 @@ mod tests {
 
     #[test]
     fn other_jobs_and_other_kinds_stay_apart() {
-        let clean = |job| ToController::Clean { job: JobId(job) };
+        let clean = |job| ToController::Clean {
+            job: JobId(job),
+            spent: Usage::default(),
+        };
         let closed = ToController::StdinClosed { job: JOB };
         assert_eq!(ToController::merge([clean(7), clean(8)]), None);
         assert_eq!(ToController::merge([clean(7), closed.clone()]), None);

@@ -120,7 +120,7 @@ fn wait_for(child: Pid, events: &mut Loop) -> ExitStatus {
     let deadline = Clock::now() + PATIENCE;
     loop {
         match os::reap() {
-            Some(ChildEvent::Exited { pid, status }) if pid == child => return status,
+            Some(ChildEvent::Exited { pid, status, .. }) if pid == child => return status,
             // An orphan of the test.
             Some(_) => continue,
             None => {}

@@ -49,7 +49,9 @@ impl World {
     /// Waits for the exit of `pid`, which must be the next child event, and returns its status.
     pub(crate) fn exit_of(&mut self, pid: Pid) -> ExitStatus {
         match self.next() {
-            ChildEvent::Exited { pid: other, status } if other == pid => status,
+            ChildEvent::Exited {
+                pid: other, status, ..
+            } if other == pid => status,
             other => panic!("expected the end of {pid}, got {other:?}"),
         }
     }

@@ -346,7 +346,7 @@ impl Process {
 
     fn reap(&mut self, now: Time) {
         while let Some(event) = os::reap() {
-            let ChildEvent::Exited { pid, status } = event else {
+            let ChildEvent::Exited { pid, status, .. } = event else {
                 continue;
             };
             if let Some(Child::Command(command)) = self.reactor.children.remove(&pid)

@@ -50,6 +50,9 @@ impl Model {
         if record.slots != job.needs.slots() {
             return wrong("the number of slots");
         }
+        if !record.paused.difference(&record.tasks.running).is_empty() {
+            return wrong("a pause");
+        }
         if let Some(what) = tally(&record.tasks, job, whom) {
             return wrong(what);
         }
@@ -72,7 +75,9 @@ impl Model {
         let state = match record.state() {
             State::Succeeded => job.has_succeeded(),
             State::Failed | State::Canceled => !job.over.is_empty() && !job.has_succeeded(),
-            State::Running => job.over.is_empty() && !record.tasks.running.is_empty(),
+            State::Running | State::Paused => {
+                job.over.is_empty() && !record.tasks.running.is_empty()
+            }
             State::Held => job.over.is_empty() && job.wishes.hold != Hold::No,
             State::Waiting => job.over.is_empty() && job.count(Task::Running) == 0,
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{HostList, JobId, NodeId, Rank, RankSet};
+use base::{HostList, JobId, NodeId, Rank, RankSet, Signal};
 use dvm::{
     machine::{Ask, Down, MachineOutput, NotDone, Reply, Wishes},
     proto::FrontId,
@@ -48,7 +48,7 @@ impl World {
             self.later(wait, Event::FrontLost(front));
         }
         let id = shape::some_job(&mut self.rng, &self.model);
-        let (ask, asked) = match self.rng.below(42) {
+        let (ask, asked) = match self.rng.below(44) {
             0..12 => {
                 let (submission, shape) = shape::submission(&mut self.rng, &self.model);
                 let submission = Box::new(submission);
@@ -87,6 +87,10 @@ impl World {
                 return self.resume(front, &some);
             }
             38 => return self.withdraw_one(),
+            39..41 => {
+                let signal = self.rng.pick([Signal::STOP, Signal::CONT]);
+                (Ask::Signal(id, None, signal), Some(Asked::Signal(id)))
+            }
             _ => match self.rng.below(5) {
                 0 => (Ask::Ready, Some(Asked::Ready)),
                 1 => (Ask::Down(Down::IfIdle), Some(Asked::DownIfIdle)),

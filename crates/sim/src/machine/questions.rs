@@ -8,7 +8,10 @@ use dvm::{
     queue::{DependencyKind, Refusal},
 };
 
-use super::{model::Model, shape::Shape};
+use super::{
+    model::{Model, Task},
+    shape::Shape,
+};
 
 /// A front that is connected.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +41,8 @@ pub(super) enum Asked {
     Status,
     /// Answered with one of these at once.
     Order(Result<(), NotDone>),
+    /// Refused if the job does not run.
+    Signal(JobId),
     /// Refused if more runs.
     DownIfIdle,
     Explain(JobId),
@@ -99,6 +104,16 @@ impl Moment<'_> {
             }
             (Asked::Order(Ok(())), Reply::Done) => true,
             (Asked::Order(Err(expected)), Reply::Refused(why)) => expected == why,
+            (Asked::Signal(id), Reply::Done) => {
+                let job = self.model.jobs.get(id);
+                job.is_some_and(|job| job.count(Task::Running) > 0)
+            }
+            (Asked::Signal(id), Reply::Refused(NotDone::NotRunning(said))) => {
+                id == said && self.model.jobs.contains_key(id)
+            }
+            (Asked::Signal(id), Reply::Refused(why)) => {
+                !self.model.jobs.contains_key(id) && self.is_missing(*id, why)
+            }
             (Asked::DownIfIdle, Reply::Done) => self.model.running() == 0,
             (Asked::DownIfIdle, Reply::Refused(NotDone::Busy(_))) => true,
             (Asked::Explain(id), Reply::Explained(explained)) => {

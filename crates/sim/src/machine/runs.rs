@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{ExitStatus, JobId, NodeId, Rank, RankSet};
+use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Usage};
 use dvm::{
     machine::{Down, Grant, Run},
     place,
@@ -52,6 +52,11 @@ pub(super) struct Runs {
 }
 
 impl Runs {
+    /// Returns true if this run goes on.
+    pub(super) fn has(&self, run: JobId) -> bool {
+        self.going.contains_key(&run)
+    }
+
     /// Returns what runs have of each node: slots, and how many runs have the whole node.
     fn granted(&self) -> BTreeMap<NodeId, (u32, u32)> {
         let mut granted: BTreeMap<NodeId, (u32, u32)> = BTreeMap::new();
@@ -234,7 +239,9 @@ impl World {
                     ended_by_us: RankSet::new(),
                     left: RankSet::new(),
                 };
-                self.call(Call::Other, |machine| machine.run_ended(now, id, &outcome));
+                self.call(Call::Other, |machine| {
+                    machine.run_ended(now, id, &outcome, &Usage::default())
+                });
             }
             Err(refusal) => {
                 self.call(Call::Other, |machine| {

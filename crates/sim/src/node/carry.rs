@@ -103,6 +103,10 @@ impl Node {
                 }
             }
             Output::Resize { .. } => {}
+            Output::Measure { job, number } => {
+                let procs = Vec::new();
+                self.tell(world, Input::Measured { job, number, procs });
+            }
             Output::ClientSend { conn, bytes } => self.send_client(world, conn, bytes),
             Output::ClientClose { conn } => self.close_client(world, conn),
             // The simulator has no files.
@@ -258,7 +262,7 @@ impl Node {
                     });
                 }
             }
-            ToController::Clean { job } => {
+            ToController::Clean { job, .. } => {
                 let survivors = self.survivors_of(world, *job);
                 world.require(survivors.is_empty(), || {
                     format!("daemon {id} is clean, alive are {survivors:?}")

@@ -106,7 +106,13 @@ fn missing_and_additional_outputs_are_differences() {
 #[test]
 fn a_recording_without_its_beginning_is_refused() {
     let job = JobId(1);
-    let clean = ControllerInput::Daemon(NodeId(0), ToController::Clean { job });
+    let clean = ControllerInput::Daemon(
+        NodeId(0),
+        ToController::Clean {
+            job,
+            spent: base::Usage::default(),
+        },
+    );
     let events = [Event::ControllerGets(Time::ZERO, Box::new(clean))];
     let said = replay(&events).unwrap_err();
     assert_eq!(

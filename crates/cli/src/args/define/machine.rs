@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use base::{HostList, JobId, RankSet};
+use base::{HostList, JobId, RankSet, Signal};
 use clap::{ArgAction, Args};
 use dvm::queue::Dependency;
 
@@ -221,6 +221,43 @@ pub(crate) struct CancelArgs {
     /// Numbers of the jobs; `12[3-5]` are tasks of an array, `slurm:12` is a job of Slurm
     #[arg(value_name = "JOB", required = true, value_parser = values::named_tasks)]
     pub(crate) jobs: Vec<Named<Tasks>>,
+
+    #[command(flatten)]
+    pub(crate) which: MachineArgs,
+}
+
+/// `rally pause` and `rally resume`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TasksOf {
+    /// Numbers of the jobs; `12[3-5]` are tasks of an array
+    #[arg(value_name = "JOB", required = true, value_parser = values::tasks)]
+    pub(crate) jobs: Vec<Tasks>,
+
+    #[command(flatten)]
+    pub(crate) which: MachineArgs,
+}
+
+/// `rally signal`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SignalArgs {
+    /// Name or number of the signal, such as `USR1`
+    #[arg(value_name = "SIGNAL", value_parser = values::signal)]
+    pub(crate) signal: Signal,
+
+    /// Numbers of the jobs; `12[3-5]` are tasks of an array
+    #[arg(value_name = "JOB", required = true, value_parser = values::tasks)]
+    pub(crate) jobs: Vec<Tasks>,
+
+    #[command(flatten)]
+    pub(crate) which: MachineArgs,
+}
+
+/// `rally usage`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UsageArgs {
+    /// Number of the job; `12[3-5]` are tasks of an array
+    #[arg(value_name = "JOB", value_parser = values::tasks)]
+    pub(crate) job: Tasks,
 
     #[command(flatten)]
     pub(crate) which: MachineArgs,

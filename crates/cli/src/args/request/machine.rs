@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use base::{HostList, JobId};
+use base::{HostList, JobId, Signal};
 use dvm::machine::{Down, Submission};
 
 use super::{MessageFormat, RunRequest};
@@ -27,6 +27,8 @@ pub(crate) enum MachineRequest {
     Explain(Which, JobId),
     Hold(Which, Vec<JobId>),
     Cancel(Which, Vec<Tasks>),
+    Signal(Which, Vec<Tasks>, Signal),
+    Usage(Which, Tasks),
     Priority(Which, Vec<JobId>, i32),
     Wait(Which, Vec<JobId>),
     Output(Which, OutputRequest),

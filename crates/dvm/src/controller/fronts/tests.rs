@@ -134,7 +134,13 @@ fn ends(world: &mut World, job: JobId, nodes: u32) -> Vec<String> {
         said.extend(words(
             world.says(node, ToController::Ended { job, classes }),
         ));
-        said.extend(words(world.says(node, ToController::Clean { job })));
+        said.extend(words(world.says(
+            node,
+            ToController::Clean {
+                job,
+                spent: base::Usage::default(),
+            },
+        )));
     }
     said
 }

@@ -86,7 +86,7 @@ fn a_push_does_not_wait_for_a_node_that_is_clean_or_lost() {
     insta::assert_snapshot!(words(world.lose(1)), @"2: 7 is OUT_OF_RESOURCE (-29)");
     insta::assert_snapshot!(push(&mut world, 2, 8, RankSet::range(1..2)), @"2: 8 is IOF_COMPLETE (-173)");
     push(&mut world, 2, 9, RankSet::range(0..1));
-    insta::assert_snapshot!(words(world.says(0, ToController::Clean { job: JOB })), @"2: 9 is IOF_COMPLETE (-173)");
+    insta::assert_snapshot!(words(world.says(0, ToController::Clean { job: JOB, spent: base::Usage::default() })), @"2: 9 is IOF_COMPLETE (-173)");
 }
 
 #[test]

@@ -47,7 +47,10 @@ fn course(node: u32) -> Vec<ToController> {
             job,
             classes: vec![class],
         },
-        ToController::Clean { job },
+        ToController::Clean {
+            job,
+            spent: base::Usage::default(),
+        },
     ]
 }
 

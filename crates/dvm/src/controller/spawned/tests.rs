@@ -258,7 +258,10 @@ impl World {
     /// Ends every rank of a job with code 0, and reports the job as clean.
     fn gone(&mut self, job: JobId, ranks: u32) {
         self.daemon(ended(job, ExitStatus::SUCCESS, RankSet::range(0..ranks)));
-        self.daemon(ToController::Clean { job });
+        self.daemon(ToController::Clean {
+            job,
+            spent: base::Usage::default(),
+        });
     }
 
     fn aborts(&mut self, job: JobId) {

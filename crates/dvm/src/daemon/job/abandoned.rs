@@ -200,7 +200,13 @@ mod tests {
             core_dumped: false,
         };
         let proc = proc_id(JOB, Rank(1));
-        daemon.handle(Time::ZERO, Input::Exited { proc, status });
+        daemon.handle(
+            Time::ZERO,
+            Input::Exited {
+                proc,
+                end: status.into(),
+            },
+        );
         insta::assert_snapshot!(rest(&mut daemon, Time::ZERO).join("\n"), @"
         0 s: SIGKILL to rank 0
         0 s: SIGKILL to rank 1
@@ -228,7 +234,13 @@ mod tests {
         // A later exit of an abandoned proc changes nothing.
         let status = ExitStatus::Exited(0);
         let now = Time::ZERO + Duration::from_mins(1);
-        daemon.handle(now, Input::Exited { proc, status });
+        daemon.handle(
+            now,
+            Input::Exited {
+                proc,
+                end: status.into(),
+            },
+        );
         assert_eq!(said(&mut daemon, now), [""; 0]);
     }
 }
