@@ -33,7 +33,7 @@ use dvm::{
     machine::{Ask, NotDone, Status},
     messages::Scene,
     place::{JobMap, Topologies},
-    proto::{EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront},
+    proto::{CannotRun, EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront},
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
 use message::Message;
@@ -129,7 +129,7 @@ struct Front {
     /// up.
     failed_output: Option<i32>,
     /// The system call failure that made the controller exit, in words.
-    failed_controller: Option<String>,
+    failed_controller: Option<CannotRun>,
     give_up: Option<u8>,
 }
 

@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     fence::{Broken, FenceId, FenceNews, Shares},
     front::{
-        FromFront, FrontId, HoldingJob, JobRef, Missing, NotReleased, Note, OutputCredit,
-        RankChoice, Refusal, Refused, Rest, TableRow, ToFront,
+        CannotRun, FromFront, FrontId, HoldingJob, JobRef, Missing, NotReleased, Note,
+        OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow, ToFront,
     },
     launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe},
     outcome::{Cause, EndReason, Outcome, StartFailure, StartStep},

@@ -167,7 +167,7 @@ impl Inquirer {
                     }))?;
                 }
                 ToFront::Refused(refusal) => return Err(SubmitError::Refused(Box::new(refusal))),
-                ToFront::Failed(why) => return Err(SubmitError::Failed(why)),
+                ToFront::Failed(why) => return Err(SubmitError::Failed(why.to_string())),
                 ToFront::Ended(_) => return Ok(()),
                 _ => {}
             }

@@ -8,7 +8,7 @@ use base::{NodeId, Time};
 use dvm::{
     ControllerInput, ControllerOutput,
     bootstrap::{CommandId, NotJoined},
-    proto::{FromFront, FrontId, Missing, Note, ToController, ToDaemon, ToFront},
+    proto::{CannotRun, FromFront, FrontId, Missing, Note, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
 use os::Pid;
@@ -453,7 +453,8 @@ impl ControllerHost {
 
     /// Sends the front the error that ends this process. The front waits for this message.
     pub(crate) fn fail(&mut self, now: Time, error: &os::Error, reactor: &mut Reactor) {
-        self.tell(ToFront::Failed(error.to_string()));
+        let why = CannotRun::System(error.to_string());
+        self.tell(ToFront::Failed(why));
         self.flush(now, reactor);
     }
 

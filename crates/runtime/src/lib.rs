@@ -41,6 +41,7 @@ mod tree;
 use std::os::fd::{AsFd, OwnedFd};
 
 use base::Signal;
+use dvm::proto::CannotRun;
 use os::Pid;
 
 pub use self::{
@@ -96,7 +97,8 @@ impl Birth {
     /// Sends the front the reason why there will be no controller. The front sees the end of the link in any case.
     fn fail(&self, error: &os::Error) {
         if let Some(link) = &self.link {
-            link::send_failure(link.as_fd(), &error.to_string());
+            let why = CannotRun::System(error.to_string());
+            link::send_failure(link.as_fd(), why);
         }
     }
 }

@@ -17,7 +17,7 @@ use dvm::{
     alloc::Allocation,
     bootstrap::DaemonPlan,
     prompts::ANSWER_MAX,
-    proto::{Chunk, ChunkEnd, FromFront, Stream, ToFront},
+    proto::{CannotRun, Chunk, ChunkEnd, FromFront, Stream, ToFront},
 };
 use os::{ReadOutcome, WriteOutcome};
 use overlay::wire::{self, Incoming, Outgoing, WireError};
@@ -433,8 +433,8 @@ pub fn receive_opening(fd: BorrowedFd<'_>) -> Result<Option<(Opening, Link)>, Li
 }
 
 /// Sends the front the reason why there will be no controller. If that fails, the front only sees the end of the link.
-pub fn send_failure(fd: BorrowedFd<'_>, why: &str) {
+pub fn send_failure(fd: BorrowedFd<'_>, why: CannotRun) {
     let mut link = Link::default();
-    link.push_value(KIND_MESSAGE, &ToFront::Failed(why.to_owned()));
+    link.push_value(KIND_MESSAGE, &ToFront::Failed(why));
     let _ = link.flush(fd);
 }

@@ -33,7 +33,7 @@ use bytes::Bytes;
 use dvm::{
     CaptureStart, Captured, ControllerInput,
     machine::{Batch, Setup, Wall},
-    proto::FrontId,
+    proto::{CannotRun, FrontId},
 };
 use os::{Clock, Interest, Pid, Worker};
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub struct MachinePlan {
 /// Why a machine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MachineError {
-    #[error("the machine `{0}` runs already")]
+    #[error("the machine `{0}` runs")]
     Running(String),
     #[error("`{}` belongs to somebody else, or lets others in: it must be yours alone (mode 0700)", .0.display())]
     NotPrivate(PathBuf),
@@ -81,6 +81,18 @@ pub(crate) enum MachineError {
     Os(#[from] os::Error),
     #[error("cannot use the store `{path}`: {why}", path = .0.display(), why = .1)]
     Store(PathBuf, StoreError),
+}
+
+impl From<MachineError> for CannotRun {
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::Running(name) => Self::MachineRuns(name),
+            MachineError::Os(error) => Self::System(error.to_string()),
+            other @ (MachineError::NotPrivate(_)
+            | MachineError::Directory(..)
+            | MachineError::Store(..)) => Self::NoMachine(other.to_string()),
+        }
+    }
 }
 
 /// A machine on this host.

@@ -207,7 +207,10 @@ impl Front {
                     "the beginning of the end is told twice".to_owned()
                 });
             }
-            ToFront::Failed(why) | ToFront::Internal(why) => {
+            ToFront::Failed(why) => {
+                world.fault(format!("the front is told of a failure: {why}"));
+            }
+            ToFront::Internal(why) => {
                 world.fault(format!("the front is told of a failure: {why}"));
             }
             ToFront::Refused(refusal) => self.told.refusal = Some(refusal),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use dvm::{
     machine::{Ask, Down, Reply},
-    proto::FromFront,
+    proto::{CannotRun, FromFront},
 };
 use message::Message;
 use os::Pid;
@@ -36,8 +36,8 @@ impl Front {
     /// Returns the message for a controller that is gone without a word, or has said why.
     pub(super) fn lost_controller(&self) -> Message {
         match (&self.failed_controller, &self.errand) {
-            (Some(why), Errand::Up(_)) => machine::not_started(why),
-            (Some(why), _) => messages::controller_failed(why),
+            (Some(CannotRun::System(why)), _) => messages::controller_failed(why),
+            (Some(why), _) => machine::not_started(why),
             (None, Errand::RunOnMachine) => machine::gone(),
             (None, _) => match self.escalation.stopped_controller() {
                 Some(pid) => messages::controller_stopped(Pid::from_raw(pid)),

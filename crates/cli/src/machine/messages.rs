@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use base::{JobId, Signal};
-use dvm::machine::{Record, State, Status};
+use dvm::{
+    machine::{Record, State, Status},
+    proto::CannotRun,
+};
 use message::Message;
 use runtime::{FoundMachine, MachineLife, ask::AskError};
 
@@ -148,14 +151,15 @@ fn restored(status: &Status) -> Vec<Message> {
 /// Jobs that a message lists.
 const SHOWN: usize = 8;
 
-pub(crate) fn not_started(why: &str) -> Message {
-    let message = Message::new(&NOT_STARTED, why);
-    if why.ends_with("runs already") {
-        message.with_help("`rally status` shows it; `--name` starts another one")
-    } else {
-        message.with_help(
+pub(crate) fn not_started(why: &CannotRun) -> Message {
+    let message = Message::new(&NOT_STARTED, why.to_string());
+    match why {
+        CannotRun::MachineRuns(_) => {
+            message.with_help("`rally status` shows it; `--name` starts another one")
+        }
+        CannotRun::NoMachine(_) | CannotRun::System(_) => message.with_help(
             "the directory of the machine is in RALLY_STATE_DIR, else in ~/.local/state/rally",
-        )
+        ),
     }
 }
 

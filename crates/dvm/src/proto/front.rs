@@ -132,7 +132,7 @@ pub enum ToFront {
     /// Result of the job. This is the last message about it.
     Ended(Outcome),
     /// The controller's process cannot continue, for this reason. This is the last message.
-    Failed(String),
+    Failed(CannotRun),
     /// Text that reports a broken invariant of our own code. The job continues.
     Internal(String),
     /// The files that the job needs on its nodes are being copied.
@@ -156,6 +156,26 @@ pub enum ToFront {
     /// The job that the front has submitted waits in the queue of the machine, under this number. It is
     /// [`Self::Accepted`] when it starts.
     Queued(JobId),
+}
+
+/// Reason why the controller's process cannot start or continue. `Display` is the whole message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CannotRun {
+    /// The machine of this name runs already.
+    MachineRuns(String),
+    /// The directory or the store of a machine cannot be used.
+    NoMachine(String),
+    /// The system has refused something.
+    System(String),
+}
+
+impl fmt::Display for CannotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MachineRuns(name) => write!(f, "the machine `{name}` runs already"),
+            Self::NoMachine(why) | Self::System(why) => f.write_str(why),
+        }
+    }
 }
 
 /// Reason why no rank was released.

@@ -14,7 +14,7 @@ use dvm::{
     place,
     prompts::{Asked, Prompt, PromptId, Secret},
     proto::{
-        Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
+        CannotRun, Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
         PreloadProgress, RankChoice, Refusal, TableRow,
     },
     queue::{Array, Dependency, DependencyKind, TaskId},
@@ -229,7 +229,9 @@ fn to_front() -> Vec<ToFront> {
             ended_by_us: RankSet::new(),
             left: RankSet::new(),
         }),
-        ToFront::Failed("why".to_owned()),
+        ToFront::Failed(CannotRun::System("why".to_owned())),
+        ToFront::Failed(CannotRun::NoMachine("why".to_owned())),
+        ToFront::Failed(CannotRun::MachineRuns("name".to_owned())),
         ToFront::Internal("what".to_owned()),
         ToFront::Preloading(PreloadProgress {
             done: 1,

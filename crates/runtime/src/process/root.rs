@@ -12,6 +12,7 @@ use dvm::{
     alloc::Allocation,
     bootstrap::{DaemonPlan, Hosting, stage::Program},
     machine::Setup,
+    proto::CannotRun,
 };
 use os::{Clock, Loop};
 use overlay::{
@@ -98,7 +99,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     let machine = match open_machine(machine, &allocation, &mut reactor) {
         Ok(machine) => machine,
         Err(error) => {
-            link::send_failure(socket.as_fd(), &error.to_string());
+            link::send_failure(socket.as_fd(), error.into());
             return Ok(Exit::Failed);
         }
     };
@@ -123,7 +124,8 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
                 }
                 Err(BootError::Os(error)) => return Err(error),
                 Err(error) => {
-                    link::send_failure(socket.as_fd(), &error.to_string());
+                    let why = CannotRun::System(error.to_string());
+                    link::send_failure(socket.as_fd(), why);
                     return Ok(Exit::Failed);
                 }
             }

@@ -63,7 +63,8 @@ impl Heard {
             ToFront::Holding(_) => self.answers += 1,
             ToFront::Note(note) => self.notes.push(note),
             ToFront::Ended(outcome) => self.outcome = Some(outcome),
-            ToFront::Failed(why) | ToFront::Internal(why) => panic!("{why}"),
+            ToFront::Failed(why) => panic!("{why}"),
+            ToFront::Internal(why) => panic!("{why}"),
             ToFront::Refused(refusal) => panic!("{refusal:?}"),
             _ => {}
         }
