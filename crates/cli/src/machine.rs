@@ -39,7 +39,7 @@ use crate::{
     args::{
         MessageFormat, Show, World,
         request::machine::{
-            MachineRequest, NodesRequest, PLACEHOLDER, QueueRequest, SubmitRequest, Which,
+            JobFile, MachineRequest, Naming, NodesRequest, QueueRequest, SubmitRequest, Which,
         },
     },
     exit::{self, ExitCode},
@@ -289,7 +289,7 @@ fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {
     let SubmitRequest {
         which,
         mut submission,
-        programs,
+        from,
         is_parsable,
         run,
     } = request;
@@ -311,8 +311,8 @@ fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {
         };
         print(&text, which.format)
     };
-    if !programs.is_empty() {
-        return submit_all(&mut machine, &submission, programs, which.format, tell);
+    if let Some(file) = from {
+        return submit_all(&mut machine, &submission, file, which.format, tell);
     }
     let Reply::Submitted(job) = machine.ask(Ask::Submit(Box::new(submission)))? else {
         return Err(messages::odd(&machine.name));
@@ -324,19 +324,23 @@ fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {
 fn submit_all(
     machine: &mut Connection,
     common: &Submission,
-    programs: Vec<Vec<OsString>>,
+    file: JobFile,
     format: MessageFormat,
     tell: impl Fn(JobId) -> u8,
 ) -> Result<u8, Failure> {
     let mut code = exit::SUCCESS;
     let mut result = Ok(());
     let mut unanswered = 0;
-    let mut rest = programs.into_iter().peekable();
+    let mut rest = file.programs.into_iter().peekable();
     while rest.peek().is_some() || unanswered > 0 {
         if unanswered < UNANSWERED_MAX
             && let Some(words) = rest.next()
         {
-            machine.tell(Ask::Submit(Box::new(of_program(common, words))))?;
+            machine.tell(Ask::Submit(Box::new(of_program(
+                common,
+                words,
+                file.naming,
+            ))))?;
             unanswered += 1;
             continue;
         }
@@ -351,13 +355,13 @@ fn submit_all(
 }
 
 /// Returns the submission of one program.
-fn of_program(common: &Submission, words: Vec<OsString>) -> Submission {
+fn of_program(common: &Submission, words: Vec<OsString>, naming: Naming) -> Submission {
     let mut submission = common.clone();
     let shown = words.iter().map(|word| word.to_string_lossy());
     submission.command = shown.collect::<Vec<_>>().join(" ");
     let mut words = words.into_iter();
     let program = words.next().unwrap_or_default();
-    if submission.name == PLACEHOLDER {
+    if naming == Naming::OfProgram {
         let name = program.to_string_lossy();
         submission.name = name.rsplit('/').next().unwrap_or_default().to_owned();
     }

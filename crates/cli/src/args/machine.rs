@@ -19,7 +19,7 @@ use super::{
     },
     read_options, read_segments,
     request::machine::{
-        MachineRequest, NodesRequest, OutputRequest, PLACEHOLDER, QueueRequest, SubmitRequest,
+        JobFile, MachineRequest, Naming, NodesRequest, OutputRequest, QueueRequest, SubmitRequest,
         UpRequest, Which,
     },
 };
@@ -29,6 +29,9 @@ use crate::{
     quoting,
     values::Named,
 };
+
+/// The program of a command line that has none, where the rest is parsed like that of a job. It is never run.
+const PLACEHOLDER: &str = "true";
 
 /// Bytes of a file of jobs.
 const JOB_FILE_MAX: u64 = 64 << 20;
@@ -140,7 +143,7 @@ fn up(words: &[OsString]) -> Result<super::Args, Error> {
                 elsewhere: None,
             });
         }
-        segment.program = vec![OsString::from("true")];
+        segment.program = vec![OsString::from(PLACEHOLDER)];
     }
     let line = read_segments(segments, ignored, Personality::Rally)?;
     Ok(super::Args::Machine(MachineLine::Up(own, Box::new(line))))
@@ -405,17 +408,26 @@ fn submission(
             format: run.front.message_format,
         },
         submission,
-        programs: match &args.from {
-            Some(path) => programs(path, world)?,
-            None => Vec::new(),
-        },
+        from: args
+            .from
+            .as_ref()
+            .map(|path| job_file(path, line, world))
+            .transpose()?,
         is_parsable: args.parsable,
         run,
     })
 }
 
-/// Reads the programs of `--from`.
-fn programs(path: &Path, world: &World) -> Result<Vec<Vec<OsString>>, Error> {
+/// Reads the file of `--from`.
+fn job_file(path: &Path, line: &RunLine, world: &World) -> Result<JobFile, Error> {
+    let preloads = |app: &&AppLine| app.args.preload.preload_binary;
+    if let Some(app) = line.apps.iter().find(preloads) {
+        return Err(Error::Together {
+            first: "--from".to_owned(),
+            second: app.typed("preload-binary"),
+            why: "each line has a program of its own: name the programs with `--preload-files`",
+        });
+    }
     let path = if path == Path::new("-") {
         Path::new("/dev/stdin")
     } else {
@@ -432,7 +444,13 @@ fn programs(path: &Path, world: &World) -> Result<Vec<Vec<OsString>>, Error> {
     if lines.is_empty() {
         return Err(bad(1, AppFileProblem::NoProgram));
     }
-    Ok(lines.into_iter().map(|line| line.words).collect())
+    Ok(JobFile {
+        programs: lines.into_iter().map(|line| line.words).collect(),
+        naming: match &line.job.args.job_name {
+            Some(_) => Naming::OfSubmission,
+            None => Naming::OfProgram,
+        },
+    })
 }
 
 /// Returns the name of a job: the one that the user gives, or that of its program.

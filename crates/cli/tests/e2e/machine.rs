@@ -487,6 +487,19 @@ fn a_file_of_jobs_is_submitted_in_its_order() {
     machine.run(&["wait", "1", "2", "3"]).expect_code(4);
     assert_eq!(machine.out(&["output", "1"]), "one two three");
     assert_eq!(machine.out(&["output", "3"]), "last");
+    // A name is one, also if it is that of a program.
+    let named = ["-n", "1", "--hold", "--job-name", "true", "--from", &file];
+    assert_eq!(machine.submit(&named), "4\n5\n6");
+    for (job, name) in [("1", "echo"), ("4", "true")] {
+        let details = machine.out(&["queue", job, "--message-format=json"]);
+        let name = format!("\"name\":\"{name}\"");
+        assert!(details.contains(&name), "{details}");
+    }
+    let preload = ["submit", "-n", "1", "--preload-binary", "--from", &file];
+    machine
+        .run(&preload)
+        .expect_code(120)
+        .expect_err(&["each line has a program of its own"]);
     let large = machine
         .run(&["submit", "-n", "3", "--from", &file])
         .expect_code(122);

@@ -47,11 +47,28 @@ pub(crate) struct UpRequest {
 pub(crate) struct SubmitRequest {
     pub(crate) which: Which,
     pub(crate) submission: Submission,
-    /// Programs with their arguments, a job for each; empty: the one job of the submission.
-    pub(crate) programs: Vec<Vec<OsString>>,
+    /// The jobs of a file; `None` for the one job of the submission.
+    pub(crate) from: Option<JobFile>,
     /// Print only the number.
     pub(crate) is_parsable: bool,
     pub(crate) run: RunRequest,
+}
+
+/// A file of programs, each of which becomes a job.
+#[derive(Clone, Debug)]
+pub(crate) struct JobFile {
+    /// Programs with their arguments; at least one.
+    pub(crate) programs: Vec<Vec<OsString>>,
+    pub(crate) naming: Naming,
+}
+
+/// What names the jobs of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// Each has the name of the submission, which the user gave.
+    OfSubmission,
+    /// Each has the name of its program.
+    OfProgram,
 }
 
 #[derive(Clone, Debug)]
@@ -75,9 +92,6 @@ pub(crate) struct NodesRequest {
     pub(crate) drain: Option<HostList>,
     pub(crate) resume: Option<HostList>,
 }
-
-/// The program of a submission whose programs come from a file.
-pub(crate) const PLACEHOLDER: &str = "true";
 
 /// The name that stands for no machine.
 pub(crate) const NONE: &str = "none";
