@@ -51,7 +51,6 @@ def test_two_machines(place: Path) -> None:
         for machine in (one, two):
             job = rally.submit("true", n=1, hold=True, machine=machine)
             assert (job.machine, job.id) == (machine.name, 1)
-            # `rally release` has no option for the machine.
             job.release()
             job.future().result(timeout=60)
         with pytest.raises(rally.Failed) as again:

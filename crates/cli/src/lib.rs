@@ -432,22 +432,34 @@ fn release(request: &args::ReleaseRequest, world: &World) -> u8 {
         .job
         .as_ref()
         .and_then(|name| name.typed.parse().ok());
-    if let (Some(number), None) = (number, &request.ranks) {
-        match machine::release(base::JobId(number), world) {
-            Ok(true) => return exit::SUCCESS,
-            Ok(false) => {}
-            Err((message, code)) => {
-                say(&message, request.format);
-                return code.code();
-            }
+    let of_machine = match (number, &request.ranks) {
+        (Some(number), None) => {
+            machine::release(base::JobId(number), request.machine.as_deref(), world)
         }
-    }
-    match release::release(request) {
-        Ok(released) => print(&released.shown(request.format), request.format),
-        Err(message) => {
+        _ => Ok(false),
+    };
+    let why = match of_machine {
+        Ok(true) => return exit::SUCCESS,
+        Ok(false) => None,
+        Err(failure) => Some(failure),
+    };
+    // The number may be that of a front, unless a machine was named.
+    let of_ranks = match &why {
+        Some(_) if request.machine.is_some() => None,
+        _ => Some(release::release(request)),
+    };
+    match (of_ranks, why) {
+        (Some(Ok(released)), _) => print(&released.shown(request.format), request.format),
+        (_, Some((message, code))) => {
+            say(&message, request.format);
+            code.code()
+        }
+        (Some(Err(message)), None) => {
             say(&message, request.format);
             exit::ExitCode::Usage.code()
         }
+        // A machine that was named has released the job, or has said why not.
+        (None, None) => exit::INTERNAL,
     }
 }
 

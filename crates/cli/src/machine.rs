@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, ffi::OsString, path::Path, time::Duration};
 
 use base::JobId;
 use dvm::{
-    machine::{Ask, NotDone, Record, Reply, State, Submission},
+    machine::{Ask, Record, Reply, State, Submission},
     proto::{FromFront, ToFront},
 };
 use message::Message;
@@ -262,27 +262,24 @@ fn order_each<T>(
     result
 }
 
-/// Releases a held job of the queue. Returns false if no machine has it.
-pub(crate) fn release(job: JobId, world: &World) -> Result<bool, Failure> {
-    let Ok(machine) = select(world, None) else {
+/// Releases a held job of the queue. `told` is the machine that the command line names. Returns false if no other machine has the job.
+///
+/// # Errors
+///
+/// The named machine does not release it, or it is not clear which machine is meant.
+pub(crate) fn release(job: JobId, told: Option<&str>, world: &World) -> Result<bool, Failure> {
+    if told.is_none() && none_runs(world) {
         return Ok(false);
-    };
-    let mut machine = Connection::to(&machine)?;
-    // The number may also be the pid of a front whose ranks are held.
-    match machine.ask(Ask::Job(job)) {
-        Ok(Reply::Job(record)) if record.state() == State::Held => {}
-        _ => return Ok(false),
     }
-    let question = FromFront::Ask(Box::new(Ask::Release(job)));
-    match machine.inquirer.ask(question) {
-        Ok(ToFront::Reply(reply)) => match *reply {
-            Reply::Refused(NotDone::NoSuchJob(_)) => Ok(false),
-            Reply::Refused(why) => Err((dvm::messages::not_done(&why), exit::not_done(&why))),
-            _ => Ok(true),
-        },
-        Ok(_) => Err(messages::odd(&machine.name)),
-        Err(error) => Err(lost(&machine.name, &error)),
+    let mut machine = Connection::to(&select(world, told)?)?;
+    if told.is_none() {
+        // The number may also be the pid of a front whose ranks are held.
+        match machine.ask(Ask::Job(job)) {
+            Ok(Reply::Job(record)) if record.state() == State::Held => {}
+            _ => return Ok(false),
+        }
     }
+    machine.ask(Ask::Release(job)).map(|_| true)
 }
 
 fn submit(request: SubmitRequest, world: &World) -> Result<u8, Failure> {

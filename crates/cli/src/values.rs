@@ -18,8 +18,8 @@ use thiserror::Error;
 use crate::{choices::OnHang, quoting::Open};
 
 pub(crate) use self::machine::{
-    Named, Tasks, array, dependency, host_list, job_number, machine, named_job, named_tasks,
-    released, slurm_option, tasks,
+    Named, Released, Tasks, array, dependency, host_list, job_number, machine, named_job,
+    named_tasks, released, slurm_option, tasks,
 };
 
 /// The most procs of one job: as many as a rank set can contain.
@@ -89,6 +89,8 @@ pub(crate) enum ValueError {
         "it is no number of a job (`17`, or `17[3-5]` for tasks of an array where they are possible)"
     )]
     NotAJobNumber,
+    #[error("it names tasks of an array, and only a whole job can be meant here")]
+    NotAWholeJob,
     #[error("it is no option of sbatch (`partition=NAME`, `--qos=NAME`)")]
     NotASlurmOption,
     #[error("it is no list of indexes (`1-1000` or `0,4-7`)")]

@@ -127,16 +127,9 @@ def failed(returncode: int, stderr: bytes, stdout: str = "") -> Failed:
 def command(verb: str, words: Iterable[Argument], machine: Optional[str]) -> List[bytes]:
     """Returns the command line of a command about a machine."""
     line = [os.fsencode(find_binary()), verb.encode(), JSON]
-    # `rally release` has no such option: see `environment`.
-    if machine is not None and verb != "release":
+    if machine is not None:
         line += [b"--on-machine", os.fsencode(machine)]
     return line + [os.fsencode(word) for word in words]
-
-
-def environment(verb: str, machine: Optional[str]) -> Optional[Dict[str, str]]:
-    if machine is None or verb != "release":
-        return None
-    return {**os.environ, "RALLY_MACHINE": machine}
 
 
 def call(
@@ -153,7 +146,7 @@ def call(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
-        env=environment(verb, machine) if env is None else env,
+        env=env,
     )
     if done.returncode != 0:
         raise failed(done.returncode, done.stderr, decoded(done.stdout))

@@ -18,8 +18,8 @@ use dvm::{
 use self::{
     about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs},
     machine::{
-        CancelArgs, DownArgs, JobOf, JobsOf, NodesArgs, OutputArgs, PlainArgs, PriorityArgs,
-        QueueArgs, SignalArgs, SubmitPage, TasksOf, UpPage, UsageArgs,
+        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
+        PriorityArgs, QueueArgs, SignalArgs, SubmitPage, TasksOf, UpPage, UsageArgs,
     },
     preload::{AppPreloadArgs, JobPreloadArgs},
 };
@@ -28,7 +28,7 @@ use crate::{
         Bootstrap, DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, LineBuffered,
         MessageFormatChoice, NodeLoss, OnHang, OnLoss, OpenModeChoice, Oversubscribe, Switch,
     },
-    values::{JobName, Named},
+    values::Released,
 };
 use crate::{
     remote::{self, Words},
@@ -135,15 +135,14 @@ pub(crate) struct ReleaseArgs {
     /// Number of a held job in the queue of a machine, or `slurm:12`; or process number of the `rally` that holds ranks, or its PMIx
     /// namespace [default: the only job that holds ranks]
     #[arg(value_name = "JOB", value_parser = values::released)]
-    pub(crate) job: Option<Named<JobName>>,
+    pub(crate) job: Option<Released>,
 
     /// Release only these ranks, such as `0,4-7`
     #[arg(long, value_name = "RANKS", value_parser = values::held_ranks)]
     pub(crate) ranks: Option<HeldRanks>,
 
-    /// Format of the answer and of messages
-    #[arg(long, value_name = "text|json", hide_possible_values = true)]
-    pub(crate) message_format: Option<MessageFormatChoice>,
+    #[command(flatten)]
+    pub(crate) which: MachineArgs,
 }
 
 /// `rally run`: one app with the options of its job.

@@ -10,8 +10,8 @@ use dvm::{
 
 use super::error::{AppFileProblem, FileKind, NotOffered};
 use super::{
-    AppLine, Canonical, Error, JobLine, MessageFormat, Personality, RunLine, RunRequest, Segment,
-    World, command_of,
+    AppLine, Canonical, Error, JobLine, MessageFormat, Personality, ReleaseArgs, ReleaseRequest,
+    RunLine, RunRequest, Segment, World, command_of,
     compat::{Asks, Native, Translation, translate},
     define::machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
@@ -27,7 +27,7 @@ use crate::{
     choices::{Engine, MessageFormatChoice},
     help::topics::HelpTopic,
     quoting,
-    values::Named,
+    values::{self, HeldRanks, Named, Released},
 };
 
 /// The program of a command line that has none, where the rest is parsed like that of a job. It is never run.
@@ -316,6 +316,47 @@ pub(super) fn resolve(
             };
             MachineRequest::Nodes(which(&args.which), request)
         }
+    })
+}
+
+/// Returns the request of `rally release`, which is about a machine or about ranks.
+pub(super) fn release(args: &ReleaseArgs) -> Result<ReleaseRequest, Error> {
+    let Which { machine, format } = which(&args.which);
+    let job = match &args.job {
+        Some(Released::Here(name)) => Some(name.clone()),
+        // The caller has handled it.
+        Some(Released::Slurm(_)) | None => None,
+    };
+    let ranks = match &args.ranks {
+        None | Some(HeldRanks::All) => None,
+        Some(HeldRanks::Only(ranks)) => Some(ranks.clone()),
+    };
+    if machine.is_some() {
+        let together = |second: &str, why| Error::Together {
+            first: "--on-machine".to_owned(),
+            second: second.to_owned(),
+            why,
+        };
+        if args.ranks.is_some() {
+            return Err(together(
+                "--ranks",
+                "a held job of the queue has no ranks yet",
+            ));
+        }
+        let Some(name) = &job else {
+            return Err(together("no JOB", "give the number of the held job"));
+        };
+        values::job_number(&name.typed).map_err(|reason| Error::BadValue {
+            option: "JOB".to_owned(),
+            value: name.typed.clone(),
+            reason,
+        })?;
+    }
+    Ok(ReleaseRequest {
+        job,
+        machine,
+        ranks,
+        format,
     })
 }
 

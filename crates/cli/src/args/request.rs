@@ -253,11 +253,13 @@ impl Notice {
     }
 }
 
-/// The ranks to release.
+/// The held job of a machine, or the ranks, to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseRequest {
     /// The job. `None` means the only job with held ranks.
     pub(crate) job: Option<JobName>,
+    /// The machine of the job, if the command line names one: then no ranks are meant.
+    pub(crate) machine: Option<String>,
     /// The ranks. `None` means all held ranks.
     pub(crate) ranks: Option<RankSet>,
     /// The format of the answer.

@@ -14,9 +14,8 @@ use dvm::spec::{
 
 use super::{
     AppLine, Args, ConfigRequest, DEMO_ARGUMENT, Detail, Error, ExitCodes, Format, FrontOptions,
-    InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel, ReleaseRequest,
-    Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World,
-    app_file, daemons,
+    InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel, Report, Request,
+    RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World, app_file, daemons,
     error::{FileKind, NotOffered},
     gpus, inputs, machine, multi_prog, nodes, parse,
     placement::{self, Placement},
@@ -30,10 +29,7 @@ use crate::choices::{
     DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, MessageFormatChoice, OnHang, Switch,
 };
 use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
-use crate::{
-    config::ConfigFile,
-    values::{HeldRanks, Named},
-};
+use crate::{config::ConfigFile, values::HeldRanks};
 
 /// The search path for programs if PATH is not set: the default of shells.
 const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -80,21 +76,7 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
                 format,
             })
         }
-        Args::Release(release) => Request::Release(ReleaseRequest {
-            job: release.job.as_ref().and_then(|job| match job {
-                Named::Machine(name) => Some(name.clone()),
-                // Handled above.
-                Named::Slurm(_) => None,
-            }),
-            ranks: match &release.ranks {
-                None | Some(HeldRanks::All) => None,
-                Some(HeldRanks::Only(ranks)) => Some(ranks.clone()),
-            },
-            format: match release.message_format {
-                Some(MessageFormatChoice::Json) => MessageFormat::Json,
-                Some(MessageFormatChoice::Text) | None => MessageFormat::Text,
-            },
-        }),
+        Args::Release(release) => Request::Release(machine::release(release)?),
         Args::Machine(line) => Request::Machine(machine::resolve(line, world, run)?),
         Args::Help(topic) => Request::Help(topic.clone()),
         Args::Generate(what) => Request::Generate(*what),

@@ -45,17 +45,13 @@ fn refuse(option: impl Into<String>, why: WhyNot) -> Error {
     Error::NotForSlurm(Box::new(NotForSlurm { option, why }))
 }
 
-pub(super) const fn format(is_json: bool) -> MessageFormat {
-    if is_json {
+pub(super) fn format_of(line: &RunLine) -> MessageFormat {
+    let job = &line.job.args;
+    if job.json || job.message_format == Some(MessageFormatChoice::Json) {
         MessageFormat::Json
     } else {
         MessageFormat::Text
     }
-}
-
-pub(super) fn format_of(line: &RunLine) -> MessageFormat {
-    let job = &line.job.args;
-    format(job.json || job.message_format == Some(MessageFormatChoice::Json))
 }
 
 pub(super) fn notices(line: &RunLine) -> Vec<Notice> {

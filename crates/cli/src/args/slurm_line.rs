@@ -1,7 +1,5 @@
 //! Which command lines are about jobs of Slurm.
 
-use base::JobId;
-
 use super::{
     Args, Error, World,
     machine::{MachineLine, which},
@@ -12,8 +10,8 @@ use super::{
     slurm_batch::{self, Expand},
 };
 use crate::{
-    choices::{Engine, MessageFormatChoice},
-    values::Named,
+    choices::Engine,
+    values::{Named, Released},
 };
 
 /// Returns the request of a command about jobs of Slurm; `None` for all other commands.
@@ -29,17 +27,18 @@ pub(super) fn resolve(
     let line = match args {
         Args::Machine(line) => line,
         Args::Release(release) => {
-            let Some(Named::Slurm(job)) = &release.job else {
+            let Some(Released::Slurm(job)) = &release.job else {
                 return Ok(None);
             };
             if release.ranks.is_some() {
                 return Err(together("--ranks", "slurm:JOB"));
             }
-            let number = u32::try_from(job.pid).unwrap_or_default();
-            let is_json = release.message_format == Some(MessageFormatChoice::Json);
+            if release.which.machine.is_some() {
+                return Err(together("--on-machine", "slurm"));
+            }
             return Ok(Some(SlurmRequest {
-                format: slurm_batch::format(is_json),
-                ask: SlurmAsk::Release(vec![JobId(number)]),
+                format: which(&release.which).format,
+                ask: SlurmAsk::Release(vec![*job]),
             }));
         }
         _ => return Ok(None),

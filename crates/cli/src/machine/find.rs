@@ -15,6 +15,10 @@ use runtime::{FoundMachine, MachineLife, MachinePlan, machines};
 use super::{Failure, messages};
 use crate::args::{World, request::machine::NONE};
 
+/// The option and the variable that name a machine.
+const OPTION: &str = "--on-machine";
+const VARIABLE: &str = "RALLY_MACHINE";
+
 /// The file in a machine's directory with what its processes cannot tell anybody.
 const LOG: &str = "log";
 
@@ -107,21 +111,29 @@ fn default_of(world: &World) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Returns true if no machine runs here, and none was named by the environment.
+/// Returns true if no machine runs here, or the environment says that none is meant. A machine that it names counts as one that runs.
 pub(crate) fn none_runs(world: &World) -> bool {
     let origin = origin(world);
     let runs =
         |machine: &FoundMachine| machine.life == MachineLife::Runs && machine.origin == origin;
-    world.variable("RALLY_MACHINE").is_none()
-        && parent(world).is_none_or(|parent| !machines(&parent).iter().any(runs))
+    match world.variable(VARIABLE) {
+        Some(name) => name == NONE,
+        None => parent(world).is_none_or(|parent| !machines(&parent).iter().any(runs)),
+    }
 }
 
 /// Returns the machine that a command is about.
 pub(super) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, Failure> {
     let parent = parent(world).ok_or_else(|| messages::no_state(world))?;
     let all = machines(&parent);
-    let name = name.or_else(|| world.variable("RALLY_MACHINE"));
-    if let Some(name) = name {
+    let said = match name {
+        Some(name) => Some((name, OPTION)),
+        None => world.variable(VARIABLE).map(|name| (name, VARIABLE)),
+    };
+    if let Some((NONE, by)) = said {
+        return Err(messages::none_meant(by));
+    }
+    if let Some((name, _)) = said {
         let found = all.iter().find(|machine| machine.name == name);
         return match found {
             Some(machine) if machine.life == MachineLife::Runs => Ok(machine.clone()),
@@ -149,8 +161,8 @@ pub(super) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, 
 
 /// Returns true if a job may go to a machine without being told on the command line. Cheap: this precedes everything else.
 pub(crate) fn is_told(world: &World) -> bool {
-    let names = |word: &OsString| word.as_encoded_bytes().starts_with(b"--on-machine");
-    world.variable("RALLY_MACHINE").is_some()
+    let names = |word: &OsString| word.as_encoded_bytes().starts_with(OPTION.as_bytes());
+    world.variable(VARIABLE).is_some()
         || world.argv.iter().any(names)
         || parent(world).is_some_and(|parent| parent.join(DEFAULT).exists())
 }

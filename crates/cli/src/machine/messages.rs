@@ -71,6 +71,9 @@ The exit code is 121."
     DOES_NOT_RUN: Error "machine/does-not-run"
 "The machine that `--on-machine` or RALLY_MACHINE names does not run on this host. The exit code is 120."
 
+    NONE_MEANT: Error "machine/none-meant"
+"`none` stands for no machine: `rally run` then starts a launcher of its own. All other commands about machines need one. The exit code is 120."
+
     NONE_RUNS: Error "machine/none-runs"
 "No machine of yours runs on this host. Machines within a Slurm, PBS or LSF allocation are meant only by commands in the same allocation, \
 unless `--on-machine` names them. The exit code is 120."
@@ -222,6 +225,20 @@ pub(super) fn does_not_run(name: &str, has_run: bool, all: &[FoundMachine]) -> F
     (message, ExitCode::Usage)
 }
 
+/// Says that a command about a machine was told to use none. `by` is the option or the variable.
+pub(super) fn none_meant(by: &str) -> Failure {
+    let message = Message::new(
+        &NONE_MEANT,
+        format!("`{by}` says `none`, which is no machine"),
+    )
+    .fact(
+        "effect",
+        "nothing was done: this command is about a machine",
+    )
+    .with_help("name one with `--on-machine NAME`; only `rally run` can do without one");
+    (message, ExitCode::Usage)
+}
+
 pub(super) fn none_runs(origin: &str, all: &[FoundMachine]) -> Failure {
     let place = if origin.is_empty() {
         "on this host".to_owned()
@@ -312,3 +329,6 @@ pub(super) fn canceled_code() -> u8 {
 fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,11 +60,15 @@ pub(crate) fn machine(text: &str) -> Result<String, ValueError> {
 
 /// Parses the number of a job.
 pub(crate) fn job_number(text: &str) -> Result<JobId, ValueError> {
-    let number: u32 = text.parse().map_err(|_| ValueError::NotAJobNumber)?;
-    if number == 0 {
-        return Err(ValueError::NotAJobNumber);
+    match text.parse() {
+        Ok(0) | Err(_) if names_tasks(text) => Err(ValueError::NotAWholeJob),
+        Ok(0) | Err(_) => Err(ValueError::NotAJobNumber),
+        Ok(number) => Ok(JobId(number)),
     }
-    Ok(JobId(number))
+}
+
+fn names_tasks(text: &str) -> bool {
+    text.contains('[') && tasks(text).is_ok()
 }
 
 /// Parses `12` or `12[3-5]`.
@@ -99,9 +103,22 @@ pub(crate) fn named_tasks(text: &str) -> Result<Named<Tasks>, ValueError> {
     named(text, tasks)
 }
 
+/// What `rally release` releases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// A held job in the queue of a machine, or a job whose ranks are held.
+    Here(JobName),
+    /// A held job of Slurm.
+    Slurm(JobId),
+}
+
 /// Parses what `rally release` releases.
-pub(crate) fn released(text: &str) -> Result<Named<JobName>, ValueError> {
-    named(text, super::job)
+pub(crate) fn released(text: &str) -> Result<Released, ValueError> {
+    match text.strip_prefix(OF_SLURM) {
+        Some(number) => job_number(number).map(Released::Slurm),
+        None if names_tasks(text) => Err(ValueError::NotAWholeJob),
+        None => super::job(text).map(Released::Here),
+    }
 }
 
 /// Parses an option of sbatch without its value as a word: `partition=debug`, `--exclusive=user`, `-pdebug`.
@@ -158,7 +175,7 @@ mod tests {
             assert_eq!(machine(bad), Err(ValueError::NotAMachine), "{bad}");
         }
         assert_eq!(job_number("17"), Ok(JobId(17)));
-        for bad in ["", "0", "-1", "x", "4294967296"] {
+        for bad in ["", "0", "-1", "x", "4294967296", "3]", "[3]", "[[3]"] {
             assert_eq!(job_number(bad), Err(ValueError::NotAJobNumber), "{bad}");
         }
         let some = tasks("12[3-5,9]").unwrap();
@@ -171,6 +188,15 @@ mod tests {
         assert_eq!(named_job("slurm:7"), Ok(Named::Slurm(JobId(7))));
         assert_eq!(named_job("7"), Ok(Named::Machine(JobId(7))));
         assert!(named_job("slurm:").is_err() && named_job("pbs:7").is_err());
+        for tasks in ["7[3]", "slurm:7[3-5]"] {
+            assert_eq!(named_job(tasks), Err(ValueError::NotAWholeJob), "{tasks}");
+            assert_eq!(released(tasks), Err(ValueError::NotAWholeJob), "{tasks}");
+        }
+        assert_eq!(released("slurm:7"), Ok(Released::Slurm(JobId(7))));
+        for bad in ["slurm:rally-n1-7@2", "slurm:7@2", "slurm:-7", "slurm:0"] {
+            assert_eq!(released(bad), Err(ValueError::NotAJobNumber), "{bad}");
+        }
+        assert!(matches!(released("rally-n1-7@2"), Ok(Released::Here(_))));
         assert!(matches!(named_tasks("slurm:7[1-2]"), Ok(Named::Slurm(_))));
         for (text, option) in [
             ("partition=debug", "--partition=debug"),

@@ -352,6 +352,27 @@ fn a_run_finds_the_right_machine_or_asks() {
         .run(&["submit", "--on-machine", "two", "-n", "1", "true"])
         .expect_code(0);
     assert_eq!(named.out(), "job 1 on machine two\n");
+    let held = ["submit", "--on-machine", "two", "--hold", "-n", "1", "true"];
+    two.run(&held).expect_code(0);
+    let asked = two.run(&["release", "2"]).expect_code(120);
+    asked.expect_err(&["several machines run on this host"]);
+    let other = two.run(&["release", "--on-machine", "one", "2"]);
+    other
+        .expect_code(120)
+        .expect_err(&["the machine knows no job 2"]);
+    two.run(&["release", "--on-machine", "two", "2"])
+        .expect_code(0);
+    two.run(&["wait", "--on-machine", "two", "2"])
+        .expect_code(0);
+    for args in [&["queue"][..], &["submit", "-n", "1", "true"]] {
+        let mut command = sandbox.rally(args);
+        let none = sandbox.run(command.env("RALLY_MACHINE", "none"));
+        none.expect_code(120)
+            .expect_err(&["`RALLY_MACHINE` says `none`, which is no machine"]);
+    }
+    let none = two.run(&["status", "--on-machine", "none"]);
+    none.expect_code(120)
+        .expect_err(&["`--on-machine` says `none`, which is no machine"]);
     let unknown = two
         .run(&["queue", "--on-machine", "three"])
         .expect_code(120);
