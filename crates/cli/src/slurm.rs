@@ -450,7 +450,9 @@ impl Slurm<'_> {
             let was_there = file.as_ref().is_some_and(Follower::was_there);
             if !was_there {
                 let path = file.as_ref().map(Follower::path);
+                let is_held = part_of(&job, index).map(Part::phase) == Some(Phase::Held);
                 let why = match path {
+                    None if is_held => "it waits, because it is held",
                     None => "it has not started",
                     Some(_) => "its file is not on this computer",
                 };

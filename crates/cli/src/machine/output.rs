@@ -10,8 +10,8 @@ use std::{
 
 use base::Rank;
 use dvm::{
-    machine::{Ask, Record, Reply, State},
-    queue::TaskId,
+    machine::{Ask, Record, Reply},
+    queue::{Hold, TaskId},
 };
 
 use super::{Connection, Failure, connect, messages};
@@ -67,13 +67,9 @@ pub(super) fn show(which: &Which, request: &OutputRequest, world: &World) -> Res
             record = ask(&mut machine, job)?;
         }
         if !file.was_there() && !request.follow {
-            let why = if record.state() == State::Waiting {
-                "it has not started"
-            } else {
-                "it has printed nothing"
-            };
-            code = messages::no_output(job, why).1.code();
-            crate::say(&messages::no_output(job, why).0, which.format);
+            let (message, bad) = messages::no_output(job, why_none(&record, index));
+            crate::say(&message, which.format);
+            code = bad.code();
         }
     }
     Ok(code)
@@ -97,6 +93,26 @@ fn indexes(record: &Record, request: &OutputRequest) -> Vec<Option<u32>> {
         ended.union(&tasks.running)
     });
     chosen.iter().map(|index| Some(index.0)).collect()
+}
+
+/// Says why a task has no file.
+fn why_none(record: &Record, index: Option<u32>) -> &'static str {
+    let index = Rank(index.unwrap_or(0));
+    let tasks = &record.tasks;
+    let ran = [&tasks.running, &tasks.succeeded, &tasks.failed];
+    if tasks.waiting.contains(index) {
+        if record.wishes.hold == Hold::No {
+            "it has not started"
+        } else {
+            "it waits, because it is held: `rally release` lets it start"
+        }
+    } else if ran.iter().any(|tasks| tasks.contains(index)) {
+        "it has printed nothing"
+    } else if tasks.canceled.contains(index) {
+        "it was canceled, perhaps before it started"
+    } else {
+        "it has no such task"
+    }
 }
 
 fn has_ended(record: &Record, index: Option<u32>) -> bool {

@@ -161,6 +161,8 @@ fn the_queue_explains_holds_and_cancels() {
     machine.run(&["cancel", &first]).expect_code(0);
     machine.expect_state(&first, "canceled");
     assert_eq!(machine.states()[&second], "held");
+    let nothing = machine.run(&["output", &second]).expect_code(121);
+    nothing.expect_err(&["it waits, because it is held"]);
     machine.run(&["release", &second]).expect_code(0);
     machine.run(&["wait", &second]).expect_code(0);
     machine.run(&["wait", &first]).expect_code(143);

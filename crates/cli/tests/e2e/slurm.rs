@@ -374,6 +374,11 @@ fn output_is_read_from_the_file_that_slurm_names() {
     site.run(&["output", "slurm:17"])
         .expect_code(121)
         .expect_err(&["it has not started"]);
+    site.0.file("known", "PENDING JobHeldUser 0:0\n");
+    site.run(&["output", "slurm:17"])
+        .expect_code(121)
+        .expect_err(&["it waits, because it is held"]);
+    site.0.file("known", "PENDING Priority 0:0\n");
     let following = site
         .0
         .start(&mut site.command(&["output", "-f", "slurm:17"]));
