@@ -89,17 +89,17 @@ pub(super) enum CliCommand {
     Up(Box<UpPage>),
     /// End a machine
     Down(DownArgs),
-    /// Put a job into the queue of a machine
+    /// Put a job into the queue of a machine, or of Slurm
     Submit(Box<SubmitPage>),
-    /// List the jobs of a machine
+    /// List the jobs of a machine, and those given to Slurm
     Queue(QueueArgs),
     /// Say why a job waits, and when it starts
     Explain(JobOf),
-    /// Keep jobs that wait from starting
+    /// Keep jobs that wait from starting, also in Slurm (slurm:JOB)
     Hold(JobsOf),
-    /// Let held jobs of the queue start, or release the held ranks of a running job
+    /// Let held jobs start, also in Slurm, or release the held ranks of a running job
     Release(ReleaseArgs),
-    /// Cancel jobs of the queue
+    /// Cancel jobs of the queue, or of Slurm
     Cancel(CancelArgs),
     /// Send a signal to running jobs of the queue
     Signal(SignalArgs),
@@ -111,9 +111,9 @@ pub(super) enum CliCommand {
     Usage(UsageArgs),
     /// Move jobs of the queue before or behind others
     Priority(PriorityArgs),
-    /// Wait until jobs of the queue are over
+    /// Wait until jobs of the queue, or of Slurm, are over
     Wait(JobsOf),
-    /// Show what a job of the queue has printed
+    /// Show what a job of the queue, or of Slurm, has printed
     Output(OutputArgs),
     /// List the nodes of a machine, and open or close them for jobs
     Nodes(NodesArgs),

@@ -18,20 +18,20 @@ fn short_help_of_rally() {
       run       Start a program in parallel
       up        Start a machine: nodes and a queue that stay
       down      End a machine
-      submit    Put a job into the queue of a machine
-      queue     List the jobs of a machine
+      submit    Put a job into the queue of a machine, or of Slurm
+      queue     List the jobs of a machine, and those given to Slurm
       explain   Say why a job waits, and when it starts
-      hold      Keep jobs that wait from starting
-      release   Let held jobs of the queue start, or release the held ranks of a
+      hold      Keep jobs that wait from starting, also in Slurm (slurm:JOB)
+      release   Let held jobs start, also in Slurm, or release the held ranks of a
                 running job
-      cancel    Cancel jobs of the queue
+      cancel    Cancel jobs of the queue, or of Slurm
       signal    Send a signal to running jobs of the queue
       pause     Stop running jobs of the queue for a while
       resume    Let paused jobs go on
       usage     Show what running jobs of the queue use: CPU time, memory, I/O
       priority  Move jobs of the queue before or behind others
-      wait      Wait until jobs of the queue are over
-      output    Show what a job of the queue has printed
+      wait      Wait until jobs of the queue, or of Slurm, are over
+      output    Show what a job of the queue, or of Slurm, has printed
       nodes     List the nodes of a machine, and open or close them for jobs
       status    Show what a machine is and does
       demo      Run a built-in parallel program to check the installation
