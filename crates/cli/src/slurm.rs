@@ -29,7 +29,7 @@ use self::{
 };
 use crate::{
     args::{
-        MessageFormat, World,
+        Error, MessageFormat, World,
         request::{
             machine::{MachineRequest, OutputRequest},
             slurm::{SlurmAsk, SlurmList, SlurmRequest, SlurmSubmit},
@@ -63,20 +63,7 @@ const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
 /// Carries out a command, and returns the exit code.
 pub(crate) fn carry_out(request: SlurmRequest, world: &World) -> u8 {
     let SlurmRequest { format, ask } = request;
-    let slurm = Slurm { format, world };
-    let done = match ask {
-        SlurmAsk::Submit(submit) => slurm.submit(&submit),
-        SlurmAsk::List(list) => slurm.list(list),
-        SlurmAsk::Show(jobs) => slurm.each(jobs, |job| {
-            let job = slurm.job(job)?;
-            Ok(print(&show::details(&job, format), format))
-        }),
-        SlurmAsk::Wait(jobs) => slurm.wait(jobs),
-        SlurmAsk::Output(request) => slurm.output(&request),
-        SlurmAsk::Cancel(jobs) => slurm.each(jobs, |tasks| slurm.cancel(&tasks)),
-        SlurmAsk::Hold(jobs) => slurm.each(jobs, |job| slurm.order("hold", job)),
-        SlurmAsk::Release(jobs) => slurm.each(jobs, |job| slurm.order("release", job)),
-    };
+    let done = Slurm::new(format, world).and_then(|slurm| slurm.act(ask));
     match done {
         Ok(code) => code,
         Err((message, code)) => {
@@ -120,8 +107,8 @@ pub(crate) fn show_beside(list: SlurmList, format: MessageFormat, world: &World)
     if !machine::has_used_slurm(world) {
         return exit::SUCCESS;
     }
-    let slurm = Slurm { format, world };
-    match slurm.listed(list, BESIDE_PATIENCE) {
+    let slurm = Slurm::new(format, world);
+    match slurm.and_then(|slurm| slurm.listed(list, BESIDE_PATIENCE)) {
         Ok(jobs) if jobs.is_empty() => exit::SUCCESS,
         Ok(jobs) => {
             let blank = if format == MessageFormat::Text {
@@ -142,9 +129,45 @@ pub(crate) fn show_beside(list: SlurmList, format: MessageFormat, world: &World)
 struct Slurm<'a> {
     format: MessageFormat,
     world: &'a World,
+    /// The patience that replaces ours.
+    patience: Option<Duration>,
 }
 
-impl Slurm<'_> {
+impl<'a> Slurm<'a> {
+    fn new(format: MessageFormat, world: &'a World) -> Result<Self, Failure> {
+        let patience = world.variable(PATIENCE_VARIABLE).map(|text| {
+            values::time(text).map_err(|reason| {
+                let error = Error::BadValue {
+                    option: PATIENCE_VARIABLE.to_owned(),
+                    value: text.to_owned(),
+                    reason,
+                };
+                (error.message(), error.exit())
+            })
+        });
+        Ok(Self {
+            format,
+            world,
+            patience: patience.transpose()?,
+        })
+    }
+
+    fn act(&self, ask: SlurmAsk) -> Result<u8, Failure> {
+        match ask {
+            SlurmAsk::Submit(submit) => self.submit(&submit),
+            SlurmAsk::List(list) => self.list(list),
+            SlurmAsk::Show(jobs) => self.each(jobs, |job| {
+                let job = self.job(job)?;
+                Ok(print(&show::details(&job, self.format), self.format))
+            }),
+            SlurmAsk::Wait(jobs) => self.wait(jobs),
+            SlurmAsk::Output(request) => self.output(&request),
+            SlurmAsk::Cancel(jobs) => self.each(jobs, |tasks| self.cancel(&tasks)),
+            SlurmAsk::Hold(jobs) => self.each(jobs, |job| self.order("hold", job)),
+            SlurmAsk::Release(jobs) => self.each(jobs, |job| self.order("release", job)),
+        }
+    }
+
     fn run(&self, program: &str, words: &[&str], patience: Duration) -> Result<Ran, Failure> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         self.run_with_input(program, &words, &[], patience)
@@ -157,9 +180,8 @@ impl Slurm<'_> {
         input: &[u8],
         patience: Duration,
     ) -> Result<Ran, Failure> {
-        let told = self.world.variable(PATIENCE_VARIABLE);
-        let told = told.and_then(|text| values::time(text).ok());
-        tool::run(program, words, input, told.unwrap_or(patience), self.world)
+        let patience = self.patience.unwrap_or(patience);
+        tool::run(program, words, input, patience, &self.world.variables)
             .map_err(|error| messages::not_run(program, &error))
     }
 

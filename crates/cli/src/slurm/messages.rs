@@ -20,6 +20,10 @@ message::kinds! {
 "`rally` uses the commands of Slurm: `sbatch`, `squeue`, `scontrol` and `scancel`. They are looked for in PATH. This one is not there, or \
 cannot be started. The exit code is 123."
 
+    TOO_LONG: Error "slurm/too-much"
+"A command of Slurm has printed more than `rally` reads of it, which is more than a line for each of a million tasks, and was killed. Its answer is not \
+used, because a part of it would be wrong. The exit code is 123."
+
     SILENT: Error "slurm/no-answer"
 "A command of Slurm could not reach the controller of Slurm (`slurmctld`), or did not end in time and was killed. If `sbatch` was slow, the \
 job may have been submitted all the same: `rally queue --to slurm` shows it then. The exit code is 123."
@@ -64,6 +68,12 @@ pub(super) fn not_run(program: &str, error: &NotRun) -> Failure {
             .with_help("log in to a computer on which Slurm's commands are installed, or set PATH"),
         NotRun::System(why) => Message::new(&NO_TOOL, format!("`{program}` cannot be started"))
             .fact("reason", why.clone()),
+        NotRun::TooLong(most) => {
+            let what = format!("`{program}` has printed more than {} MiB", most >> 20);
+            Message::new(&TOO_LONG, what)
+                .fact("effect", "it was killed, and its answer is not used")
+                .with_help("ask for fewer jobs")
+        }
         NotRun::Slow(patience) => {
             let what = format!(
                 "`{program}` has not answered for {}",

@@ -1,6 +1,7 @@
 //! Runs a command of Slurm, with a limit to our patience.
 
 use std::{
+    collections::BTreeMap,
     ffi::{CString, OsStr, OsString},
     os::{
         fd::{AsFd as _, OwnedFd},
@@ -15,11 +16,14 @@ use os::{
     WriteOutcome,
 };
 
-use crate::args::{World, is_of_a_host};
+use crate::args::is_of_a_host;
+
+/// The variables of an environment, by name.
+type Variables = BTreeMap<OsString, OsString>;
 
 /// Bytes that are read at once.
 const READ_SIZE: usize = 64 << 10;
-/// The most bytes of one stream that are kept: a line for each of a million tasks.
+/// The most bytes that a command may print to one stream: a line for each of a million tasks.
 const OUTPUT_MAX: usize = 1 << 30;
 /// Pause between two looks at both streams.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -57,6 +61,8 @@ pub(super) enum NotRun {
     /// The system refused something.
     System(String),
     Slow(Duration),
+    /// It has printed more bytes than this to one stream.
+    TooLong(usize),
 }
 
 impl From<os::Error> for NotRun {
@@ -65,12 +71,39 @@ impl From<os::Error> for NotRun {
     }
 }
 
-/// Variables that would change what these commands do or print. `sbatch` passes all others on to the job.
+/// Variables with options of `squeue` and `scontrol`, by prefix: the commands would print something else.
+const OF_LISTINGS: [&[u8]; 2] = [b"SQUEUE_", b"SCONTROL_"];
+/// Variables with options of `scancel`: it would pass over jobs that do not match, or ask the user. The job does not get them either.
+const OF_SCANCEL: &[u8] = b"SCANCEL_";
+
+/// Variables that stand for options of ours, or for those that `--slurm-option` refuses, because they would change what `rally`
+/// submits or what it gets for an answer. Other variables of `sbatch` are defaults of the user or the site, for a partition, an
+/// account, memory, a time limit, which `rally` leaves to Slurm; or our options override them.
+const DISTURBING: [&[u8]; 9] = [
+    // Another cluster, whose jobs the next command would not find, and answers with a line for each cluster.
+    b"SBATCH_CLUSTERS",
+    b"SLURM_CLUSTERS",
+    // Answers after the end of the job.
+    b"SBATCH_WAIT",
+    // Many tasks instead of one.
+    b"SBATCH_ARRAY_INX",
+    // Files that are not those of the job.
+    b"SBATCH_INPUT",
+    b"SBATCH_ERROR",
+    // Words that look like complaints.
+    b"SBATCH_DEBUG",
+    b"SLURM_DEBUG_FLAGS",
+    // The exit code of a command that has failed, which could be 0.
+    b"SLURM_EXIT_ERROR",
+];
+
+/// Returns true for a variable that would change what a command does or prints. `sbatch` passes all others on to the job.
 fn disturbs(program: &str, name: &[u8]) -> bool {
-    match program {
-        "sbatch" => matches!(name, b"SBATCH_WAIT" | b"SBATCH_ARRAY_INX"),
-        _ => name.starts_with(b"SQUEUE_") || name == b"SCONTROL_ALL" || is_set(program, name),
-    }
+    let is_of_listings = OF_LISTINGS.iter().any(|prefix| name.starts_with(prefix));
+    name.starts_with(OF_SCANCEL)
+        || DISTURBING.contains(&name)
+        || (program != "sbatch" && is_of_listings)
+        || is_set(program, name)
 }
 
 /// Variables that we set.
@@ -90,18 +123,13 @@ fn is_set(program: &str, name: &[u8]) -> bool {
 
 /// Variables of an allocation in which we are: the new job would take them for its own. Others that begin so are about Slurm itself.
 fn is_of_allocation(name: &[u8]) -> bool {
-    const KEPT: [&[u8]; 4] = [
-        b"SLURM_CONF",
-        b"SLURM_JWT",
-        b"SLURM_CLUSTERS",
-        b"SLURM_CLUSTER_NAME",
-    ];
+    const KEPT: [&[u8]; 3] = [b"SLURM_CONF", b"SLURM_JWT", b"SLURM_CLUSTER_NAME"];
     (name.starts_with(b"SLURM_") || name.starts_with(b"SLURMD_")) && !KEPT.contains(&name)
 }
 
-fn environment(program: &str, world: &World) -> Result<Vec<CString>, NotRun> {
-    let in_allocation = world.variable("SLURM_JOB_ID").is_some();
-    let kept = world.variables.iter().filter(|(name, _)| {
+fn environment(program: &str, variables: &Variables) -> Result<Vec<CString>, NotRun> {
+    let in_allocation = variables.contains_key(OsStr::new("SLURM_JOB_ID"));
+    let kept = variables.iter().filter(|(name, _)| {
         let is_ours = in_allocation && is_of_allocation(name.as_bytes());
         // The job gets our variables on other hosts.
         !(is_ours || is_of_a_host(name) || disturbs(program, name.as_bytes()))
@@ -121,15 +149,15 @@ fn environment(program: &str, world: &World) -> Result<Vec<CString>, NotRun> {
 ///
 /// # Errors
 ///
-/// See [`NotRun`]. A slow command is killed.
+/// See [`NotRun`]. A slow command is killed, and so is one that prints too much.
 pub(super) fn run(
     program: &str,
     words: &[OsString],
     input: &[u8],
     patience: Duration,
-    world: &World,
+    variables: &Variables,
 ) -> Result<Ran, NotRun> {
-    let path = world.variables.get(OsStr::new("PATH"));
+    let path = variables.get(OsStr::new("PATH"));
     let path = path.map(OsString::as_os_str).unwrap_or_default();
     let Found::Program(file) = os::find_program(OsStr::new(program), path) else {
         return Err(NotRun::Missing);
@@ -141,7 +169,7 @@ pub(super) fn run(
         .map_err(|error| NotRun::System(error.to_string()))?;
     let file = CString::new(file.into_os_string().into_vec())
         .map_err(|error| NotRun::System(error.to_string()))?;
-    let envp = environment(program, world)?;
+    let envp = environment(program, variables)?;
     let until = Clock::now() + patience;
     let (their_input, our_input) = os::pipe()?;
     let (our_out, their_out) = os::pipe()?;
@@ -174,17 +202,20 @@ pub(super) fn run(
     let mut talk = Talk {
         input: Some(our_input),
         left: input,
-        out: Stream::new(our_out),
-        err: Stream::new(our_err),
+        out: Stream::new(our_out, OUTPUT_MAX),
+        err: Stream::new(our_err, OUTPUT_MAX),
     };
-    let answered = talk.until_closed(until);
-    let status = answered.and_then(|()| wait(pid, until));
-    if status.is_none() {
+    let status = match talk.until_closed(until) {
+        Talked::Closed => wait(pid, until).ok_or(NotRun::Slow(patience)),
+        Talked::Late => Err(NotRun::Slow(patience)),
+        Talked::TooLong => Err(NotRun::TooLong(OUTPUT_MAX)),
+    };
+    if status.is_err() {
         let _ = os::kill_group(pid, Signal::KILL);
         // SIGKILL ends it, so that this is short, unless it sleeps in the kernel.
         let _ = wait(pid, Clock::now() + Duration::from_secs(1));
     }
-    let status = status.ok_or(NotRun::Slow(patience))?;
+    let status = status?;
     Ok(Ran {
         status,
         out: talk.out.text,
@@ -206,6 +237,17 @@ fn wait(pid: Pid, until: Time) -> Option<ExitStatus> {
     }
 }
 
+/// How the talk with a command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Talked {
+    /// The command has closed both its streams.
+    Closed,
+    /// It has not done so in time.
+    Late,
+    /// It has printed more than there is room for.
+    TooLong,
+}
+
 /// The streams of a command.
 struct Talk<'a> {
     /// `None` once everything was written.
@@ -216,22 +258,27 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// Returns when the command has closed both its streams. `None` if it has not done so in time.
-    fn until_closed(&mut self, until: Time) -> Option<()> {
+    fn until_closed(&mut self, until: Time) -> Talked {
         loop {
-            let is_busy = self.write() | self.out.read() | self.err.read();
-            if self.out.fd.is_none() && self.err.fd.is_none() {
-                return Some(());
+            let mut is_busy = self.write();
+            for stream in [&mut self.out, &mut self.err] {
+                match stream.read() {
+                    Took::Some => is_busy = true,
+                    Took::Nothing => {}
+                    Took::TooMuch => return Talked::TooLong,
+                }
             }
+            let open = [&self.out.fd, &self.err.fd].into_iter().flatten().next();
+            let Some(waited) = open else {
+                return Talked::Closed;
+            };
             let now = Clock::now();
             if now >= until {
-                return None;
+                return Talked::Late;
             }
-            if is_busy {
-                continue;
+            if !is_busy {
+                let _ = os::wait_readable(waited.as_fd(), Some(until.min(now + PAUSE)));
             }
-            let waited = [&self.out.fd, &self.err.fd].into_iter().flatten().next()?;
-            let _ = os::wait_readable(waited.as_fd(), Some(until.min(now + PAUSE)));
         }
     }
 
@@ -259,37 +306,52 @@ impl Talk<'_> {
     }
 }
 
+/// What a look at a stream has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Took {
+    Some,
+    Nothing,
+    /// More than there is room for.
+    TooMuch,
+}
+
 struct Stream {
     /// `None` at the end.
     fd: Option<OwnedFd>,
     text: Vec<u8>,
+    /// The most bytes of the text.
+    room: usize,
 }
 
 impl Stream {
-    const fn new(fd: OwnedFd) -> Self {
+    const fn new(fd: OwnedFd, room: usize) -> Self {
         Self {
             fd: Some(fd),
             text: Vec::new(),
+            room,
         }
     }
 
-    /// Reads what there is. Returns true if there was anything.
-    fn read(&mut self) -> bool {
+    /// Reads what there is.
+    fn read(&mut self) -> Took {
         let Some(fd) = &self.fd else {
-            return false;
+            return Took::Nothing;
         };
         let mut buffer = vec![0; READ_SIZE];
         match os::read(fd.as_fd(), &mut buffer) {
+            Ok(ReadOutcome::Bytes(count)) if self.text.len() + count > self.room => Took::TooMuch,
             Ok(ReadOutcome::Bytes(count)) => {
-                let room = OUTPUT_MAX.saturating_sub(self.text.len());
-                self.text.extend(&buffer[..count.min(room)]);
-                true
+                self.text.extend(&buffer[..count]);
+                Took::Some
             }
-            Ok(ReadOutcome::WouldBlock) => false,
+            Ok(ReadOutcome::WouldBlock) => Took::Nothing,
             Ok(ReadOutcome::Closed) | Err(_) => {
                 self.fd = None;
-                false
+                Took::Nothing
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,7 @@ fn sentences() {
         not_run("sbatch", &system),
         not_run("sbatch", &slow),
         not_run("squeue", &slow),
+        not_run("squeue", &NotRun::TooLong(1 << 30)),
         failed("sbatch", subject, None, &ran(down)),
         failed("sbatch", subject, None, &ran(partition)),
         failed("sbatch", subject, None, &ran(large)),
@@ -101,6 +102,9 @@ fn sentences() {
     123: error: `squeue` has not answered for 1 min
       effect: it was killed
       help:   Slurm may be busy: try again later
+    123: error: `squeue` has printed more than 1024 MiB
+      effect: it was killed, and its answer is not used
+      help:   ask for fewer jobs
     123: error: Slurm does not answer
       Slurm says: Batch job submission failed: Unable to contact slurm controller (connect failure)
       effect:     the job was not submitted
