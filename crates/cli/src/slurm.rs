@@ -9,16 +9,16 @@ mod script;
 mod show;
 mod state;
 mod tool;
+mod wait;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     io::{self, Write as _},
     path::PathBuf,
     time::Duration,
 };
 
-use base::{JobId, RankSet, Time};
+use base::{JobId, Rank, RankSet};
 use os::Clock;
 
 pub(crate) use self::messages::KINDS;
@@ -35,7 +35,7 @@ use crate::{
             slurm::{SlurmAsk, SlurmList, SlurmRequest, SlurmSubmit},
         },
     },
-    exit::{self, ExitCode},
+    exit,
     machine::{self, Failure, Follower},
     print, say,
     values::{self, Tasks},
@@ -49,11 +49,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SUBMIT_PATIENCE: Duration = Duration::from_secs(90);
 /// The longest wait when Slurm's jobs are shown beside those of a machine.
 const BESIDE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long `rally wait` waits for a controller that does not answer.
-const SILENCE_MAX: Duration = Duration::from_secs(600);
-/// The pauses between two questions of `rally wait`: at first, and at most. The controller has many users.
-const WAIT_PAUSE: Duration = Duration::from_millis(500);
-const WAIT_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Pause between two looks of `rally queue --watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
 /// Pause between two looks at a file that grows, and between two questions about its job.
@@ -160,7 +155,7 @@ impl<'a> Slurm<'a> {
                 let job = self.job(job)?;
                 Ok(print(&show::details(&job, self.format), self.format))
             }),
-            SlurmAsk::Wait(jobs) => self.wait(jobs),
+            SlurmAsk::Wait(jobs) => self.wait(&jobs),
             SlurmAsk::Output(request) => self.output(&request),
             SlurmAsk::Cancel(jobs) => self.each(jobs, |tasks| self.cancel(&tasks)),
             SlurmAsk::Hold(jobs) => self.each(jobs, |job| self.order("hold", job)),
@@ -241,9 +236,9 @@ impl<'a> Slurm<'a> {
             return Err(messages::failed("scontrol", &subject, Some(job), &ran));
         }
         let jobs = parse::jobs(parse::records(&ran.out));
-        // The number may be that of a task, which the array knows.
         let found = jobs.into_iter().next();
-        found.ok_or_else(|| messages::odd("scontrol", &ran.out))
+        let found = found.ok_or_else(|| messages::odd("scontrol", &ran.out))?;
+        Ok(found.asked_by(job))
     }
 
     /// Asks for the jobs that `rally` has submitted.
@@ -302,91 +297,32 @@ impl<'a> Slurm<'a> {
         }
     }
 
-    /// Waits for jobs. The exit code is that of the first one in the order of the command line that has not succeeded.
-    fn wait(&self, order: Vec<JobId>) -> Result<u8, Failure> {
-        let mut over: BTreeMap<JobId, Result<Job, Failure>> = BTreeMap::new();
-        for id in &order {
-            if !over.contains_key(id) {
-                let end = self.end_of(*id);
-                if let Err((_, ExitCode::Resources)) = &end {
-                    return end.map(|_| exit::SUCCESS);
-                }
-                over.insert(*id, end);
-            }
-        }
-        let mut code = exit::SUCCESS;
-        let mut told = BTreeSet::new();
-        for id in order {
-            let Some(end) = over.get(&id).filter(|_| told.insert(id)) else {
-                continue;
-            };
-            let this = match end {
-                Ok(job) => {
-                    if self.format == MessageFormat::Json {
-                        print(&show::details(job, self.format), self.format);
-                    } else if job.phase() != Phase::Succeeded {
-                        say(&messages::not_succeeded(job), self.format);
-                    }
-                    job.exit_code()
-                }
-                Err((message, code)) => {
-                    say(message, self.format);
-                    code.code()
-                }
-            };
-            if code == exit::SUCCESS {
-                code = this;
-            }
-        }
-        Ok(code)
-    }
-
-    /// Waits until a job is over.
-    fn end_of(&self, id: JobId) -> Result<Job, Failure> {
-        let mut pause = WAIT_PAUSE;
-        let mut was_there = false;
-        let mut silent_since: Option<Time> = None;
-        loop {
-            match self.job(id) {
-                Ok(job) if job.phase().is_over() => return Ok(job),
-                Ok(_) => {
-                    was_there = true;
-                    silent_since = None;
-                }
-                Err((message, ExitCode::Resources)) if was_there => {
-                    let now = Clock::now();
-                    match silent_since {
-                        None => {
-                            say(&messages::patient(&message), self.format);
-                            silent_since = Some(now);
-                        }
-                        Some(since) if now.since(since) > SILENCE_MAX => {
-                            return Err((message, ExitCode::Resources));
-                        }
-                        Some(_) => {}
-                    }
-                }
-                Err((_, ExitCode::Usage)) if was_there => return Err(messages::vanished(id)),
-                Err(failure) => return Err(failure),
-            }
-            os::sleep(pause);
-            pause = (pause * 5 / 4).min(WAIT_PAUSE_MAX);
-        }
-    }
-
     fn cancel(&self, tasks: &Tasks) -> Result<u8, Failure> {
         // `scancel` says nothing about jobs that it does not know, or that are over.
         let job = self.job(tasks.job)?;
-        let wanted = |part: &&Part| match (&tasks.indexes, &part.indexes) {
+        let one = job.task.map(|index| RankSet::single(Rank(index)));
+        let indexes = match (&tasks.indexes, one) {
+            (Some(_), Some(_)) => {
+                return Err(messages::no_array(tasks.job, Some(job.name())));
+            }
+            (Some(_), None) if !job.is_array() => {
+                return Err(messages::no_array(tasks.job, None));
+            }
+            (indexes, one) => indexes.clone().or(one),
+        };
+        let is_wanted = |part: &&Part| match (&indexes, &part.indexes) {
             (Some(wanted), Some(indexes)) => !wanted.is_disjoint(indexes),
             (Some(_), None) => false,
             (None, _) => true,
         };
-        let mut parts = job.parts.iter().filter(wanted);
+        let mut parts = job.parts.iter().filter(is_wanted).peekable();
+        if let (Some(indexes), None) = (&indexes, parts.peek()) {
+            return Err(messages::no_such_task(tasks.job, indexes));
+        }
         if parts.all(|part| part.phase().is_over()) {
             return Err(messages::is_over(tasks.job));
         }
-        let target = show::target(job.id, tasks.indexes.as_ref());
+        let target = show::target(job.id, indexes.as_ref());
         let ran = self.run("scancel", &[&target], PATIENCE)?;
         if ran.succeeded() {
             return Ok(exit::SUCCESS);
@@ -524,7 +460,7 @@ fn part_of(job: &Job, index: Option<u32>) -> Option<&Part> {
     };
     let has = |part: &&Part| {
         let indexes = part.indexes.as_ref();
-        indexes.is_some_and(|indexes| indexes.contains(base::Rank(index)))
+        indexes.is_some_and(|indexes| indexes.contains(Rank(index)))
     };
     job.parts.iter().find(has)
 }

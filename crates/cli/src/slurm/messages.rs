@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use base::{ExitStatus, JobId};
+use base::{ExitStatus, JobId, RankSet};
 use message::Message;
 
 use super::{
@@ -35,6 +35,10 @@ cannot or may not run such a job."
     GONE: Error "slurm/unknown-job"
 "The controller of Slurm does not know this job. It forgets jobs some time after their end (`MinJobAge`, usually 5 minutes). If the site keeps \
 accounts, `sacct -j JOB` still knows them. The exit code is 120, or 125 if `rally wait` has seen the job and cannot know how it has ended."
+
+    NO_TASK: Error "slurm/no-such-task"
+"`slurm:17[3-5]` names tasks of the array 17. Slurm gives a task a number of its own when it starts: `slurm:19` may then be the same as `slurm:17[3]`, and \
+has no tasks. The exit code is 120."
 
     IS_OVER: Error "slurm/is-over"
 "The job has ended, so that it cannot be canceled, held or released any more. The exit code is 120."
@@ -139,6 +143,47 @@ pub(super) fn vanished(job: JobId) -> Failure {
     (message, ExitCode::Internal)
 }
 
+/// Says that tasks were forgotten before we saw their ends.
+pub(super) fn tasks_vanished(job: JobId, tasks: &RankSet) -> Failure {
+    let what = format!("Slurm has forgotten {} of job {job}", named(tasks));
+    let message = Message::new(&GONE, what)
+        .fact("effect", "the exit code is not known")
+        .with_help(format!("if the site keeps accounts: `sacct -j {job}`"));
+    (message, ExitCode::Internal)
+}
+
+/// Says that a job has no tasks. `task` is the name of the task whose own number this is.
+pub(super) fn no_array(job: JobId, task: Option<String>) -> Failure {
+    let message = match task {
+        None => Message::new(&NO_TASK, format!("job {job} of Slurm is no array"))
+            .with_help(format!("name the whole job: `slurm:{job}`")),
+        Some(task) => {
+            let what = format!("job {job} of Slurm is one task, and no array");
+            let help = format!("name it by one of its numbers: `slurm:{job}` or `slurm:{task}`");
+            Message::new(&NO_TASK, what)
+                .fact("task", format!("`slurm:{task}`"))
+                .with_help(help)
+        }
+    };
+    (message, ExitCode::Usage)
+}
+
+pub(super) fn no_such_task(job: JobId, tasks: &RankSet) -> Failure {
+    let what = format!("Slurm does not know {} of job {job}", named(tasks));
+    let message = Message::new(&NO_TASK, what)
+        .fact(
+            "reason",
+            "the array has no such task, or Slurm has forgotten it after its end",
+        )
+        .with_help(format!("`rally queue slurm:{job}` shows the array"));
+    (message, ExitCode::Usage)
+}
+
+fn named(tasks: &RankSet) -> String {
+    let word = if tasks.len() == 1 { "task" } else { "tasks" };
+    format!("{word} {tasks}")
+}
+
 pub(super) fn is_over(job: JobId) -> Failure {
     let message = Message::new(&IS_OVER, format!("job {job} of Slurm is over"));
     (message, ExitCode::Usage)
@@ -166,7 +211,7 @@ pub(super) fn not_succeeded(job: &Job) -> Message {
     };
     let message = Message::new(
         &NOT_SUCCEEDED,
-        format!("job {} of Slurm has {what}", job.id),
+        format!("job {} of Slurm has {what}", job.name()),
     );
     let failed = job.failed_indexes();
     let message = message.maybe("tasks", (!failed.is_empty()).then(|| failed.to_string()));

@@ -47,6 +47,9 @@ impl Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) id: JobId,
+    /// The only task that is here, because Slurm was asked by the number of the task itself. Each task has one once it has
+    /// started, besides that of its array.
+    pub(super) task: Option<u32>,
     /// In the order of their indexes; at least one.
     pub(super) parts: Vec<Part>,
 }
@@ -72,6 +75,23 @@ impl Counts {
 }
 
 impl Job {
+    /// Notes the number by which Slurm was asked.
+    pub(super) fn asked_by(self, number: JobId) -> Self {
+        let task = (number != self.id).then(|| self.parts.first()?.first_index());
+        Self {
+            task: task.flatten(),
+            ..self
+        }
+    }
+
+    /// Returns the name of the job, or of its task, as commands understand it after `slurm:`.
+    pub(super) fn name(&self) -> String {
+        match self.task {
+            Some(index) => format!("{}[{index}]", self.id),
+            None => self.id.to_string(),
+        }
+    }
+
     pub(super) fn is_array(&self) -> bool {
         self.parts.iter().any(|part| part.indexes.is_some())
     }
@@ -143,6 +163,7 @@ pub(super) fn jobs(parts: Vec<Part>) -> Vec<Job> {
         parts.sort_by_key(Part::first_index);
         Job {
             id: JobId(id),
+            task: None,
             parts,
         }
     };

@@ -67,7 +67,7 @@ fn row(job: &Job, known: Known) -> Row<'_> {
     let counts = job.counts();
     let has_code = known == Known::All && job.phase().is_over();
     Row {
-        job: format!("slurm:{}", job.id),
+        job: format!("slurm:{}", job.name()),
         engine: "slurm",
         name: part.map_or("", |part| &part.name),
         state: job.phase().word(),
@@ -142,7 +142,7 @@ pub(super) fn details(job: &Job, format: MessageFormat) -> String {
         return lines([row(job, Known::All)]);
     }
     let row = row(job, Known::All);
-    let mut text = format!("job {} of Slurm: {}\n", job.id, row.name);
+    let mut text = format!("job {} of Slurm: {}\n", job.name(), row.name);
     let mut line = |name: &str, value: &str| {
         if !value.is_empty() {
             let _ = writeln!(text, "  {name}: {value}");

@@ -34,6 +34,31 @@ impl Site {
     fn run(&self, args: &[&str]) -> Finished {
         self.0.run(&mut self.command(args))
     }
+
+    /// Lets [`JOBS`] show this of a job from now on.
+    fn show(&self, job: &str, records: &[String]) {
+        let new = self.0.file("new", records.concat());
+        fs::rename(new, self.0.path(&format!("job-{job}"))).unwrap();
+        let asked = self.0.path(&format!("asked-{job}"));
+        let _ = fs::remove_file(&asked);
+    }
+
+    fn expect_asked(&self, job: &str) {
+        let asked = self.0.path(&format!("asked-{job}"));
+        let is_there = || asked.exists().then_some(());
+        assert!(eventually(DEADLINE, is_there).is_some(), "{job}");
+    }
+}
+
+/// Shows what the files `job-*` have, and notes who was asked for.
+const JOBS: &str = "cat \"job-$4\" 2>/dev/null || { echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }
+: >\"asked-$4\"";
+
+/// Returns what `scontrol` shows of a job, or of a task.
+fn record(ids: &str, state: &str, code: &str) -> String {
+    format!(
+        "{ids} JobName=a UserId=u(1) JobState={state} Reason=None ExitCode={code}:0 Command=(null) WorkDir=/ \n"
+    )
 }
 
 /// Stores what it gets.
@@ -394,4 +419,105 @@ fn output_is_read_from_the_file_that_slurm_names() {
     site.run(&["output", "slurm:17"])
         .expect_code(121)
         .expect_err(&["its file is not on this computer", "/out-17"]);
+}
+
+/// Slurm forgets the first job that has ended while the other one runs. Its exit code counts all the same, and that of the first in
+/// the order of the command line.
+#[test]
+fn a_wait_remembers_the_ends_of_jobs() {
+    let site = Site::new(&[("scontrol", JOBS)]);
+    let show = |job: &str, state: &str, code: &str| {
+        site.show(job, &[record(&format!("JobId={job}"), state, code)]);
+    };
+    for (last, expected) in [(("COMPLETED", "0"), 3), (("FAILED", "5"), 5)] {
+        show("17", "RUNNING", "0");
+        show("18", "FAILED", "3");
+        show("19", "FAILED", "4");
+        let args = ["wait", "slurm:17", "slurm:18", "slurm:19"];
+        let waiting = site.0.start(&mut site.command(&args));
+        site.expect_asked("18");
+        site.expect_asked("19");
+        fs::remove_file(site.0.path("job-18")).unwrap();
+        fs::remove_file(site.0.path("job-19")).unwrap();
+        show("17", last.0, last.1);
+        waiting
+            .end()
+            .expect_code(expected)
+            .expect_err(&["job 18 of Slurm has failed", "job 19 of Slurm has failed"]);
+    }
+}
+
+#[test]
+fn a_wait_remembers_the_ends_of_tasks() {
+    let site = Site::new(&[("scontrol", JOBS)]);
+    let task = |index: u32, state: &str, code: &str| {
+        let ids = format!("JobId={} ArrayJobId=17 ArrayTaskId={index}", 20 + index);
+        record(&ids, state, code)
+    };
+    let first = [task(1, "FAILED", "4"), task(2, "RUNNING", "0")];
+    site.show("17", &first);
+    let waiting = site.0.start(&mut site.command(&["wait", "slurm:17"]));
+    site.expect_asked("17");
+    site.show("17", &[task(2, "COMPLETED", "0")]);
+    waiting
+        .end()
+        .expect_code(4)
+        .expect_err(&["job 17 of Slurm has failed", "tasks:      1"]);
+    // Nobody has seen how the first one ended.
+    site.show("17", &[task(1, "RUNNING", "0"), task(2, "RUNNING", "0")]);
+    let waiting = site.0.start(&mut site.command(&["wait", "slurm:17"]));
+    site.expect_asked("17");
+    site.show("17", &[task(2, "COMPLETED", "0")]);
+    waiting
+        .end()
+        .expect_code(125)
+        .expect_err(&["Slurm has forgotten task 1 of job 17"]);
+}
+
+/// Slurm gives each task that has started a number of its own.
+#[test]
+fn a_task_is_canceled_by_its_own_number() {
+    let site = Site::new(&[
+        ("scontrol", JOBS),
+        (
+            "scancel",
+            "echo \"$SCANCEL_NAME$SLURM_CLUSTERS$@\" >>orders",
+        ),
+    ]);
+    let task = |index: u32, state: &str| {
+        let ids = format!("JobId={} ArrayJobId=17 ArrayTaskId={index}", 20 + index);
+        record(&ids, state, "0")
+    };
+    site.show("22", &[task(2, "RUNNING")]);
+    site.show("17", &[task(1, "COMPLETED"), task(2, "RUNNING")]);
+    let mut cancel = site.command(&["cancel", "slurm:22", "slurm:17[2]", "slurm:17"]);
+    // They would cancel nothing, or somewhere else.
+    cancel.env("SCANCEL_NAME", "b").env("SLURM_CLUSTERS", "c");
+    site.0.run(&mut cancel).expect_code(0);
+    assert_eq!(site.0.read("orders"), "17_[2]\n17_[2]\n17\n");
+    let shown = site.run(&["queue", "slurm:22"]).expect_code(0).out();
+    assert!(shown.starts_with("job 17[2] of Slurm: a\n"), "{shown}");
+    site.run(&["cancel", "slurm:17[9]"])
+        .expect_code(120)
+        .expect_err(&["does not know task 9 of job 17"]);
+    site.run(&["cancel", "slurm:17[1]"])
+        .expect_code(120)
+        .expect_err(&["is over"]);
+    site.run(&["cancel", "slurm:22[2]"])
+        .expect_code(120)
+        .expect_err(&["job 22 of Slurm is one task", "`slurm:17[2]`"]);
+    site.show("5", &[record("JobId=5", "RUNNING", "0")]);
+    site.run(&["cancel", "slurm:5[2]"])
+        .expect_code(120)
+        .expect_err(&["job 5 of Slurm is no array"]);
+}
+
+#[test]
+fn a_patience_that_is_none_is_refused() {
+    let site = Site::new(&[("scontrol", JOBS)]);
+    let mut command = site.command(&["wait", "slurm:17"]);
+    let ran = site.0.run(command.env("RALLY_SLURM_PATIENCE", "soon"));
+    ran.expect_code(120)
+        .expect_err(&["`RALLY_SLURM_PATIENCE` cannot be `soon`: it is not a time"]);
+    assert!(!site.0.path("asked-17").exists());
 }

@@ -17,6 +17,7 @@ fn ran(err: &str) -> Ran {
 fn ended(state: &str, reason: &str, exit: u8, signal: u8, index: Option<u32>) -> Job {
     Job {
         id: JobId(17),
+        task: None,
         parts: vec![Part {
             job: 17,
             state: state.to_owned(),
@@ -55,7 +56,12 @@ fn sentences() {
             &ran("slurm_load_jobs error: Invalid job id specified\n"),
         ),
         vanished(JobId(17)),
+        tasks_vanished(JobId(17), &"3-5".parse().unwrap()),
         is_over(JobId(17)),
+        no_array(JobId(17), None),
+        no_array(JobId(19), Some("17[3]".to_owned())),
+        no_such_task(JobId(17), &"3-5".parse().unwrap()),
+        no_such_task(JobId(17), &"9".parse().unwrap()),
         odd("sbatch", b""),
         odd("sbatch", b"what\never"),
         no_output(JobId(17), None, "it has not started"),
@@ -121,7 +127,21 @@ fn sentences() {
     125: error: Slurm has forgotten job 17
       effect: it is over, and its exit code is not known
       help:   if the site keeps accounts: `sacct -j 17`
+    125: error: Slurm has forgotten tasks 3-5 of job 17
+      effect: the exit code is not known
+      help:   if the site keeps accounts: `sacct -j 17`
     120: error: job 17 of Slurm is over
+    120: error: job 17 of Slurm is no array
+      help: name the whole job: `slurm:17`
+    120: error: job 19 of Slurm is one task, and no array
+      task: `slurm:17[3]`
+      help: name it by one of its numbers: `slurm:19` or `slurm:17[3]`
+    120: error: Slurm does not know tasks 3-5 of job 17
+      reason: the array has no such task, or Slurm has forgotten it after its end
+      help:   `rally queue slurm:17` shows the array
+    120: error: Slurm does not know task 9 of job 17
+      reason: the array has no such task, or Slurm has forgotten it after its end
+      help:   `rally queue slurm:17` shows the array
     125: error: the answer of `sbatch` is not understood
       answer: nothing
     125: error: the answer of `sbatch` is not understood

@@ -194,6 +194,48 @@ fn output_is_followed_and_a_job_is_canceled() {
     site.sandbox.expect_no_process();
 }
 
+/// Slurm gives each task a number of its own when it starts, and the last one that of the array.
+#[test]
+fn a_task_is_canceled_by_its_own_number_and_no_other() {
+    let site = Site::new();
+    let array = site.submit(&[
+        "-n",
+        "1",
+        "--array",
+        "1-3",
+        "--",
+        "sh",
+        "-c",
+        "exec sleep 66",
+    ]);
+    let number = array.trim_start_matches("slurm:");
+    let running = || {
+        site.slurm(
+            "squeue",
+            &["-h", "-j", number, "-t", "RUNNING", "-o", "%A %K"],
+        )
+    };
+    let mut tasks = String::new();
+    let found = eventually(DEADLINE, || {
+        tasks = running();
+        (tasks.lines().count() == 3).then_some(())
+    });
+    assert!(found.is_some(), "{tasks}");
+    let mut rows = tasks.lines().filter_map(|line| line.split_once(' '));
+    let own = rows.find(|(own, _)| *own != number);
+    let (own, index) = own.expect("only the last task has the number of the array");
+    let task = format!("slurm:{own}");
+    site.run(&["cancel", &task]).expect_code(0);
+    site.run(&["wait", &task])
+        .expect_code(143)
+        .expect_err(&[&format!("job {number}[{index}] of Slurm has been canceled")]);
+    assert_eq!(running().lines().count(), 2, "{}", running());
+    site.run(&["cancel", &array]).expect_code(0);
+    site.run(&["wait", &array]).expect_code(143);
+    super::expect_no_daemon();
+    site.sandbox.expect_no_process();
+}
+
 /// `rally` ends the job at its limit; Slurm, which counts minutes, would come later.
 #[test]
 fn a_time_limit_ends_a_job_of_slurm() {
