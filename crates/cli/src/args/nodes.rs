@@ -46,6 +46,17 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
+    /// Returns nodes for a job whose nodes are not known yet: this one stands for them.
+    pub(super) fn unknown(names: &LocalNames) -> Self {
+        Self {
+            allocation: Allocation::local(names),
+            manager: None,
+            oversubscribe: Oversubscribe::WhereImplicit,
+            map_by: None,
+            hosts: Vec::new(),
+        }
+    }
+
     /// Returns the names of the nodes that an app may use. `None`: all nodes.
     pub(super) fn of_app(&self, app: usize) -> Option<HostList> {
         // The programs of `srun --multi-prog` share the nodes of the one app that the command line has.
@@ -417,6 +428,41 @@ fn one_slot_each(wanted: &mut Allocation, personality: Personality) -> bool {
     is_any
 }
 
+/// Returns the names in a value of `--exclude`, which may be a file.
+pub(super) fn excluded(
+    text: &str,
+    job: &JobLine,
+    names: &LocalNames,
+    world: &World,
+) -> Result<HostList, Error> {
+    let base = Base::default();
+    let hosts = if text.contains('/') {
+        let path = Path::new(text);
+        let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
+        let list = world.read_text(path, FileKind::ExcludeFile, max)?;
+        alloc::hostfile(&list, &format!("`{text}`"), names, base)
+    } else {
+        alloc::hosts(text, &format!("`{}`", job.typed("exclude")), names, base)
+    };
+    Ok(hosts.map_err(Error::Nodes)?.names())
+}
+
+/// Returns the number of nodes of `--nodes`, at least and at most.
+pub(super) fn wanted(job: &JobLine) -> Result<Option<(u32, u32)>, Error> {
+    let Some(text) = &job.args.nodes else {
+        return Ok(None);
+    };
+    let range = values::node_range(text).map_err(|reason| Error::BadValue {
+        option: job.typed("nodes"),
+        value: text.clone(),
+        reason: match reason {
+            ValueError::NoProcs => ValueError::NoNodes,
+            other => other,
+        },
+    });
+    range.map(Some)
+}
+
 /// Takes away the nodes that options exclude, and limits the number of the others.
 fn reduce(nodes: &mut Nodes, job: &JobLine, world: &World) -> Result<(), Error> {
     let before = nodes.allocation.names();
@@ -432,16 +478,7 @@ fn reduce(nodes: &mut Nodes, job: &JobLine, world: &World) -> Result<(), Error> 
     };
     let names = world.names();
     for text in &job.args.exclude {
-        let base = Base::default();
-        let hosts = if text.contains('/') {
-            let path = Path::new(text);
-            let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
-            let list = world.read_text(path, FileKind::ExcludeFile, max)?;
-            alloc::hostfile(&list, &format!("`{text}`"), &names, base)
-        } else {
-            alloc::hosts(text, &format!("`{}`", job.typed("exclude")), &names, base)
-        };
-        let hosts = hosts.map_err(Error::Nodes)?.names();
+        let hosts = excluded(text, job, &names, world)?;
         let all = &mut nodes.allocation.nodes;
         let hosts: BTreeSet<&str> = hosts.iter().collect();
         all.retain(|node| !hosts.contains(node.name.as_str()));
@@ -457,16 +494,7 @@ fn reduce(nodes: &mut Nodes, job: &JobLine, world: &World) -> Result<(), Error> 
         all.drain(..all.len().min(usize::try_from(first).unwrap_or(usize::MAX)));
         left(nodes, format!("{} {first}", job.typed("relative")))?;
     }
-    if let Some(text) = &job.args.nodes {
-        let bad = |reason| Error::BadValue {
-            option: job.typed("nodes"),
-            value: text.clone(),
-            reason,
-        };
-        let (least, most) = values::node_range(text).map_err(|reason| match reason {
-            ValueError::NoProcs => bad(ValueError::NoNodes),
-            other => bad(other),
-        })?;
+    if let (Some(text), Some((least, most))) = (&job.args.nodes, wanted(job)?) {
         let have = u32::try_from(nodes.allocation.nodes.len()).unwrap_or(u32::MAX);
         if have < least {
             return Err(Error::TooFewNodes {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use dvm::{
     alloc::{self, Base, MAX_HOSTFILE},
-    place::{self, AppRequest, HostRef, MapBy, MapTo, Request},
+    place::{self, AppRequest, BindList, HostRef, MapBy, MapTo, Request},
 };
 
 use super::{AppLine, Error, JobLine, Personality, RunLine, World, error::FileKind, nodes::Nodes};
@@ -42,13 +42,7 @@ pub(super) fn resolve(
             Oversubscribe::Auto => nodes.oversubscribe,
         },
         cpus: None,
-        bind_list: match &job.args.bind_list {
-            Some(text) => Some(place::bind_list(text).map_err(|error| Error::Policy {
-                error: Box::new(error),
-                from: Source::CommandLine(job.typed("bind-list")),
-            })?),
-            None => None,
-        },
+        bind_list: bind_list(job)?,
     };
     for (position, app) in apps.iter().enumerate() {
         let default = settings.map_by.value.as_deref().filter(|_| position == 0);
@@ -77,6 +71,36 @@ pub(super) fn resolve(
     request.rank_by = policy(job, "rank-by", &settings.rank_by, place::rank_by)?;
     request.bind_to = policy(job, "bind-to", &settings.bind_to, place::bind_to)?;
     Ok(Placement { request, nodes })
+}
+
+/// Checks the policies of a job whose nodes are not known yet.
+///
+/// # Errors
+///
+/// A policy or a rankfile that cannot be read.
+pub(super) fn check(
+    apps: &[AppLine],
+    job: &JobLine,
+    settings: &Settings,
+    world: &World,
+) -> Result<(), Error> {
+    let nodes = Nodes::unknown(&world.names());
+    bind_list(job)?;
+    policy(job, "rank-by", &settings.rank_by, place::rank_by)?;
+    policy(job, "bind-to", &settings.bind_to, place::bind_to)?;
+    for (position, app) in apps.iter().enumerate() {
+        let default = settings.map_by.value.as_deref().filter(|_| position == 0);
+        let Some(text) = map_text(app, default, &nodes, position)? else {
+            continue;
+        };
+        // A sequence may count the nodes of the allocation.
+        let is_sequence = |map: &MapBy| matches!(map.to, Some(MapTo::Sequence(_)));
+        if !place::map_by(&text).as_ref().is_ok_and(is_sequence) {
+            let source = map_source(app, &settings.map_by);
+            map_by(&text, source, &nodes, settings, world)?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the apps of `srun` their numbers of procs, which depend on the nodes: one on each node, or `--ntasks-per-node` on
@@ -274,6 +298,16 @@ fn map_by(
         _ => {}
     }
     Ok(map)
+}
+
+fn bind_list(job: &JobLine) -> Result<Option<BindList>, Error> {
+    let read = |text: &String| {
+        place::bind_list(text).map_err(|error| Error::Policy {
+            error: Box::new(error),
+            from: Source::CommandLine(job.typed("bind-list")),
+        })
+    };
+    job.args.bind_list.as_ref().map(read).transpose()
 }
 
 /// Parses a policy that applies to the whole job.

@@ -21,6 +21,7 @@ use super::{
     placement::{self, Placement},
     preload,
     request::machine::NONE,
+    slurm_batch::{Missing, Steps},
     slurm_job, slurm_line,
     stdio::{stdin, stdio},
     tune,
@@ -42,7 +43,11 @@ type Done<T> = Result<T, Error>;
 ///
 /// The first file, variable or value that cannot be used.
 pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
-    if let Some(request) = slurm_line::resolve(args, with_app_file, world)? {
+    let steps = Steps {
+        expand: with_app_file,
+        check,
+    };
+    if let Some(request) = slurm_line::resolve(args, steps, world)? {
         return Ok(Request::Slurm(request));
     }
     Ok(match args {
@@ -357,6 +362,48 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         show: show(job),
         notices: notices(apps, &ignored, &files, world),
     })
+}
+
+/// Checks what the `rally run` of a job that starts later would refuse, as far as that does not depend on the nodes.
+fn check(line: &RunLine, missing: Missing, world: &World) -> Done<()> {
+    let line = RunLine {
+        personality: Personality::Rally,
+        ..line.clone()
+    };
+    let tuned = unless_missing(tune::with_files(&line, world), missing)?.flatten();
+    let line = tuned.as_ref().unwrap_or(&line);
+    let RunLine {
+        personality,
+        apps,
+        job,
+        ..
+    } = line;
+    let (mut settings, _) = decide(job, world)?;
+    withdraw(&mut settings, apps, job);
+    if job.args.multi_prog {
+        unless_missing(with_programs_of_ranks(line, world), missing)?;
+    }
+    unless_missing(placement::check(apps, job, &settings, world), missing)?;
+    let size = placement::size(apps, *personality);
+    unless_missing(stdin(job, *personality, size, world), missing)?;
+    stdio(job, apps, *personality, size, &settings, world)?;
+    families(job, *personality)?;
+    let programs = apps.iter().map(|line| app(line, *personality, world));
+    let programs = programs.collect::<Done<Vec<_>>>()?;
+    unless_missing(preload::resolve(apps, job, &programs, world), missing)?;
+    Ok(())
+}
+
+/// Returns `None` for a file that may still come.
+fn unless_missing<T>(done: Done<T>, missing: Missing) -> Done<Option<T>> {
+    match done {
+        Err(Error::Unreadable { problem, .. })
+            if missing == Missing::MayCome && problem.is_absence() =>
+        {
+            Ok(None)
+        }
+        done => done.map(Some),
+    }
 }
 
 /// Reads the file of `srun --multi-prog FILE`. The file is given in the place of the program.

@@ -23,7 +23,10 @@ use super::{
     Canonical, Error, MessageFormat, Notice, RunLine, World, define::machine::SubmitArgs,
     machine::name_of, request::slurm::Batch,
 };
-use crate::choices::{Bootstrap, MessageFormatChoice};
+use crate::{
+    choices::{Bootstrap, MessageFormatChoice},
+    values::ValueError,
+};
 
 /// The comment by which `rally queue` finds its jobs among those of the user.
 pub(crate) const COMMENT: &str = "rally";
@@ -61,8 +64,22 @@ pub(super) fn notices(line: &RunLine) -> Vec<Notice> {
     vec![Notice::Ignored(line.ignored.clone())]
 }
 
-/// Returns a command line with the programs of a file.
-pub(super) type Expand = fn(&RunLine, &Path, &World) -> Result<RunLine, Error>;
+/// Steps of a `rally run` that precede the choice of its nodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    /// Returns a command line with the programs of a file.
+    pub(super) expand: fn(&RunLine, &Path, &World) -> Result<RunLine, Error>,
+    /// Checks everything that does not depend on the nodes.
+    pub(super) check: fn(&RunLine, Missing, &World) -> Result<(), Error>,
+}
+
+/// What it means that a file is missing which the job reads when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Mistake,
+    /// Another job may write it before.
+    MayCome,
+}
 
 /// Translates a submission.
 ///
@@ -72,13 +89,13 @@ pub(super) type Expand = fn(&RunLine, &Path, &World) -> Result<RunLine, Error>;
 pub(super) fn translate(
     args: &SubmitArgs,
     line: &RunLine,
-    expand: Expand,
+    steps: Steps,
     world: &World,
 ) -> Result<Batch, Error> {
     let expanded;
     let line = match &line.job.args.app_file {
         Some(path) => {
-            expanded = expand(line, path, world)?;
+            expanded = (steps.expand)(line, path, world)?;
             &expanded
         }
         None => line,
@@ -89,27 +106,35 @@ pub(super) fn translate(
     }
     let directory = world.current()?;
     let mut options = Options::default();
-    options.push("parsable", "");
-    options.push("comment", COMMENT);
-    options.push("export", "ALL");
-    options.push("chdir", &directory);
-    let name = line.job.args.job_name.clone();
-    let name = name.unwrap_or_else(|| name_of(&line.job, &line.apps).into());
-    if name.as_bytes().iter().any(u8::is_ascii_control) {
-        return Err(refuse("--job-name", WhyNot::Control));
+    options.flag("parsable");
+    options.value("comment", COMMENT);
+    options.value("export", "ALL");
+    options.value("chdir", &directory);
+    let name = name_of_job(line)?;
+    if !name.is_empty() {
+        options.value("job-name", &name);
     }
-    options.push("job-name", &name);
     let output = output_files(args, world, &mut options)?;
-    Shape::of(line)?.write(args, line, &mut options)?;
+    Shape::of(line, world)?.write(args, line, &mut options);
     order(args, &mut options)?;
+    // Zero means no limit.
     let limit = args.time.or(line.job.args.timeout);
+    let limit = limit.filter(|limit| !limit.is_zero());
     if let Some(limit) = limit {
-        options.push("time", slurm_time(limit));
+        options.value("time", slurm_time(limit));
     }
     for option in &args.slurm_option {
         foreign::check(option)?;
         options.0.push(option.into());
     }
+    let may_come = args.hold || !args.after.is_empty();
+    let missing = if may_come {
+        Missing::MayCome
+    } else {
+        Missing::Mistake
+    };
+    // Otherwise the job would fail only after it has waited for its turn.
+    (steps.check)(line, missing, world)?;
     Ok(Batch {
         options: options.0,
         command: command(args, line, limit, world),
@@ -118,23 +143,45 @@ pub(super) fn translate(
     })
 }
 
+/// Returns the name of the job; empty if its program has none.
+fn name_of_job(line: &RunLine) -> Result<OsString, Error> {
+    let name = match &line.job.args.job_name {
+        Some(name) if name.is_empty() => return Err(empty(line.job.typed("job-name"))),
+        Some(name) => name.clone(),
+        None => name_of(&line.job, &line.apps).into(),
+    };
+    if name.as_bytes().iter().any(u8::is_ascii_control) {
+        return Err(refuse(line.job.typed("job-name"), WhyNot::Control));
+    }
+    Ok(name)
+}
+
+fn empty(option: String) -> Error {
+    Error::BadValue {
+        option,
+        value: String::new(),
+        reason: ValueError::Empty,
+    }
+}
+
 /// Options of `sbatch`.
 #[derive(Debug, Default)]
 struct Options(Vec<OsString>);
 
 impl Options {
-    fn push(&mut self, name: &str, value: impl AsRef<OsStr>) {
-        let mut word = OsString::from("--");
-        word.push(name);
-        if !value.as_ref().is_empty() {
-            word.push("=");
-            word.push(value);
-        }
+    fn flag(&mut self, name: &str) {
+        self.0.push(format!("--{name}").into());
+    }
+
+    /// Adds an option with its value in one word, so that `sbatch` takes no other word for the value, whatever the value is.
+    fn value(&mut self, name: &str, value: impl AsRef<OsStr>) {
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(value);
         self.0.push(word);
     }
 
     fn number(&mut self, name: &str, value: u64) {
-        self.push(name, value.to_string());
+        self.value(name, value.to_string());
     }
 }
 
@@ -150,6 +197,11 @@ fn refuse_what_is_not_translated(line: &RunLine) -> Result<(), Error> {
             job.bootstrap == Some(Bootstrap::Fork),
             "bootstrap",
             WhyNot::Fork,
+        ),
+        (
+            matches!(job.bootstrap, Some(Bootstrap::Pbs | Bootstrap::Lsf)),
+            "bootstrap",
+            WhyNot::OtherManager,
         ),
         (job.explain, "explain", WhyNot::Explain),
         (job.pty.is_some(), "pty", WhyNot::Terminal),
@@ -172,6 +224,9 @@ fn output_files(
     };
     let directory = world.current()?;
     let place = |option: &str, file: &OsStr| -> Result<OsString, Error> {
+        if file.is_empty() {
+            return Err(empty(option.to_owned()));
+        }
         let refused = |why| refuse(option, why);
         let mut path = OsString::new();
         if !Path::new(file).is_absolute() {
@@ -188,11 +243,11 @@ fn output_files(
     };
     let stdout = args.output_to.clone().unwrap_or_else(|| default.into());
     let stdout = place("--output-to", &stdout)?;
-    options.push("output", &stdout);
+    options.value("output", &stdout);
     if let Some(file) = &args.errors_to {
-        options.push("error", place("--errors-to", file)?);
+        options.value("error", place("--errors-to", file)?);
     }
-    options.push("open-mode", "append");
+    options.value("open-mode", "append");
     Ok(stdout)
 }
 
@@ -239,7 +294,7 @@ fn order(args: &SubmitArgs, options: &mut Options) -> Result<(), Error> {
     if let Some(indexes) = &args.array {
         let most = args.max_running.map(|most| format!("%{most}"));
         let indexes = slurm_indexes(indexes);
-        options.push("array", format!("{indexes}{}", most.unwrap_or_default()));
+        options.value("array", format!("{indexes}{}", most.unwrap_or_default()));
     } else if args.max_running.is_some() {
         return Err(Error::Together {
             first: "--max-running".to_owned(),
@@ -256,27 +311,24 @@ fn order(args: &SubmitArgs, options: &mut Options) -> Result<(), Error> {
             };
             format!("{kind}:{}", dependency.on)
         });
-        options.push("dependency", all.collect::<Vec<_>>().join(","));
+        options.value("dependency", all.collect::<Vec<_>>().join(","));
         // Otherwise the job would wait forever for what cannot happen any more.
-        options.push("kill-on-invalid-dep", "yes");
+        options.value("kill-on-invalid-dep", "yes");
     }
     if args.hold {
-        options.push("hold", "");
+        options.flag("hold");
     }
-    options.push(
-        if args.requeue {
-            "requeue"
-        } else {
-            "no-requeue"
-        },
-        "",
-    );
+    options.flag(if args.requeue {
+        "requeue"
+    } else {
+        "no-requeue"
+    });
     match args.priority {
         None | Some(0) => {}
         Some(priority) if priority > 0 && os::effective_uid() != 0 => {
             return Err(refuse(format!("--priority {priority}"), WhyNot::Raised));
         }
-        Some(priority) => options.push("nice", (-i64::from(priority)).to_string()),
+        Some(priority) => options.value("nice", (-i64::from(priority)).to_string()),
     }
     Ok(())
 }

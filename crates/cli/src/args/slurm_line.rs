@@ -7,7 +7,7 @@ use super::{
         machine::OutputRequest,
         slurm::{SlurmAsk, SlurmList, SlurmRequest, SlurmSubmit},
     },
-    slurm_batch::{self, Expand},
+    slurm_batch::{self, Steps},
 };
 use crate::{
     choices::Engine,
@@ -21,7 +21,7 @@ use crate::{
 /// A mixture of jobs of Slurm and of a machine, or a job that Slurm cannot run.
 pub(super) fn resolve(
     args: &Args,
-    expand: Expand,
+    steps: Steps,
     world: &World,
 ) -> Result<Option<SlurmRequest>, Error> {
     let line = match args {
@@ -52,7 +52,7 @@ pub(super) fn resolve(
                 };
             }
             let submit = SlurmSubmit {
-                batch: slurm_batch::translate(args, line, expand, world)?,
+                batch: slurm_batch::translate(args, line, steps, world)?,
                 is_dry: line.job.args.dry_run,
                 is_parsable: args.parsable,
                 notices: slurm_batch::notices(line),

@@ -69,28 +69,78 @@ const DISTURBING: [&str; 13] = [
 /// Letters of some of them.
 const DISTURBING_LETTERS: &str = "WQvhVMi";
 
+/// Options of `sbatch` that have no value, or need none. Any other option would take the next word for its value.
+const FLAGS: [&str; 15] = [
+    "consolidate-segments",
+    "contiguous",
+    "get-user-env",
+    "ignore-pbs",
+    "no-kill",
+    "overcommit",
+    "oversubscribe",
+    "propagate",
+    "reboot",
+    "resv-ports",
+    "share",
+    "spread-job",
+    "spread-segments",
+    "stepmgr",
+    "use-min-nodes",
+];
+
+/// Letters of some of them.
+const FLAG_LETTERS: &str = "Oks";
+
 /// Refuses options of `sbatch` that contradict ours.
 pub(super) fn check(option: &str) -> Result<(), Error> {
-    let typed = || format!("--slurm-option={option}");
-    // `sbatch` understands the start of a name too.
-    let ours = |name: &str| OURS.iter().find(|(theirs, _)| theirs.starts_with(name));
-    if let Some(long) = option.strip_prefix("--") {
-        let name = long.split('=').next().unwrap_or_default();
-        if let Some((_, ours)) = ours(name) {
-            return Err(refuse(typed(), WhyNot::Ours(ours)));
-        }
-        if DISTURBING.iter().any(|theirs| theirs.starts_with(name)) {
-            return Err(refuse(typed(), WhyNot::Disturbing));
-        }
-        return Ok(());
+    let refused = |why| refuse(format!("--slurm-option={option}"), why);
+    match option.strip_prefix("--") {
+        Some(long) => check_long(long).map_err(refused),
+        None => check_letters(option.trim_start_matches('-')).map_err(refused),
     }
-    let letter = option.chars().nth(1).unwrap_or_default();
-    let long = LETTERS.iter().find(|(theirs, _)| *theirs == letter);
-    if let Some((_, ours)) = long.and_then(|(_, name)| ours(name)) {
-        return Err(refuse(typed(), WhyNot::Ours(ours)));
+}
+
+/// Returns the option of ours that stands for one of `sbatch`, which understands the start of a name too.
+fn ours(name: &str) -> Option<&'static str> {
+    let found = OURS.iter().find(|(theirs, _)| theirs.starts_with(name));
+    found.map(|(_, ours)| *ours)
+}
+
+fn check_long(long: &str) -> Result<(), WhyNot> {
+    let (name, has_value) = match long.split_once('=') {
+        Some((name, _)) => (name, true),
+        None => (long, false),
+    };
+    if let Some(ours) = ours(name) {
+        return Err(WhyNot::Ours(ours));
     }
-    if DISTURBING_LETTERS.contains(letter) {
-        return Err(refuse(typed(), WhyNot::Disturbing));
+    let begins_one_of = |names: &[&str]| names.iter().any(|theirs| theirs.starts_with(name));
+    if begins_one_of(&DISTURBING) {
+        return Err(WhyNot::Disturbing);
+    }
+    if has_value || begins_one_of(&FLAGS) {
+        Ok(())
+    } else {
+        Err(WhyNot::NoValue)
+    }
+}
+
+/// Checks letters, all of which but the last have no value: what follows the first other letter is its value.
+fn check_letters(letters: &str) -> Result<(), WhyNot> {
+    let mut rest = letters.chars();
+    while let Some(letter) = rest.next() {
+        let long = LETTERS.iter().find(|(theirs, _)| *theirs == letter);
+        if let Some(ours) = long.and_then(|(_, name)| ours(name)) {
+            return Err(WhyNot::Ours(ours));
+        }
+        if DISTURBING_LETTERS.contains(letter) {
+            return Err(WhyNot::Disturbing);
+        }
+        match (FLAG_LETTERS.contains(letter), rest.as_str()) {
+            (true, _) => {}
+            (false, "") => return Err(WhyNot::NoValue),
+            (false, _) => return Ok(()),
+        }
     }
     Ok(())
 }

@@ -17,6 +17,8 @@ pub(crate) enum WhyNot {
     Allocated,
     OnMachine,
     Fork,
+    /// The way of another resource manager to start daemons.
+    OtherManager,
     Explain,
     Terminal,
     Raised,
@@ -35,16 +37,18 @@ pub(crate) enum WhyNot {
     /// An option of ours means the same.
     Ours(&'static str),
     Disturbing,
-    NotText,
+    /// The next option would become the value of this one.
+    NoValue,
 }
 
 impl WhyNot {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Hostfile,
         Self::Allocated,
         Self::OnMachine,
         Self::Fork,
+        Self::OtherManager,
         Self::Explain,
         Self::Terminal,
         Self::Raised,
@@ -58,7 +62,7 @@ impl WhyNot {
         Self::Several,
         Self::Ours("--time"),
         Self::Disturbing,
-        Self::NotText,
+        Self::NoValue,
     ];
 
     pub(crate) const fn reason(self) -> &'static str {
@@ -73,6 +77,7 @@ impl WhyNot {
             Self::Fork => {
                 "the job runs on nodes of Slurm, and not on nodes for which this one stands"
             }
+            Self::OtherManager => "the job runs in an allocation of Slurm",
             Self::Explain => "the nodes are not known before the job starts",
             Self::Terminal => "a submitted job has no terminal",
             Self::Raised => "only administrators of Slurm may put a job before those of others",
@@ -88,7 +93,7 @@ impl WhyNot {
             Self::Several => "each line would be a job of its own, and Slurm has arrays for many",
             Self::Ours(_) => "`rally` translates its own option into this one",
             Self::Disturbing => "it would change what `rally` submits, or what `sbatch` answers",
-            Self::NotText => "Slurm's own words and lists are text in UTF-8",
+            Self::NoValue => "it has no value, and `sbatch` might take the next option for one",
         }
     }
 
@@ -97,20 +102,21 @@ impl WhyNot {
             Self::Hostfile | Self::Relative => {
                 "name the nodes with `--host`, or only say how many: `--nodes N`".to_owned()
             }
-            Self::Allocated | Self::OnMachine | Self::Fork => "leave it out".to_owned(),
+            Self::Allocated | Self::OnMachine | Self::Fork | Self::OtherManager => "leave it out".to_owned(),
             Self::Explain => "`--dry-run` shows what would be submitted".to_owned(),
             Self::Terminal => "leave it out, or use `rally run` under `salloc`".to_owned(),
             Self::Raised => {
                 "a priority below 0 lets others go first; `--slurm-option=qos=NAME` chooses a class of jobs".to_owned()
             }
             Self::UnevenSlots => "give the number of procs: `-n N`".to_owned(),
-            Self::Backslash | Self::Control | Self::NotText => "choose another name".to_owned(),
+            Self::Backslash | Self::Control => "choose another name".to_owned(),
             Self::NoCount => "add `-n N` for each program, or `--nodes N`".to_owned(),
             Self::Objects => "add `-n N` and `--nodes N`, or use `--per-node N`".to_owned(),
             Self::Mixed => "submit the programs as jobs of their own, or give `-n N` alone".to_owned(),
             Self::Several => "use `--array`, and choose the line by RALLY_ARRAY_INDEX".to_owned(),
             Self::Ours(option) => format!("use `{option}`"),
             Self::Disturbing => "leave it out".to_owned(),
+            Self::NoValue => "give the value in the same word: `--slurm-option NAME=VALUE`".to_owned(),
         }
     }
 }

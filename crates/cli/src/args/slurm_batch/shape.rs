@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 
 use base::HostList;
-use dvm::place::{self, MapTo, Per};
+use dvm::{
+    alloc::{self, Allocation, Base, LocalNames, Problem, Slots},
+    place::{self, MapTo, Per},
+};
 
 use super::{Options, refusal::WhyNot, refuse};
 use crate::{
-    args::{AppLine, Error, RunLine, define::machine::SubmitArgs},
+    args::{AppLine, Error, JobLine, RunLine, World, define::machine::SubmitArgs, nodes},
     config::Source,
 };
+
+/// The name of every computer on itself.
+const LOCALHOST: &str = "localhost";
 
 /// The size of a job.
 #[derive(Debug, Default)]
@@ -18,16 +24,19 @@ pub(super) struct Shape {
     procs: Option<u64>,
     per_node: Option<u32>,
     cpus_per_proc: Option<u32>,
+    /// The number of nodes, at least and at most.
+    nodes: Option<(u32, u32)>,
     hosts: HostList,
+    excluded: HostList,
 }
 
 impl Shape {
-    pub(super) fn of(line: &RunLine) -> Result<Self, Error> {
+    pub(super) fn of(line: &RunLine, world: &World) -> Result<Self, Error> {
         let mut shape = Self::default();
         let mut procs = Some(0);
         let mut per_node = BTreeSet::new();
         let mut slots = BTreeSet::new();
-        let mut hosts = Vec::new();
+        let mut hosts = BTreeSet::new();
         for app in &line.apps {
             let count = app.args.procs;
             procs = procs
@@ -46,41 +55,44 @@ impl Shape {
             per_node.insert(each);
             let cpus = cpus_per_proc(app)?;
             shape.cpus_per_proc = shape.cpus_per_proc.max(cpus);
-            for text in &app.args.host {
-                read_hosts(text, &app.typed("host"), &mut hosts, &mut slots)?;
+            for node in hosts_of(app)?.nodes {
+                slots.insert(match node.slots {
+                    Slots::Implicit => None,
+                    Slots::Explicit(count) => Some(count),
+                });
+                if hosts.insert(node.name.clone()) {
+                    shape.hosts.push(node.name);
+                }
             }
         }
         shape.procs = procs;
         shape.per_node = per_node.into_iter().flatten().next();
-        let option = line.apps.first().map(|app| app.typed("host"));
-        let option = option.unwrap_or_default();
-        shape.hosts = hosts
-            .join(",")
-            .parse()
-            .map_err(|_| refuse(option.clone(), WhyNot::NotText))?;
+        shape.nodes = nodes::wanted(&line.job)?;
+        shape.excluded = excluded(&line.job, world)?;
         if shape.procs.is_none() && shape.per_node.is_none() && slots.iter().any(Option::is_some) {
             shape.per_node = match slots.into_iter().collect::<Vec<_>>()[..] {
                 [Some(slots)] => Some(slots),
-                _ => return Err(refuse(option, WhyNot::UnevenSlots)),
+                _ => {
+                    let option = line.apps.first().map(|app| app.typed("host"));
+                    return Err(refuse(option.unwrap_or_default(), WhyNot::UnevenSlots));
+                }
             };
+        }
+        let is_countless = shape.procs.is_none() && shape.nodes.is_none() && shape.hosts.is_empty();
+        if is_countless && shape.per_node.is_some() {
+            return Err(refuse("--per-node", WhyNot::NoCount));
         }
         Ok(shape)
     }
 
-    pub(super) fn write(
-        &self,
-        args: &SubmitArgs,
-        line: &RunLine,
-        options: &mut Options,
-    ) -> Result<(), Error> {
+    pub(super) fn write(&self, args: &SubmitArgs, line: &RunLine, options: &mut Options) {
         let job = &line.job;
         let procs = self.procs;
-        let is_countless = procs.is_none() && job.args.nodes.is_none() && self.hosts.is_empty();
-        if is_countless && self.per_node.is_some() {
-            return Err(refuse("--per-node", WhyNot::NoCount));
-        }
-        match (&job.args.nodes, procs, self.per_node) {
-            (Some(nodes), ..) => options.push("nodes", nodes),
+        match (self.nodes, procs, self.per_node) {
+            (Some((least, most)), ..) if least == most => {
+                options.number("nodes", u64::from(least));
+            }
+            (Some((least, most)), ..) => options.value("nodes", format!("{least}-{most}")),
             (None, ..) if !self.hosts.is_empty() => {
                 options.number("nodes", u64::try_from(self.hosts.len()).unwrap_or(u64::MAX));
             }
@@ -99,10 +111,10 @@ impl Shape {
             options.number("cpus-per-task", u64::from(cpus));
         }
         if !self.hosts.is_empty() {
-            options.push("nodelist", self.hosts.to_string());
+            options.value("nodelist", self.hosts.to_string());
         }
-        if !job.args.exclude.is_empty() {
-            options.push("exclude", job.args.exclude.join(","));
+        if !self.excluded.is_empty() {
+            options.value("exclude", self.excluded.to_string());
         }
         if let Some(gpus) = job.args.gpus {
             options.number("gpus", u64::from(gpus));
@@ -111,37 +123,44 @@ impl Shape {
             options.number("gpus-per-task", u64::from(gpus));
         }
         if args.exclusive {
-            options.push("exclusive", "");
+            options.flag("exclusive");
         }
-        Ok(())
     }
 }
 
-/// Adds the names and the slots of `a:4,n[1-3]`.
-fn read_hosts(
-    text: &str,
-    option: &str,
-    hosts: &mut Vec<String>,
-    slots: &mut BTreeSet<Option<u32>>,
-) -> Result<(), Error> {
-    let mut depth = 0;
-    let parts = text.split(|letter: char| {
-        match letter {
-            '[' => depth += 1,
-            ']' => depth -= 1,
-            _ => {}
-        }
-        letter == ',' && depth == 0
-    });
-    for part in parts.map(str::trim).filter(|part| !part.is_empty()) {
-        if part.starts_with('+') {
-            return Err(refuse(option, WhyNot::Relative));
-        }
-        let (name, count) = part.split_once(':').unwrap_or((part, ""));
-        hosts.push(name.to_owned());
-        slots.insert(count.parse().ok());
+/// Returns names as they are written: Slurm has names of its own for its nodes, also for the one on which we are.
+fn as_written() -> LocalNames {
+    LocalNames::new(LOCALHOST)
+}
+
+/// Returns the nodes that an app names; none if it names none.
+fn hosts_of(app: &AppLine) -> Result<Allocation, Error> {
+    if app.args.host.is_empty() {
+        return Ok(Allocation::default());
     }
-    Ok(())
+    let option = app.typed("host");
+    let text = app.args.host.join(",");
+    let origin = format!("`{option}`");
+    alloc::hosts(&text, &origin, &as_written(), Base::default()).map_err(|error| {
+        match error.problem {
+            Problem::NoBase { .. } => refuse(option, WhyNot::Relative),
+            _ => Error::Nodes(error),
+        }
+    })
+}
+
+/// Returns the nodes that the job must not have.
+fn excluded(job: &JobLine, world: &World) -> Result<HostList, Error> {
+    let mut all = HostList::new();
+    let mut known = BTreeSet::new();
+    for text in &job.args.exclude {
+        for name in nodes::excluded(text, job, &as_written(), world)? {
+            if known.insert(name.clone()) {
+                all.push(name);
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Returns the policies of an app.

@@ -29,7 +29,7 @@ fn translated(line: &str) -> (String, String) {
         "--output=DIR/rally-%j.out",
         "--open-mode=append",
     ];
-    let place = Place::new();
+    let place = Place::new().file("in", "");
     let directory = place.directory.path().display().to_string();
     let batch = batch(&place, &format!("rally submit --to slurm {line}"));
     let words = |words: &[OsString]| {
@@ -41,6 +41,7 @@ fn translated(line: &str) -> (String, String) {
     let mut options = words(&batch.options);
     options.retain(|option| !OF_ALL.contains(&option.as_str()) && option != "--no-requeue");
     let command = words(&batch.command);
+    assert!(matches!(parse(&batch.command), Ok(Args::Run(_))), "{line}");
     let start = ["/opt/bin/rally", "run", "--on-machine=none"];
     assert_eq!(command[..3], start);
     (options.join(" "), command[3..].join(" "))
@@ -94,9 +95,26 @@ fn jobs_are_translated() {
             "--nodes=3 --ntasks-per-node=4 --nodelist=n[1-3]",
             "SET --host=n[1-3]:4 -- ./a",
         ),
+        // Names as Slurm knows them, also that of the computer on which we are.
+        (
+            "--host localhost,node7 -n 2 ./a",
+            "--nodes=2 --ntasks=2 --nodelist=localhost,node7",
+            "SET --host=localhost,node7 --np=2 -- ./a",
+        ),
+        // A name twice is one node with two slots.
+        (
+            "--host n1,n1 --host n2:2 ./a",
+            "--nodes=2 --ntasks-per-node=2 --nodelist=n[1-2]",
+            "SET --host=n1,n1 --host=n2:2 -- ./a",
+        ),
+        (
+            "--host n1,n2 -n 2 ./a : --host n2,n3 -n 2 ./b",
+            "--nodes=3 --ntasks=4 --nodelist=n[1-3]",
+            "SET --host=n1,n2 --np=2 -- ./a : SET --host=n2,n3 --np=2 -- ./b",
+        ),
         (
             "--exclude n3 --exclude n[5-6] ./a",
-            "--exclude=n3,n[5-6]",
+            "--exclude=n[3,5-6]",
             "SET -- ./a",
         ),
         ("--gpus 4 ./a", "--gpus=4", "--gpus=4 SET -- ./a"),
@@ -125,6 +143,7 @@ fn jobs_are_translated() {
             "--time=0-00:00:02",
             "--timeout=1500ms SET -- ./a",
         ),
+        ("--timeout 0 ./a", "", "SET -- ./a"),
         (
             "--after 3 --after any:4 --after start:5 ./a",
             "--dependency=afterok:3,afterany:4,after:5 --kill-on-invalid-dep=yes",
@@ -134,8 +153,8 @@ fn jobs_are_translated() {
         ("--priority -5 ./a", "--nice=5", "SET -- ./a"),
         ("--priority 0 ./a", "", "SET -- ./a"),
         (
-            "--slurm-option partition=gpu --slurm-option=--qos=low --slurm-option=-Aacct ./a",
-            "--partition=gpu --qos=low -Aacct",
+            "--slurm-option partition=gpu --slurm-option=--qos=low --slurm-option=-Aacct --slurm-option=contig --slurm-option=-Osplow ./a",
+            "--partition=gpu --qos=low -Aacct --contig -Osplow",
             "SET -- ./a",
         ),
         (
@@ -223,6 +242,7 @@ fn what_slurm_cannot_do_is_refused() {
         "--relative 1 ./a",
         "--on-machine main ./a",
         "--bootstrap fork ./a",
+        "--bootstrap pbs ./a",
         "--explain ./a",
         "--from hosts",
         "--pty ./a",
@@ -237,7 +257,11 @@ fn what_slurm_cannot_do_is_refused() {
         "--slurm-option=-t5 ./a",
         "--slurm-option=--wra=x ./a",
         "--slurm-option=-W ./a",
+        "--slurm-option=-OW ./a",
         "--slurm-option= ./a",
+        "--slurm-option partition ./a",
+        "--slurm-option=-p ./a",
+        "--slurm-option=-Op ./a",
         "--max-running 2 ./a",
         "--map-by nonsense ./a",
     ];
@@ -273,6 +297,12 @@ fn what_slurm_cannot_do_is_refused() {
     $ rally submit --to slurm --bootstrap fork ./a
     error: `--bootstrap` cannot be translated for Slurm
       reason: the job runs on nodes of Slurm, and not on nodes for which this one stands
+      help:   leave it out
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --bootstrap pbs ./a
+    error: `--bootstrap` cannot be translated for Slurm
+      reason: the job runs in an allocation of Slurm
       help:   leave it out
     [120 slurm/not-translated]
 
@@ -360,9 +390,33 @@ fn what_slurm_cannot_do_is_refused() {
       help:   leave it out
     [120 slurm/not-translated]
 
+    $ rally submit --to slurm --slurm-option=-OW ./a
+    error: `--slurm-option=-OW` cannot be translated for Slurm
+      reason: it would change what `rally` submits, or what `sbatch` answers
+      help:   leave it out
+    [120 slurm/not-translated]
+
     $ rally submit --to slurm --slurm-option= ./a
     error: `--slurm-option` cannot be ``: it is no option of sbatch (`partition=NAME`, `--qos=NAME`)
     [120 cli/bad-value]
+
+    $ rally submit --to slurm --slurm-option partition ./a
+    error: `--slurm-option=--partition` cannot be translated for Slurm
+      reason: it has no value, and `sbatch` might take the next option for one
+      help:   give the value in the same word: `--slurm-option NAME=VALUE`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option=-p ./a
+    error: `--slurm-option=-p` cannot be translated for Slurm
+      reason: it has no value, and `sbatch` might take the next option for one
+      help:   give the value in the same word: `--slurm-option NAME=VALUE`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option=-Op ./a
+    error: `--slurm-option=-Op` cannot be translated for Slurm
+      reason: it has no value, and `sbatch` might take the next option for one
+      help:   give the value in the same word: `--slurm-option NAME=VALUE`
+    [120 slurm/not-translated]
 
     $ rally submit --to slurm --max-running 2 ./a
     error: `--max-running` and `no --array` cannot be used together
@@ -387,6 +441,7 @@ fn every_reason_says_what_to_do() {
     it is about nodes that are allocated already, and Slurm chooses new ones: leave it out
     the job runs in an allocation of its own, and on no machine: leave it out
     the job runs on nodes of Slurm, and not on nodes for which this one stands: leave it out
+    the job runs in an allocation of Slurm: leave it out
     the nodes are not known before the job starts: `--dry-run` shows what would be submitted
     a submitted job has no terminal: leave it out, or use `rally run` under `salloc`
     only administrators of Slurm may put a job before those of others: a priority below 0 lets others go first; `--slurm-option=qos=NAME` chooses a class of jobs
@@ -400,11 +455,12 @@ fn every_reason_says_what_to_do() {
     each line would be a job of its own, and Slurm has arrays for many: use `--array`, and choose the line by RALLY_ARRAY_INDEX
     `rally` translates its own option into this one: use `--time`
     it would change what `rally` submits, or what `sbatch` answers: leave it out
-    Slurm's own words and lists are text in UTF-8: choose another name
+    it has no value, and `sbatch` might take the next option for one: give the value in the same word: `--slurm-option NAME=VALUE`
     ");
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn jobs_of_slurm_are_named() {
     let place = Place::new();
     let is_slurm = |line: &str| matches!(place.request(line), Ok(Request::Slurm(_)));
@@ -439,6 +495,14 @@ fn jobs_of_slurm_are_named() {
         "rally wait slurm:x",
         "rally wait --on-machine main slurm:3",
         "rally release slurm:3 --ranks 1",
+        "rally release slurm:3 --on-machine main",
+        "rally release slurm:3[1]",
+        "rally release slurm:rally-n1-7@2",
+        "rally hold slurm:3[1-2]",
+        "rally release 3[1]",
+        "rally release --on-machine main",
+        "rally release --on-machine main --ranks 1 3",
+        "rally release --on-machine main rally-n1-7@2",
         "rally submit --slurm-option qos=x ./a",
         "rally submit --to moon ./a",
         "rally submit -N 2 ./a",
@@ -465,6 +529,41 @@ fn jobs_of_slurm_are_named() {
       help: a held job of Slurm has no ranks yet
     [120 cli/options-together]
 
+    $ rally release slurm:3 --on-machine main
+    error: `--on-machine` and `slurm` cannot be used together
+      help: Slurm's jobs are on no machine
+    [120 cli/options-together]
+
+    $ rally release slurm:3[1]
+    error: `JOB` cannot be `slurm:3[1]`: it names tasks of an array, and only a whole job can be meant here
+    [120 cli/bad-value]
+
+    $ rally release slurm:rally-n1-7@2
+    error: `JOB` cannot be `slurm:rally-n1-7@2`: it is no number of a job (`17`, or `17[3-5]` for tasks of an array where they are possible)
+    [120 cli/bad-value]
+
+    $ rally hold slurm:3[1-2]
+    error: `JOB` cannot be `slurm:3[1-2]`: it names tasks of an array, and only a whole job can be meant here
+    [120 cli/bad-value]
+
+    $ rally release 3[1]
+    error: `JOB` cannot be `3[1]`: it names tasks of an array, and only a whole job can be meant here
+    [120 cli/bad-value]
+
+    $ rally release --on-machine main
+    error: `--on-machine` and `no JOB` cannot be used together
+      help: give the number of the held job
+    [120 cli/options-together]
+
+    $ rally release --on-machine main --ranks 1 3
+    error: `--on-machine` and `--ranks` cannot be used together
+      help: a held job of the queue has no ranks yet
+    [120 cli/options-together]
+
+    $ rally release --on-machine main rally-n1-7@2
+    error: `JOB` cannot be `rally-n1-7@2`: it is no number of a job (`17`, or `17[3-5]` for tasks of an array where they are possible)
+    [120 cli/bad-value]
+
     $ rally submit --slurm-option qos=x ./a
     error: `--slurm-option` and `no --to slurm` cannot be used together
       help: only Slurm reads it: add `--to slurm`, or leave it out
@@ -488,4 +587,210 @@ fn jobs_of_slurm_are_named() {
       help:   use a spelling named above, or put `--personality mpirun` before `-N`
     [120 cli/two-meanings]
     ");
+}
+
+/// No option of `sbatch` takes the next one for its value.
+#[test]
+fn values_that_are_empty_are_refused() {
+    let place = Place::new();
+    let complaint = |words: &[&str]| {
+        let line = ["rally", "submit", "--to", "slurm"].iter().chain(words);
+        let words: Vec<OsString> = line.map(OsString::from).collect();
+        let args = parse(&words);
+        match args.and_then(|args| resolve(&args, &place.world)) {
+            Ok(request) => format!("{request:?}\n"),
+            Err(error) => message::text(&error.message(), MessageFormat::Text),
+        }
+    };
+    // Neither is a name of several lines, whoever gives it.
+    let said = [
+        ["--job-name", ""],
+        ["--job-name", "a\nb"],
+        ["--wdir", "/"],
+        ["--output-to", ""],
+        ["--errors-to", ""],
+        ["--host", ""],
+        ["--exclude", ""],
+        ["--nodes", ""],
+        ["--nodes", "0"],
+        ["--slurm-option", ""],
+    ]
+    .map(|[option, value]| {
+        let program = if option == "--wdir" { "./a\nb" } else { "./a" };
+        complaint(&[option, value, "-n", "1", program])
+    });
+    insta::assert_snapshot!(said.concat(), @"
+    error: `--job-name` cannot be ``: it is empty
+    error: `--job-name` cannot be translated for Slurm
+      reason: Slurm's listings have one line for each job
+      help:   choose another name
+    error: `--job-name` cannot be translated for Slurm
+      reason: Slurm's listings have one line for each job
+      help:   choose another name
+    error: `--output-to` cannot be ``: it is empty
+    error: `--errors-to` cannot be ``: it is empty
+    error: cannot read the nodes of `--host`: no node is named
+    error: cannot read the nodes of `--exclude`: no node is named
+    error: `--nodes` cannot be ``: it is not a whole number
+    error: `--nodes` cannot be `0`: a job runs on at least one node
+      help: give 1 or more, or leave `--nodes` out
+    error: `--slurm-option` cannot be ``: it is no option of sbatch (`partition=NAME`, `--qos=NAME`)
+    ");
+    // A program whose path ends with a slash gives a job no name.
+    let named = batch(&place, "rally submit --to slurm -n 1 ./a/");
+    let named = named.options.iter().map(|word| word.to_string_lossy());
+    let named: Vec<_> = named.filter(|word| word.contains("job-name")).collect();
+    assert!(named.is_empty(), "{named:?}");
+}
+
+/// Otherwise such a job would wait for its turn, and then fail.
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn what_does_not_depend_on_nodes_is_checked_at_submission() {
+    let place = Place::new()
+        .file("ranks", "rank 0=n1 slot=x\n")
+        .file("tune", "nonsense\n")
+        .file("programs", "0-1 ./a\n1 ./b\n")
+        .variable("RALLY_RANK_BY", "colour");
+    let lines = [
+        "--rank-by slot --bind-to nonsense ./a",
+        "--rank-by slot --bind-list 0-x ./a",
+        "--rank-by nonsense ./a",
+        "./a",
+        "--rank-by slot -n 2 ./a : -n 1 --map-by nonsense ./b",
+        "--rank-by slot -N 2 --per-node 2 --map-by core ./a",
+        "--rank-by slot --map-by rankfile:file=ranks ./a",
+        "--rank-by slot --map-by rankfile:file=missing ./a",
+        "--rank-by slot --map-by rankfile ./a",
+        "--rank-by slot --output-file out.%x ./a",
+        "--rank-by slot --merge-stderr --error-file err ./a",
+        "--rank-by slot --input missing ./a",
+        "--rank-by slot --env-family none,slurm ./a",
+        "--rank-by slot --preload-files missing ./a",
+        "--rank-by slot --tune tune ./a",
+        "--rank-by slot --personality srun --multi-prog -n 2 programs",
+        "--rank-by slot --host n[1-2 ./a",
+        "--rank-by slot --host n1:x ./a",
+        "--rank-by slot --exclude n[ ./a",
+        "--rank-by slot --nodes 4-2 ./a",
+    ];
+    let said = lines.map(|line| {
+        let line = format!("rally submit --to slurm {line}");
+        format!("{}\n", place.complaint(&line))
+    });
+    insta::assert_snapshot!(said.concat(), @"
+    $ rally submit --to slurm --rank-by slot --bind-to nonsense ./a
+    error: cannot read `--bind-to nonsense`: `nonsense` is not known
+      help: known are none, core, hwthread, l1cache, l2cache, l3cache, numa, package
+    [120 place/bad-policy]
+
+    $ rally submit --to slurm --rank-by slot --bind-list 0-x ./a
+    error: cannot read `--bind-list 0-x`: expected a number at position 2
+    [120 place/bad-policy]
+
+    $ rally submit --to slurm --rank-by nonsense ./a
+    error: cannot read `--rank-by nonsense`: `nonsense` is not known
+      help: known are slot, node, fill, span, core, hwthread, l1cache, l2cache, l3cache, numa, package
+    [120 place/bad-policy]
+
+    $ rally submit --to slurm ./a
+    error: cannot read `--rank-by colour`: `colour` is not known
+      from: environment, RALLY_RANK_BY
+      help: known are slot, node, fill, span, core, hwthread, l1cache, l2cache, l3cache, numa, package
+    [120 place/bad-policy]
+
+    $ rally submit --to slurm --rank-by slot -n 2 ./a : -n 1 --map-by nonsense ./b
+    error: cannot read `--map-by nonsense`: `nonsense` is not known
+      help: known are slot, node, core, hwthread, l1cache, l2cache, l3cache, numa, package, ppr, pe-list, seq, rankfile
+    [120 place/bad-policy]
+
+    $ rally submit --to slurm --rank-by slot -N 2 --per-node 2 --map-by core ./a
+    error: `--per-node` and `--map-by core` cannot be used together
+      help: use `--map-by ppr:N:RESOURCE` alone, or leave one of them out
+    [120 cli/options-together]
+
+    $ rally submit --to slurm --rank-by slot --map-by rankfile:file=ranks ./a
+    error: cannot read the ranks of `ranks`, line 1: `x` is not a list of cores (expected a number at position 0)
+    [121 place/bad-rankfile]
+
+    $ rally submit --to slurm --rank-by slot --map-by rankfile:file=missing ./a
+    error: cannot read the rankfile `missing`: No such file or directory (os error 2)
+      effect: the job was not started
+    [121 cli/unreadable-file]
+
+    $ rally submit --to slurm --rank-by slot --map-by rankfile ./a
+    error: the policy `rankfile` needs a file
+      help: name it: `--map-by rankfile:FILE=NAME`
+    [120 place/bad-policy]
+
+    $ rally submit --to slurm --rank-by slot --output-file out.%x ./a
+    error: `--output-file` cannot be `out.%x`: `%x` means nothing (known: %r rank, %s size, %l local rank, %a app, %j job, %h host, %p pid, %%)
+      help: `rally help output` lists the letters of patterns
+    [120 cli/bad-value]
+
+    $ rally submit --to slurm --rank-by slot --merge-stderr --error-file err ./a
+    error: `--merge-stderr` and `--error-file` cannot be used together
+      help: merged, both go where stdout goes: leave one of them out
+    [120 cli/options-together]
+
+    $ rally submit --to slurm --rank-by slot --input missing ./a
+    error: cannot read the input file `DIR/missing`: No such file or directory (os error 2)
+      effect: the job was not started
+    [121 cli/unreadable-file]
+
+    $ rally submit --to slurm --rank-by slot --env-family none,slurm ./a
+    error: `--env-family none` and `--env-family slurm` cannot be used together
+      help: leave one of them out
+    [120 cli/options-together]
+
+    $ rally submit --to slurm --rank-by slot --preload-files missing ./a
+    error: cannot read the file to copy `missing`: No such file or directory (os error 2)
+      effect: the job was not started
+    [121 cli/unreadable-file]
+
+    $ rally submit --to slurm --rank-by slot --tune tune ./a
+    error: cannot read the file of parameters `tune`, line 1: a line is `-mca NAME VALUE`, `-x NAME=VALUE` or `NAME = VALUE`
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ rally submit --to slurm --rank-by slot --personality srun --multi-prog -n 2 programs
+    error: cannot read the file of programs `programs`, line 2: there is another line for rank 1
+      help: `rally help mpmd` shows the form
+    [121 cli/bad-app-file]
+
+    $ rally submit --to slurm --rank-by slot --host n[1-2 ./a
+    error: cannot read the nodes of `--host`: the `[` at position 1 is never closed
+    [120 alloc/bad-text]
+
+    $ rally submit --to slurm --rank-by slot --host n1:x ./a
+    error: cannot read the nodes of `--host`: `x` is not a number of slots
+    [120 alloc/bad-text]
+
+    $ rally submit --to slurm --rank-by slot --exclude n[ ./a
+    error: cannot read the nodes of `--exclude`: the `[` at position 1 is never closed
+    [120 alloc/bad-text]
+
+    $ rally submit --to slurm --rank-by slot --nodes 4-2 ./a
+    error: `--nodes` cannot be `4-2`: the larger number comes first
+    [120 cli/bad-value]
+    ");
+    // Another job may write a file before this one starts.
+    for option in ["--after 3", "--hold"] {
+        for what in ["--input missing", "--map-by rankfile:file=missing"] {
+            let line = format!("rally submit --to slurm --rank-by slot {option} {what} ./a");
+            assert!(place.request(&line).is_ok(), "{line}");
+        }
+    }
+    // What depends on the nodes is left to the job.
+    for line in [
+        "--gpus 99",
+        "--host n1,n2",
+        "--nodes 5",
+        "--exclude node7",
+        "--map-by seq:file=hosts",
+        "--bootstrap slurm",
+    ] {
+        let line = format!("rally submit --to slurm --rank-by slot -n 5 {line} ./a");
+        assert!(place.request(&line).is_ok(), "{}", place.complaint(&line));
+    }
 }
