@@ -22,7 +22,8 @@
 //! | ordered ([`MachineOutput::Launch`]) | runs | ended when it is launched | – |
 //! | runs | – | [`MachineOutput::End`] | the queue and the record hear of it |
 //!
-//! If the machine is to end at once, a task whose start is stored first waits again, for the next machine.
+//! If the machine is to end at once, a task whose start is stored first waits again, for the next machine. So does a task that runs, and
+//! that a user wants to run again ([`queue::Requeue`]); it does not count as a requeue, because the task is not to blame.
 //!
 //! **Bounds:** those of the queue; [`RECENT_MAX`] records of jobs that are over, in memory; [`HISTORY_MAX`] in the store;
 //! [`WAITED_MAX`] jobs that a front waits for.
@@ -49,7 +50,7 @@ use std::{
 use base::{JobId, NodeId, Rank, RankSet, Signal, Time};
 use serde::{Deserialize, Serialize};
 
-use self::{books::Books, demand::demand, planted::Bug};
+use self::{books::Books, demand::demand, planted::Bug, runs::TakenBack};
 pub use self::{
     books::{Batch, Key, RETRY, Write},
     record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
@@ -160,6 +161,13 @@ struct Node {
     standing: NodeStanding,
 }
 
+impl Node {
+    /// Returns true if it has joined, and was not lost. The user may have drained it.
+    const fn is_usable(&self) -> bool {
+        self.slots > 0 && !matches!(self.standing, NodeStanding::Bad(_))
+    }
+}
+
 /// A job in the queue.
 #[derive(Debug)]
 struct Entry {
@@ -168,6 +176,8 @@ struct Entry {
     front: Option<FrontId>,
     /// Whether it gets whole nodes: because the user wants that, or because of how it is placed.
     sharing: Sharing,
+    /// Slots of a unit.
+    unit: u32,
     /// Tasks that run, and were canceled.
     ending: RankSet,
     runs: BTreeMap<Option<u32>, Stage>,
@@ -324,11 +334,18 @@ impl Machine {
 
     /// Starts what can start, and writes what has changed. Ends every public call that changes something.
     fn settle(&mut self, now: Time) {
-        if self.down.is_none() {
-            self.queue.schedule(now);
-        }
-        while let Some(output) = self.queue.poll() {
-            self.on_queue(now, output);
+        // What the queue wants may let it want more.
+        loop {
+            while let Some(output) = self.queue.poll() {
+                self.on_queue(now, output);
+            }
+            if self.down.is_none() {
+                self.queue.schedule(now);
+            }
+            let Some(first) = self.queue.poll() else {
+                break;
+            };
+            self.on_queue(now, first);
         }
         self.tell_ready();
         let jobs = &self.jobs;
@@ -362,6 +379,7 @@ impl Machine {
             node.standing = NodeStanding::Drained;
             self.queue.set_node(id, NodeState::Closed);
         }
+        self.fit_to_nodes();
         self.settle(now);
     }
 
@@ -372,7 +390,31 @@ impl Machine {
         };
         node.standing = NodeStanding::Bad(why.to_owned());
         self.queue.set_node(id, NodeState::Closed);
+        self.fit_to_nodes();
         self.settle(now);
+    }
+
+    /// Lets jobs that wait for more than the usable nodes have ask for what those have, if they ask for all that there is. Jobs
+    /// that name an amount wait for it. While nodes are being started, nobody knows what there will be.
+    fn fit_to_nodes(&mut self) {
+        let nodes = &self.nodes;
+        let starts = |node: &Node| node.standing == NodeStanding::Starting;
+        if nodes.values().any(starts) || planted::is(Bug::LostNodesCount) {
+            return;
+        }
+        let is_usable = |id: NodeId| nodes.get(&id).is_some_and(Node::is_usable);
+        for id in self.queue.too_large(is_usable) {
+            let Some(entry) = self.jobs.get_mut(&id) else {
+                continue;
+            };
+            let wishes = &entry.record.wishes;
+            let demand = demand(&entry.spec.placement, wishes.sharing, nodes);
+            let slots = demand.units.saturating_mul(demand.unit.slots);
+            if slots != entry.record.slots && self.queue.set_demand(id, demand) {
+                entry.record.slots = slots;
+                self.books.touch(id);
+            }
+        }
     }
 
     /// Adds the job of a front.
@@ -436,6 +478,7 @@ impl Machine {
             .units
             .saturating_mul(request.demand.unit.slots);
         let sharing = request.demand.sharing;
+        let unit = request.demand.unit.slots;
         self.queue
             .submit(id, request)
             .map_err(NotDone::NotAccepted)?;
@@ -454,6 +497,7 @@ impl Machine {
             spec: Arc::new(*submission.spec),
             front,
             sharing,
+            unit,
             ending: RankSet::new(),
             runs: BTreeMap::new(),
         };
@@ -494,7 +538,7 @@ impl Machine {
     fn on_queue(&mut self, now: Time, output: queue::Output) {
         match output {
             queue::Output::Start { task, units } => self.start(now, task, units),
-            queue::Output::End { task } => self.revoke(now, task),
+            queue::Output::End { task } => self.revoke(task),
             queue::Output::Requeued { task } => {
                 if let Some(entry) = self.jobs.get_mut(&task.job) {
                     let index = task.index.unwrap_or(0);
@@ -505,6 +549,7 @@ impl Machine {
                     record.failure.take_if(|(failed, _)| *failed == index);
                 }
                 self.books.touch(task.job);
+                self.fit_to_nodes();
             }
             queue::Output::Held { job } => {
                 if let Some(entry) = self.jobs.get_mut(&job) {
@@ -598,7 +643,7 @@ impl Machine {
         self.settle(now);
     }
 
-    /// Lets the machine end, with all that runs. What is not launched yet waits for the next machine.
+    /// Lets the machine end, with all that runs. What is not launched yet waits for the next machine, and so does what may run again.
     fn end_all(&mut self) {
         self.down = Some(Down::Now);
         let mut unlaunched = Vec::new();
@@ -617,13 +662,7 @@ impl Machine {
             }
         }
         for task in unlaunched {
-            if let Some(entry) = self.jobs.get_mut(&task.job) {
-                entry.runs.remove(&task.index);
-                let index = task.index.unwrap_or(0);
-                entry.record.tasks.put(index, |tasks| &mut tasks.waiting);
-            }
-            self.books.touch(task.job);
-            self.queue.take_back(task);
+            self.take_back(task, TakenBack::Unlaunched);
         }
     }
 

@@ -54,7 +54,7 @@ pub use self::{
     nodes::{NodeState, Units},
 };
 use self::{
-    job::{Job, Order, Ready, Shapes, Users},
+    job::{Job, Order, Ready, ShapeId, Shapes, Users},
     nodes::Nodes,
     plan::Plan,
     planted::Bug,
@@ -360,7 +360,7 @@ impl Queue {
         if let Some(unknown) = unknown {
             return Err(Refusal::UnknownDependency(unknown.on));
         }
-        let room = self.nodes.room(demand, |_| true);
+        let room = self.nodes.room(demand, |_, _| true);
         if room < u64::from(demand.units) {
             let units = demand.units;
             return Err(Refusal::NeverFits { units, room });
@@ -384,6 +384,30 @@ impl Queue {
     /// Sets the priority of a job. Returns false if there is no such job.
     pub fn set_priority(&mut self, id: JobId, priority: i32) -> bool {
         self.set(id, |job| job.request.priority = priority)
+    }
+
+    /// Returns the jobs of which tasks wait, and that need more than these nodes have.
+    #[must_use]
+    pub fn too_large(&self, is_meant: impl Fn(NodeId) -> bool) -> Vec<JobId> {
+        let mut known: BTreeMap<ShapeId, bool> = BTreeMap::new();
+        let waiting = self.jobs.iter().filter(|(_, job)| job.next().is_some());
+        let too_large = waiting.filter(|(_, job)| {
+            *known.entry(job.shape).or_insert_with(|| {
+                let room = self.nodes.room(&job.demand, |id, _| is_meant(id));
+                room < u64::from(job.demand.units)
+            })
+        });
+        too_large.map(|(id, _)| *id).collect()
+    }
+
+    /// Changes what the tasks of a job need that wait. Returns false if there is no such job.
+    pub fn set_demand(&mut self, id: JobId, demand: Demand) -> bool {
+        let Some(job) = self.jobs.get(&id) else {
+            return false;
+        };
+        self.shapes.put(&job.request.demand);
+        let shape = self.shapes.get(&demand);
+        self.set(id, |job| job.set_demand(demand, shape))
     }
 
     fn set(&mut self, id: JobId, change: impl FnOnce(&mut Job)) -> bool {

@@ -354,6 +354,7 @@ impl World {
             Slots::Explicit(slots)
         };
         self.model.call += 1;
+        self.model.fit_to_nodes(&self.nodes);
         self.call(Call::Other, |machine| {
             machine.node_up(now, id, slots, said);
         });
@@ -376,6 +377,7 @@ impl World {
             node.standing = Standing::Lost;
             node.closed_since.get_or_insert(call);
         }
+        self.model.fit_to_nodes(&self.nodes);
         self.end_on(id);
         let now = self.agenda.now;
         self.call(Call::Other, |machine| {

@@ -191,14 +191,21 @@ fn why(why: &Reason, now: Wall) -> String {
                 "job {job} of the same user comes first, and needs what is left of the user's limits"
             )
         }
-        Reason::NodesClosed { room, closed } => {
+        Reason::NodesClosed { room, closed, lost } => {
             let nodes = if closed.is_empty() {
                 "some nodes".to_owned()
             } else {
                 format!("`{closed}`")
             };
+            let lost = if lost.is_empty() {
+                String::new()
+            } else {
+                format!(
+                    ". It cannot start without `{lost}`, lost until the next `rally up`, unless it asks for less"
+                )
+            };
             format!(
-                "it needs {nodes}, where no job starts; the other nodes have room for {room} of its units"
+                "it needs {nodes}, where no job starts; the other nodes have room for {room} of its units{lost}"
             )
         }
         Reason::Head { waits_for } => {

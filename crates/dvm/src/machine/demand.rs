@@ -12,7 +12,8 @@ use crate::{
 
 /// Returns the demand of a job. It is the least with which the job can be placed as the user wants.
 ///
-/// A job that does not say how many procs it has gets all slots of the nodes that it may use, as it does without a machine.
+/// A job that does not say how many procs it has gets all slots of the nodes that it may use, as it does without a machine. Nodes that were
+/// lost do not count: see [`super::Machine::fit_to_nodes`].
 pub(super) fn demand(
     request: &place::Request,
     sharing: Sharing,
@@ -22,7 +23,7 @@ pub(super) fn demand(
     let admitted = |id: &NodeId| only.as_ref().is_none_or(|only| only.contains(id));
     let usable = nodes
         .iter()
-        .filter(|(id, node)| node.slots > 0 && admitted(id));
+        .filter(|(id, node)| node.is_usable() && admitted(id));
     let all = usable
         .clone()
         .map(|(_, node)| node.slots)
@@ -86,7 +87,7 @@ fn whole(only: Option<BTreeSet<NodeId>>, nodes: &BTreeMap<NodeId, Node>) -> Dema
     let is_meant = |id: &NodeId| only.as_ref().is_none_or(|only| only.contains(id));
     let usable = nodes
         .iter()
-        .filter(|(id, node)| node.slots > 0 && is_meant(id));
+        .filter(|(id, node)| node.is_usable() && is_meant(id));
     let count = usable.count();
     Demand {
         units: u32::try_from(count).unwrap_or(u32::MAX).max(1),

@@ -1,10 +1,10 @@
 //! Explanations of the queue, with names and times of day.
 
-use base::{HostList, JobId, Time};
+use base::{HostList, JobId, NodeId, Time};
 
 use super::{
     Machine, Wall,
-    talk::{Explained, Reason, Sooner, Start},
+    talk::{Explained, NodeStanding, Reason, Sooner, Start},
 };
 use crate::queue::{Estimate, Hint, Why};
 
@@ -12,7 +12,7 @@ impl Machine {
     pub(super) fn explained(&self, now: Time, id: JobId) -> Option<Explained> {
         let found = self.queue.explain(now, id)?;
         let wall = |at: Time| Wall(self.epoch.0.saturating_add(at.as_nanos() / 1_000_000));
-        let names = |ids: Vec<base::NodeId>| -> HostList {
+        let names = |ids: Vec<NodeId>| -> HostList {
             let names = ids.iter().filter_map(|id| self.nodes.get(id));
             names.map(|node| node.name.as_str()).collect()
         };
@@ -22,10 +22,18 @@ impl Machine {
             Why::Blocked(after) => Reason::Blocked(after),
             Why::Limit(hit) => Reason::Limit(hit),
             Why::BehindLimit(id) => Reason::BehindLimit(id),
-            Why::NodesClosed { room, closed } => Reason::NodesClosed {
-                room,
-                closed: names(closed),
-            },
+            Why::NodesClosed { room, closed } => {
+                let is_lost = |id: &NodeId| {
+                    let node = self.nodes.get(id);
+                    node.is_some_and(|node| matches!(node.standing, NodeStanding::Bad(_)))
+                };
+                let lost = closed.iter().copied().filter(is_lost).collect();
+                Reason::NodesClosed {
+                    room,
+                    closed: names(closed),
+                    lost: names(lost),
+                }
+            }
             Why::Head { waits_for } => Reason::Head { waits_for },
             Why::NoRoom => Reason::NoRoom,
             Why::WouldDelay { head, at } => Reason::WouldDelay {

@@ -39,11 +39,15 @@ pub enum Bug {
     RequeuedCountedTwice,
     /// A task stays paused when its run is over.
     PauseOutlivesRun,
+    /// A task that may run again is canceled when the machine is ended.
+    EndedForGood,
+    /// Jobs go on to wait for all nodes after one of them is lost.
+    LostNodesCount,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::LaunchedBeforeStored,
         Self::ToldBeforeStored,
         Self::FailedBatchForgotten,
@@ -62,6 +66,8 @@ impl Bug {
         Self::StartForgotten,
         Self::RequeuedCountedTwice,
         Self::PauseOutlivesRun,
+        Self::EndedForGood,
+        Self::LostNodesCount,
     ];
 }
 

@@ -164,12 +164,14 @@ impl Machine {
             has_withdrawn: !record.tasks.canceled.is_empty(),
         };
         let sharing = request.demand.sharing;
+        let unit = request.demand.unit.slots;
         self.queue.restore(id, request, past);
         let entry = Entry {
             record,
             spec: Arc::new(spec),
             front: None,
             sharing,
+            unit,
             ending: RankSet::new(),
             runs: BTreeMap::new(),
         };

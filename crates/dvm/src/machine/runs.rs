@@ -8,16 +8,24 @@ use std::{
 use base::{HostList, JobId, Rank, RankSet, Time, Usage};
 
 use super::{
-    Effect, Grant, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
+    Down, Effect, Grant, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
     planted::{self, Bug},
     record::{Failure, OutputFiles, Tasks},
 };
 use crate::{
     messages,
     proto::{Cause, EndReason, Outcome, Refusal},
-    queue::{self, Sharing, TaskId, Units},
+    queue::{self, Requeue, Sharing, TaskId, Units},
     spec::JobSpec,
 };
+
+/// How far a task was that waits again because the machine ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TakenBack {
+    Unlaunched,
+    /// It goes on with its output files.
+    Ran,
+}
 
 impl Machine {
     pub(super) fn start(&mut self, now: Time, task: TaskId, units: Units) {
@@ -48,16 +56,11 @@ impl Machine {
         };
         entry.runs.insert(task.index, Stage::Ordered);
         let sharing = entry.sharing;
-        let each = entry.record.slots;
-        let total: u32 = units
-            .iter()
-            .map(|(_, units)| *units)
-            .fold(0, u32::saturating_add);
-        let per_unit = each.checked_div(total).unwrap_or(1).max(1);
+        let unit = entry.unit;
         let nodes = &self.nodes;
         let slots = units.iter().map(|(id, units)| {
             let granted = match sharing {
-                Sharing::Shared => units.saturating_mul(per_unit),
+                Sharing::Shared => units.saturating_mul(unit),
                 Sharing::Exclusive => nodes.get(id).map_or(*units, |node| node.slots),
             };
             (*id, granted)
@@ -90,7 +93,7 @@ impl Machine {
     }
 
     /// Ends the run of a task: the job is canceled, or its node was removed.
-    pub(super) fn revoke(&mut self, now: Time, task: TaskId) {
+    pub(super) fn revoke(&mut self, task: TaskId) {
         let Some(entry) = self.jobs.get_mut(&task.job) else {
             return;
         };
@@ -100,9 +103,7 @@ impl Machine {
             Some(Stage::Revoked) | None => {}
             Some(Stage::Storing(_)) => {
                 entry.runs.remove(&task.index);
-                self.ended(now, task, queue::Outcome::Failed, |tasks| {
-                    &mut tasks.canceled
-                });
+                self.ended(task, queue::Outcome::Failed, |tasks| &mut tasks.canceled);
             }
         }
     }
@@ -119,14 +120,15 @@ impl Machine {
         let is_silenced = self.silenced.remove(&run);
         match &outcome.cause {
             Cause::Success if !is_silenced => {
-                self.ended(now, task, queue::Outcome::Succeeded, |tasks| {
+                self.ended(task, queue::Outcome::Succeeded, |tasks| {
                     &mut tasks.succeeded
                 });
             }
+            Cause::Ended(EndReason::Canceled) if self.goes_on_later(task) => {
+                self.take_back(task, TakenBack::Ran);
+            }
             Cause::Ended(EndReason::Canceled) => {
-                self.ended(now, task, queue::Outcome::Failed, |tasks| {
-                    &mut tasks.canceled
-                });
+                self.ended(task, queue::Outcome::Failed, |tasks| &mut tasks.canceled);
             }
             _ => {
                 self.note_failure(task, Failure::Ended(outcome.clone()));
@@ -135,10 +137,34 @@ impl Machine {
                 } else {
                     queue::Outcome::Failed
                 };
-                self.ended(now, task, outcome, |tasks| &mut tasks.failed);
+                self.ended(task, outcome, |tasks| &mut tasks.failed);
             }
         }
         self.settle(now);
+    }
+
+    /// Returns true if the machine has ended a task that the next machine may run again: its user has not canceled it.
+    fn goes_on_later(&self, task: TaskId) -> bool {
+        let entry = self.jobs.get(&task.job);
+        let may_run_again = entry.is_some_and(|entry| {
+            let is_canceled = entry.ending.contains(Rank(task.index.unwrap_or(0)));
+            entry.record.wishes.on_node_loss == Requeue::OnNodeLoss && !is_canceled
+        });
+        self.down == Some(Down::Now) && may_run_again && !planted::is(Bug::EndedForGood)
+    }
+
+    /// Lets a task wait again, for the next machine.
+    pub(super) fn take_back(&mut self, task: TaskId, how_far: TakenBack) {
+        if let Some(entry) = self.jobs.get_mut(&task.job) {
+            entry.runs.remove(&task.index);
+            let index = task.index.unwrap_or(0);
+            if how_far == TakenBack::Ran {
+                entry.record.requeued.insert(Rank(index));
+            }
+            entry.record.tasks.put(index, |tasks| &mut tasks.waiting);
+        }
+        self.books.touch(task.job);
+        self.queue.take_back(task);
     }
 
     /// Handles that a run could not be placed or started.
@@ -152,7 +178,7 @@ impl Machine {
         };
         let why = messages::refused(refusal).headline;
         self.note_failure(task, Failure::Refused(why));
-        self.ended(now, task, outcome, |tasks| &mut tasks.failed);
+        self.ended(task, outcome, |tasks| &mut tasks.failed);
         self.settle(now);
     }
 
@@ -174,7 +200,6 @@ impl Machine {
 
     fn ended(
         &mut self,
-        now: Time,
         task: TaskId,
         outcome: queue::Outcome,
         place: impl FnOnce(&mut Tasks) -> &mut RankSet,
@@ -190,11 +215,8 @@ impl Machine {
             }
         }
         self.books.touch(task.job);
-        // If the task is requeued, or the job is over, the queue says so.
+        // If the task is requeued, or the job is over, the queue says so: see [`Self::settle`].
         self.queue.ended(task, outcome);
-        while let Some(output) = self.queue.poll() {
-            self.on_queue(now, output);
-        }
     }
 }
 

@@ -194,10 +194,20 @@ pub enum Reason {
     Blocked(Vec<Dependency>),
     Limit(LimitHit),
     BehindLimit(JobId),
-    NodesClosed { room: u64, closed: HostList },
-    Head { waits_for: Vec<TaskId> },
+    /// Some of these nodes may be lost, and do not come back.
+    NodesClosed {
+        room: u64,
+        closed: HostList,
+        lost: HostList,
+    },
+    Head {
+        waits_for: Vec<TaskId>,
+    },
     NoRoom,
-    WouldDelay { head: JobId, at: Option<Wall> },
+    WouldDelay {
+        head: JobId,
+        at: Option<Wall>,
+    },
 }
 
 /// When a job starts at the latest, if all time limits are used up. See [`crate::queue::Estimate`].

@@ -1,8 +1,10 @@
 //! A machine with nodes of some slots, driven by hand.
 
 mod control;
+mod ends;
+mod nodes;
 
-use base::{ExitStatus, Rank, RankSet};
+use base::{ExitStatus, HostList, Rank, RankSet};
 use bytes::Bytes;
 
 use self::control::SPENT;
@@ -549,8 +551,13 @@ fn a_job_that_loses_a_node_is_requeued_if_it_may() {
     let Reply::Explained(explained) = world.reply() else {
         panic!()
     };
-    let closed = ["n1"].into_iter().collect();
-    assert_eq!(explained.why, Reason::NodesClosed { room: 1, closed });
+    let lost: HostList = ["n1"].into_iter().collect();
+    let expected = Reason::NodesClosed {
+        room: 1,
+        closed: lost.clone(),
+        lost,
+    };
+    assert_eq!(explained.why, expected);
 }
 
 #[test]

@@ -134,7 +134,9 @@ impl Queue {
             let waits_for = plan.waits_for.iter().copied().collect();
             return Why::Head { waits_for };
         }
-        let room = self.nodes.room(&job.demand, |state| state == NodeState::Up);
+        let room = self
+            .nodes
+            .room(&job.demand, |_, state| state == NodeState::Up);
         if room < u64::from(job.demand.units) {
             let nodes = self.nodes.iter();
             let closed = nodes

@@ -30,7 +30,7 @@ pub(super) struct Ready {
 pub(super) struct Job {
     pub(super) request: Request,
     pub(super) demand: Shared,
-    shape: ShapeId,
+    pub(super) shape: ShapeId,
     unmet: BTreeSet<Dependency>,
     waiting: Waiting,
     pub(super) running: u32,
@@ -111,6 +111,13 @@ impl Job {
             has_withdrawn: past.has_withdrawn,
             ..new
         }
+    }
+
+    /// Replaces what its tasks need that have not started.
+    pub(super) fn set_demand(&mut self, demand: Demand, (shape, shared): (ShapeId, Shared)) {
+        self.request.demand = demand;
+        self.shape = shape;
+        self.demand = shared;
     }
 
     pub(super) fn order(&self, id: JobId) -> Order {

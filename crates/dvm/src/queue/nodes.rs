@@ -255,10 +255,14 @@ impl Nodes {
         None
     }
 
-    /// Returns how many units would fit if nothing ran, on the nodes in these states.
-    pub(super) fn room(&self, demand: &Demand, is_meant: impl Fn(NodeState) -> bool) -> u64 {
+    /// Returns how many units would fit on these nodes if nothing ran.
+    pub(super) fn room(
+        &self,
+        demand: &Demand,
+        is_meant: impl Fn(NodeId, NodeState) -> bool,
+    ) -> u64 {
         let nodes = self.all.iter().filter(|(id, _)| demand.admits(**id));
-        let meant = nodes.filter(|(_, node)| is_meant(node.state));
+        let meant = nodes.filter(|(id, node)| is_meant(**id, node.state));
         meant
             .map(|(_, node)| u64::from(demand.units_on(&node.capacity, &node.capacity)))
             .sum()
@@ -266,7 +270,7 @@ impl Nodes {
 
     /// Returns true if a job would fit if nothing ran.
     pub(super) fn could_fit(&self, demand: &Demand) -> bool {
-        let is_up = |state| state == NodeState::Up;
+        let is_up = |_, state| state == NodeState::Up;
         demand.slots_needed() <= self.up_slots
             && self.shared.covers(&demand.shared)
             && self.room(demand, is_up) >= u64::from(demand.units)

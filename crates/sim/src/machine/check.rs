@@ -9,7 +9,7 @@ use dvm::{
     queue::{DependencyKind, Hold, Sharing, Spread},
 };
 
-use super::model::{Job, Known, Model, Standing, Task};
+use super::model::{Job, Known, Model, Needs, Standing, Task};
 
 /// Who reads a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,8 @@ impl Model {
         {
             return wrong("a wish");
         }
-        if record.slots != job.needs.slots() {
+        let is_amount = |needs: &Needs| record.slots == needs.slots();
+        if !job.all_needs().any(is_amount) {
             return wrong("the number of slots");
         }
         if !record.paused.difference(&record.tasks.running).is_empty() {
@@ -216,41 +217,11 @@ impl Model {
         nodes: &BTreeMap<NodeId, Known>,
         granted: &BTreeMap<NodeId, (u32, u32)>,
     ) -> Option<String> {
-        let (task, grant, needs) = (run.task, &run.grant, &job.needs);
-        let wrong = |what: &str| Some(format!("{task} gets {grant:?}, {what}: {needs:?}"));
-        if grant.sharing != needs.sharing {
-            return wrong("which is the other way to share");
-        }
-        let mut units = 0;
-        for (id, slots) in &grant.slots {
-            let has = nodes.get(id).map_or(0, |node| node.slots);
-            let (used, whole) = granted.get(id).copied().unwrap_or_default();
-            if used + slots > has || whole > 0 {
-                return wrong("which others have");
-            }
-            if needs.sharing == Sharing::Exclusive && (used > 0 || *slots != has) {
-                return wrong("and no whole node");
-            }
-            if needs.only.as_ref().is_some_and(|only| !only.contains(id)) {
-                return wrong("where it does not want to run");
-            }
-            units += match needs.spread {
-                Spread::Pack => slots / needs.unit,
-                Spread::Scatter => (slots / needs.unit).min(1),
-            };
-        }
-        let is_enough = match needs.sharing {
-            Sharing::Shared => {
-                let all: u32 = grant.slots.values().sum();
-                all == needs.slots() && units == needs.units
-            }
-            Sharing::Exclusive => units >= needs.units,
-        };
-        if is_enough {
-            None
-        } else {
-            wrong("which is too little or too much")
-        }
+        // The start may have been stored before a node was lost.
+        let wrong = |needs| check_needs(run, needs, nodes, granted);
+        let mut all = job.all_needs().map(wrong);
+        let first = all.next().flatten();
+        first.filter(|_| all.all(|wrong| wrong.is_some()))
     }
 
     /// Checks a listing.
@@ -309,4 +280,48 @@ fn tally(tasks: &Tasks, job: &Job, whom: For) -> Option<&'static str> {
         }
     }
     (all.len() != job.tasks.len()).then_some("the number of tasks")
+}
+
+/// Checks the slots of a run against what its job needs.
+fn check_needs(
+    run: &Run,
+    needs: &Needs,
+    nodes: &BTreeMap<NodeId, Known>,
+    granted: &BTreeMap<NodeId, (u32, u32)>,
+) -> Option<String> {
+    let (task, grant) = (run.task, &run.grant);
+    let wrong = |what: &str| Some(format!("{task} gets {grant:?}, {what}: {needs:?}"));
+    if grant.sharing != needs.sharing {
+        return wrong("which is the other way to share");
+    }
+    let mut units = 0;
+    for (id, slots) in &grant.slots {
+        let has = nodes.get(id).map_or(0, |node| node.slots);
+        let (used, whole) = granted.get(id).copied().unwrap_or_default();
+        if used + slots > has || whole > 0 {
+            return wrong("which others have");
+        }
+        if needs.sharing == Sharing::Exclusive && (used > 0 || *slots != has) {
+            return wrong("and no whole node");
+        }
+        if needs.only.as_ref().is_some_and(|only| !only.contains(id)) {
+            return wrong("where it does not want to run");
+        }
+        units += match needs.spread {
+            Spread::Pack => slots / needs.unit,
+            Spread::Scatter => (slots / needs.unit).min(1),
+        };
+    }
+    let is_enough = match needs.sharing {
+        Sharing::Shared => {
+            let all: u32 = grant.slots.values().sum();
+            all == needs.slots() && units == needs.units
+        }
+        Sharing::Exclusive => units >= needs.units,
+    };
+    if is_enough {
+        None
+    } else {
+        wrong("which is too little or too much")
+    }
 }

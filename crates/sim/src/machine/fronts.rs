@@ -266,7 +266,12 @@ impl World {
                 {
                     let needs = shape.needs(nodes);
                     let fits = fits(&needs, nodes);
-                    *id = Some(self.model.accept(None, submission.wishes.clone(), needs));
+                    *id = Some(self.model.accept(
+                        None,
+                        submission.wishes.clone(),
+                        shape.clone(),
+                        needs,
+                    ));
                     self.fault((!fits).then(|| "a job is accepted that never fits".to_owned()));
                 }
             }
@@ -281,7 +286,7 @@ impl World {
                 {
                     let needs = shape.needs(&self.nodes);
                     let wishes = Wishes::default();
-                    asked.job = Some(self.model.accept(Some(front), wishes, needs));
+                    asked.job = Some(self.model.accept(Some(front), wishes, shape, needs));
                 }
             }
             Call::Stored(_) | Call::Other => {}

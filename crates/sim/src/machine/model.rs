@@ -12,6 +12,8 @@ use dvm::{
     queue::{Dependency, DependencyKind, Hold, Over, REQUEUES_MAX, Requeue, Sharing, Spread},
 };
 
+use super::shape::Shape;
+
 /// How a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
@@ -53,6 +55,9 @@ pub(super) struct Job {
     /// As they are now.
     pub(super) wishes: Wishes,
     pub(super) needs: Needs,
+    /// What it needed before nodes were lost.
+    pub(super) needed: Vec<Needs>,
+    shape: Shape,
     pub(super) tasks: BTreeMap<u32, Task>,
     pub(super) is_canceled: bool,
     /// Tasks that are to end.
@@ -90,7 +95,13 @@ pub(super) struct Model {
 }
 
 impl Job {
-    pub(super) fn new(call: u64, front: Option<FrontId>, wishes: Wishes, needs: Needs) -> Self {
+    pub(super) fn new(
+        call: u64,
+        front: Option<FrontId>,
+        wishes: Wishes,
+        shape: Shape,
+        needs: Needs,
+    ) -> Self {
         let indexes = wishes.array.as_ref().map(|array| array.indexes.clone());
         let indexes = indexes.unwrap_or_else(|| RankSet::single(base::Rank(0)));
         let held_since = (wishes.hold != Hold::No).then_some(call);
@@ -98,6 +109,8 @@ impl Job {
             since: call,
             front,
             needs,
+            needed: Vec::new(),
+            shape,
             tasks: indexes
                 .iter()
                 .map(|index| (index.0, Task::Waiting))
@@ -118,6 +131,11 @@ impl Job {
 
     pub(super) fn count(&self, wanted: Task) -> usize {
         self.tasks.values().filter(|task| **task == wanted).count()
+    }
+
+    /// Returns what it needs, and what it needed before.
+    pub(super) fn all_needs(&self) -> impl Iterator<Item = &Needs> {
+        std::iter::once(&self.needs).chain(self.needed.iter().rev())
     }
 
     fn cancel_waiting(&mut self) {
@@ -191,10 +209,16 @@ impl Model {
     }
 
     /// Adds a job, and returns its number.
-    pub(super) fn accept(&mut self, front: Option<FrontId>, wishes: Wishes, needs: Needs) -> JobId {
+    pub(super) fn accept(
+        &mut self,
+        front: Option<FrontId>,
+        wishes: Wishes,
+        shape: Shape,
+        needs: Needs,
+    ) -> JobId {
         let id = JobId(self.next);
         self.next += 1;
-        let job = Job::new(self.call, front, wishes, needs);
+        let job = Job::new(self.call, front, wishes, shape, needs);
         self.jobs.insert(id, job);
         id
     }
@@ -335,9 +359,12 @@ impl Model {
     /// Notes the end of a run.
     pub(super) fn end(&mut self, id: JobId, index: u32, how: How) {
         let call = self.call;
+        let is_down = self.down == Some(Down::Now);
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
+        // The next machine runs it again.
+        let is_kept = is_down && job.wishes.on_node_loss == Requeue::OnNodeLoss;
         let was_canceled = job.to_end.remove(&index) || job.is_canceled;
         let again =
             how == How::NodeLost && job.wishes.on_node_loss == Requeue::OnNodeLoss && !was_canceled;
@@ -345,6 +372,11 @@ impl Model {
             How::Succeeded => {
                 job.tasks.insert(index, Task::Succeeded);
                 job.succeeded_late |= was_canceled;
+            }
+            How::Canceled if is_kept && !was_canceled => {
+                job.tasks.insert(index, Task::Waiting);
+                job.start_after.insert(index, call);
+                job.recorded.remove(&index);
             }
             How::Canceled => drop(job.tasks.insert(index, Task::Canceled)),
             How::NodeLost if again => {
@@ -364,6 +396,31 @@ impl Model {
             job.requeues.remove(&index);
         }
         self.close_if_over(id);
+    }
+
+    /// Lets jobs ask for what the nodes have that are not lost, if they ask for all that there is and wait for more. Nothing
+    /// changes while a node is being started.
+    pub(super) fn fit_to_nodes(&mut self, nodes: &BTreeMap<NodeId, Known>) {
+        if nodes
+            .values()
+            .any(|node| node.standing == Standing::Starting)
+        {
+            return;
+        }
+        let usable = || {
+            let nodes = nodes.iter().map(|(id, node)| (*id, node));
+            nodes.filter(|(_, node)| node.standing == Standing::Up)
+        };
+        for job in self.jobs.values_mut() {
+            if job.count(Task::Waiting) == 0 || job.needs.fit(usable()) {
+                continue;
+            }
+            let needs = job.shape.needs(nodes);
+            if needs != job.needs {
+                let before = std::mem::replace(&mut job.needs, needs);
+                job.needed.push(before);
+            }
+        }
     }
 
     /// Takes the starts in the last batch for carried out, as the next machine has to.

@@ -227,6 +227,7 @@ impl World {
         self.note(|| format!("run {id} of {task} ends: {end:?}"));
         self.model.call += 1;
         self.model.end(task.job, task.index.unwrap_or(0), end.how());
+        self.model.fit_to_nodes(&self.nodes);
         let now = self.agenda.now;
         match end.cause() {
             Ok(cause) => {

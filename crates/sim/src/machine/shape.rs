@@ -10,7 +10,7 @@ use dvm::{
     spec::{App, Elsewhere, EndPolicy, HoldPlan, JobSpec, MapFor, StdinTarget, StdioPlan, Tracers},
 };
 
-use super::model::{Known, Model, Needs};
+use super::model::{Known, Model, Needs, Standing};
 use crate::rng::Rng;
 
 /// What a job asks for.
@@ -57,14 +57,14 @@ impl Shape {
         }
     }
 
-    /// Returns what the job needs if these nodes are known, which have slots. The others have not joined yet.
+    /// Returns what the job needs of the nodes that have joined, and were not lost.
     pub(super) fn needs(&self, nodes: &BTreeMap<NodeId, Known>) -> Needs {
         // A name that no node has stands for nothing.
         let only = self.only.as_ref();
         let is_meant = |id: &NodeId| only.is_none_or(|only| only.contains(id));
         let usable = nodes
             .iter()
-            .filter(|(id, node)| node.slots > 0 && is_meant(id));
+            .filter(|(id, node)| node.standing == Standing::Up && is_meant(id));
         let usable: Vec<Known> = usable.map(|(_, node)| *node).collect();
         let all: u32 = usable.iter().map(|node| node.slots).sum();
         let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);

@@ -1,0 +1,95 @@
+//! What jobs need of the nodes, and where they are placed.
+
+use super::*;
+
+fn whole(submission: Submission, map: &str) -> Submission {
+    Submission {
+        spec: spec_of(None, Some(map)),
+        ..submission
+    }
+}
+
+fn lost(node: u32) -> Cause {
+    Cause::NodeLost {
+        node: NodeId(node),
+        why: "no answer".to_owned(),
+    }
+}
+
+impl World {
+    fn lose(&mut self, node: u32) {
+        self.machine.node_lost(self.now, NodeId(node), "no answer");
+        self.pump();
+    }
+}
+
+#[test]
+fn a_job_that_wants_all_nodes_does_not_wait_for_lost_ones() {
+    let mut world = World::new(&[2, 2, 2]);
+    let first = world.submitted(Submission {
+        wishes: Wishes {
+            on_node_loss: Requeue::OnNodeLoss,
+            ..Wishes::default()
+        },
+        ..whole(job(1), "ppr:1:numa")
+    });
+    let second = world.submitted(whole(job(1), "ppr:1:node"));
+    let third = world.submitted(whole(job(1), "slot"));
+    world.store();
+    let run = world.launches()[0].1;
+    world.lose(1);
+    world.ends(run, lost(1));
+    world.store();
+    // It waits again, for the other nodes.
+    let launches = world.launches();
+    assert_eq!(launches[0].0, format!("{first} on 2@n0+2@n2"));
+    world.ends(launches[0].1, Cause::Success);
+    world.store();
+    let launches = world.launches();
+    assert_eq!(launches[0].0, format!("{second} on 1@n0+1@n2"));
+    world.ends(launches[0].1, Cause::Success);
+    world.store();
+    let launches = world.launches();
+    assert_eq!(launches[0].0, format!("{third} on 2@n0+2@n2"));
+    assert_eq!(world.record(third).slots, 4);
+    // A later one does not count the lost node either.
+    world.ends(launches[0].1, Cause::Success);
+    let fourth = world.submitted(whole(job(1), "ppr:1:numa"));
+    world.store();
+    assert_eq!(world.launches()[0].0, format!("{fourth} on 2@n0+2@n2"));
+}
+
+#[test]
+fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lacks() {
+    let mut world = World::new(&[2, 2]);
+    let held = |submission| Submission {
+        wishes: Wishes {
+            hold: Hold::ByUser,
+            ..Wishes::default()
+        },
+        ..submission
+    };
+    let all = world.submitted(held(whole(job(1), "ppr:1:numa")));
+    let three = world.submitted(held(job(3)));
+    world.store();
+    let setup = Setup {
+        name: "main".to_owned(),
+        epoch: Wall(0),
+        nodes: vec!["n0".to_owned(), "n1".to_owned()],
+        stored: world.stored.clone().into_iter().collect(),
+    };
+    world.machine = Machine::new(&setup);
+    let said = Slots::Explicit(2);
+    world.machine.node_up(world.now, NodeId(0), 2, said);
+    assert_eq!(world.record(all).slots, 2, "the other node may join");
+    world.lose(1);
+    assert_eq!(world.record(all).slots, 1, "one whole node");
+    for id in [all, three] {
+        world.ask(Ask::Release(id));
+        assert_eq!(world.reply(), Reply::Done);
+    }
+    world.store();
+    assert_eq!(world.launches()[0].0, format!("{all} on 2@n0"));
+    // An amount that the user has named is not changed.
+    assert_eq!(world.record(three).slots, 3);
+}
