@@ -25,7 +25,7 @@
 //! If the machine is to end at once, a task whose start is stored first waits again, for the next machine. So does a task that runs, and
 //! that a user wants to run again ([`queue::Requeue`]); it does not count as a requeue, because the task is not to blame.
 //!
-//! **Bounds:** those of the queue; [`RECENT_MAX`] records of jobs that are over, in memory; [`HISTORY_MAX`] in the store;
+//! **Bounds:** those of the queue; [`RUNNING_MAX`] tasks that run; [`RECENT_MAX`] records of jobs that are over, in memory; [`HISTORY_MAX`] in the store;
 //! [`WAITED_MAX`] jobs that a front waits for.
 
 mod answers;
@@ -70,6 +70,8 @@ use crate::{
     spec::JobSpec,
 };
 
+/// Tasks that run at the same time. The controller can have more jobs: those that tasks spawn, and those of debuggers.
+pub const RUNNING_MAX: u32 = 3072;
 /// Records of jobs that are over, in memory.
 pub const RECENT_MAX: usize = 256;
 /// Records of jobs that are over, in the store.
@@ -96,7 +98,7 @@ pub struct Setup {
     pub epoch: Wall,
     /// The names of its nodes, by their numbers.
     pub nodes: Vec<String>,
-    /// The contents of its store, without the history.
+    /// The contents of its store; of the history only the last record.
     pub stored: Vec<(Key, bytes::Bytes)>,
 }
 
@@ -185,11 +187,16 @@ struct Entry {
 
 impl Entry {
     /// Returns the record with which the next machine has to go on: tasks that were canceled do not run again.
-    fn to_store(&self) -> Cow<'_, Record> {
-        if self.ending.is_empty() || planted::is(Bug::CancelNotStored) {
+    fn to_store(&self, requeues: BTreeMap<u32, u32>) -> Cow<'_, Record> {
+        let is_plain = self.ending.is_empty() || planted::is(Bug::CancelNotStored);
+        if is_plain && requeues.is_empty() {
             return Cow::Borrowed(&self.record);
         }
         let mut record = self.record.clone();
+        record.requeues = requeues;
+        if is_plain {
+            return Cow::Owned(record);
+        }
         let tasks = &mut record.tasks;
         tasks.running = tasks.running.difference(&self.ending);
         tasks.canceled = tasks.canceled.union(&self.ending);
@@ -284,7 +291,10 @@ impl Machine {
         let mut machine = Self {
             name: setup.name.clone(),
             epoch: setup.epoch,
-            queue: Queue::new(Limits::default()),
+            queue: Queue::new(Limits {
+                running: Some(RUNNING_MAX),
+                ..Limits::default()
+            }),
             nodes: nodes.collect(),
             jobs: BTreeMap::new(),
             recent: VecDeque::new(),
@@ -348,8 +358,8 @@ impl Machine {
             self.on_queue(now, first);
         }
         self.tell_ready();
-        let jobs = &self.jobs;
-        let entry = |id: JobId| jobs.get(&id).map(Entry::to_store);
+        let (jobs, queue) = (&self.jobs, &self.queue);
+        let entry = |id: JobId| Some(jobs.get(&id)?.to_store(queue.requeues(id)));
         if let Some(batch) = self.books.write(now, entry) {
             self.outputs.push_back(MachineOutput::Store(batch));
         }

@@ -100,6 +100,8 @@ pub struct Limits {
     pub task_slots: Option<u64>,
     /// Time limit of a task. A job without a time limit gets this one.
     pub task_time: Option<Duration>,
+    /// Tasks of all users that run at the same time.
+    pub running: Option<u32>,
 }
 
 /// A limit that keeps a job from starting.
@@ -111,6 +113,8 @@ pub enum LimitHit {
     UserSlots(u64),
     /// So many tasks of the array run.
     ArrayRunning(u32),
+    /// So many tasks run on the machine.
+    Running(u32),
 }
 
 impl Limits {
@@ -577,6 +581,12 @@ impl Queue {
     #[must_use]
     pub fn head(&self) -> Option<(JobId, Option<Time>)> {
         self.plan.as_ref().map(|plan| (plan.job, plan.at))
+    }
+
+    /// Returns how often tasks of a job were requeued that are not over, by their index. A job that is no array has a task 0.
+    #[must_use]
+    pub fn requeues(&self, id: JobId) -> BTreeMap<u32, u32> {
+        self.jobs.get(&id).map(Job::requeues).unwrap_or_default()
     }
 
     /// Returns the number of running tasks.

@@ -258,6 +258,9 @@ impl World {
         self.note(|| "a machine starts".to_owned());
         let live = self.disk.stored.iter();
         let live = live.filter(|(key, _)| !matches!(key, Key::Past(_)));
+        let last = self.disk.stored.last_key_value();
+        let last = last.filter(|(key, _)| matches!(key, Key::Past(_)));
+        let live = live.chain(last);
         let setup = Setup {
             name: "main".to_owned(),
             epoch: Wall(1_000_000),

@@ -170,7 +170,7 @@ fn why(why: &Reason, now: Wall) -> String {
     match why {
         Reason::NothingWaits => "all of it runs".to_owned(),
         Reason::Held(Hold::ByRequeues) => {
-            "it is held, because it has lost nodes again and again".to_owned()
+            "it is held, because it has lost nodes, or its machine, again and again".to_owned()
         }
         Reason::Held(_) => "it is held".to_owned(),
         Reason::Blocked(after) => {
@@ -185,6 +185,9 @@ fn why(why: &Reason, now: Wall) -> String {
         }
         Reason::Limit(LimitHit::ArrayRunning(tasks)) => {
             format!("{tasks} of its tasks run, which is its own limit")
+        }
+        Reason::Limit(LimitHit::Running(tasks)) => {
+            format!("{tasks} tasks run, and the machine runs no more at the same time")
         }
         Reason::BehindLimit(job) => {
             format!(

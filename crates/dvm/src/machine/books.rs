@@ -22,6 +22,8 @@ pub const RETRY: Duration = Duration::from_secs(1);
 
 /// Version of the stored values: their first byte.
 pub(super) const FORMAT: u8 = 2;
+/// The version before: records lack what follows [`Record::requeued`].
+pub(super) const FIRST: u8 = 1;
 
 /// Key of a stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

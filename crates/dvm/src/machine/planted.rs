@@ -43,11 +43,13 @@ pub enum Bug {
     EndedForGood,
     /// Jobs go on to wait for all nodes after one of them is lost.
     LostNodesCount,
+    /// A machine that starts again forgets how often a task was requeued.
+    RequeuesForgotten,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LaunchedBeforeStored,
         Self::ToldBeforeStored,
         Self::FailedBatchForgotten,
@@ -68,6 +70,7 @@ impl Bug {
         Self::PauseOutlivesRun,
         Self::EndedForGood,
         Self::LostNodesCount,
+        Self::RequeuesForgotten,
     ];
 }
 

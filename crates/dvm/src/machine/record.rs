@@ -1,6 +1,6 @@
 //! What a machine keeps of a job, in memory while the job is in the queue, and in the store.
 
-use std::{ffi::OsString, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, time::Duration};
 
 use base::{HostList, JobId, Rank, RankSet, Usage};
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,8 @@ pub struct Record {
     pub paused: RankSet,
     /// What its runs that are over have used, except on lost nodes.
     pub spent: Usage,
+    /// How often tasks were requeued that are not over. Only stored records have it: in memory, the queue counts.
+    pub requeues: BTreeMap<u32, u32>,
 }
 
 /// Who waits for the job.
@@ -152,6 +154,7 @@ impl Record {
             requeued: RankSet::new(),
             paused: RankSet::new(),
             spent: Usage::default(),
+            requeues: BTreeMap::new(),
         }
     }
 

@@ -5,31 +5,32 @@ use std::{
     sync::Arc,
 };
 
-use base::{JobId, RankSet, Usage};
+use base::{JobId, Rank, RankSet, Usage};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::{
     Entry, Machine, Wall,
-    books::{FORMAT, Key},
+    books::{FIRST, FORMAT, Key},
     planted::{self, Bug},
     record::{Failure, Record, Way},
     talk::{Damage, Restored},
 };
 use crate::{
-    queue::{DependencyKind, Over, Past, Requeue},
+    queue::{DependencyKind, Hold, Over, Past, REQUEUES_MAX, Requeue},
     spec::JobSpec,
 };
 
-/// Decodes a stored value. `since_first` is what format 1 has not at the end of the value.
-fn decode<T: DeserializeOwned>(
-    bytes: &Bytes,
-    damage: Damage,
-    since_first: &[u8],
-) -> Result<T, Damage> {
+/// Decodes a stored value.
+fn decode<T: DeserializeOwned>(bytes: &Bytes, damage: Damage) -> Result<T, Damage> {
     match bytes.split_first() {
         Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|_| damage),
-        Some((1, rest)) => postcard::from_bytes(&[rest, since_first].concat()).map_err(|_| damage),
+        Some((&FIRST, rest)) => {
+            // What it lacks is at the end of a record. Other values ignore it.
+            let none: (RankSet, Usage, BTreeMap<u32, u32>) = Default::default();
+            let none = postcard::to_allocvec(&none).map_err(|_| damage)?;
+            postcard::from_bytes(&[rest, &none].concat()).map_err(|_| damage)
+        }
         Some((version, _)) if *version > FORMAT => Err(Damage::Newer(*version)),
         Some(_) | None => Err(damage),
     }
@@ -37,14 +38,7 @@ fn decode<T: DeserializeOwned>(
 
 /// Decodes the record of a job.
 pub(super) fn record(bytes: &Bytes) -> Result<Record, Damage> {
-    record_of(JobId(0), bytes)
-}
-
-fn record_of(id: JobId, bytes: &Bytes) -> Result<Record, Damage> {
-    // `Record::paused` and `Record::spent`.
-    let since_first = postcard::to_allocvec(&(RankSet::new(), Usage::default()));
-    let since_first = since_first.unwrap_or_default();
-    decode(bytes, Damage::Record(id), &since_first)
+    decode(bytes, Damage::Record(JobId(0)))
 }
 
 impl Record {
@@ -58,6 +52,31 @@ impl Record {
     }
 }
 
+/// A job of the queue that was found in the store.
+struct Found<'a> {
+    id: JobId,
+    record: Record,
+    spec: JobSpec,
+    /// Jobs that cannot be read.
+    unreadable: &'a BTreeSet<JobId>,
+}
+
+impl Record {
+    /// Counts that these tasks, which wait, were lost with their machine.
+    fn count_requeues(&mut self, lost: &RankSet) {
+        if planted::is(Bug::RequeuesForgotten) {
+            return;
+        }
+        for rank in lost.iter() {
+            let requeues = self.requeues.entry(rank.0).or_default();
+            *requeues += 1;
+            if *requeues >= REQUEUES_MAX && self.wishes.hold == Hold::No {
+                self.wishes.hold = Hold::ByRequeues;
+            }
+        }
+    }
+}
+
 impl Machine {
     /// Puts the jobs of the store into the queue. Tasks that ran are lost, or wait again.
     pub(super) fn restore(&mut self, stored: &[(Key, Bytes)]) -> Restored {
@@ -65,28 +84,29 @@ impl Machine {
         let mut records: BTreeMap<JobId, Record> = BTreeMap::new();
         let mut specs: BTreeMap<JobId, JobSpec> = BTreeMap::new();
         let mut failed: BTreeSet<JobId> = BTreeSet::new();
+        // They stay in the store as they are: a newer version may read them.
+        let mut unreadable: BTreeSet<JobId> = BTreeSet::new();
         for (key, value) in stored {
             let read = match key {
-                Key::Next => decode(value, Damage::Record(JobId(0)), &[]).map(|next: u32| {
+                Key::Next => decode(value, Damage::Next).map(|next: u32| {
                     self.next = self.next.max(next);
                 }),
-                Key::Job(id) => record_of(*id, value).map(|record| {
+                Key::Job(id) => decode(value, Damage::Record(*id)).map(|record| {
                     records.insert(*id, record);
                 }),
-                Key::Spec(id) => decode(value, Damage::Spec(*id), &[]).map(|spec| {
+                Key::Spec(id) => decode(value, Damage::Spec(*id)).map(|spec| {
                     specs.insert(*id, spec);
                 }),
-                Key::Past(id) => record_of(*id, value).map(|past| {
-                    if !matches!(past.ended, Some((_, Over::Succeeded))) {
-                        failed.insert(*id);
-                    }
-                }),
+                // The last one, which is here for its number.
+                Key::Past(_) => Ok(()),
             };
+            if let Key::Job(id) | Key::Spec(id) | Key::Past(id) = key {
+                self.next = self.next.max(id.0.saturating_add(1));
+                unreadable.extend(read.is_err().then_some(*id));
+            }
             restored.damaged.extend(read.err());
         }
-        if let Some((last, _)) = records.last_key_value() {
-            self.next = self.next.max(last.0.saturating_add(1));
-        }
+        records.retain(|id, _| !unreadable.contains(id));
         self.books.set_next(self.next);
         let wall = self.epoch;
         for (id, record) in records {
@@ -103,7 +123,13 @@ impl Machine {
                     continue;
                 }
             };
-            self.continue_job(wall, id, record, spec, &mut restored, &mut failed);
+            let found = Found {
+                id,
+                record,
+                spec,
+                unreadable: &unreadable,
+            };
+            self.continue_job(wall, found, &mut restored, &mut failed);
         }
         restored.waiting = self.jobs.len();
         restored
@@ -112,12 +138,16 @@ impl Machine {
     fn continue_job(
         &mut self,
         wall: Wall,
-        id: JobId,
-        mut record: Record,
-        spec: JobSpec,
+        found: Found<'_>,
         restored: &mut Restored,
         failed: &mut BTreeSet<JobId>,
     ) {
+        let Found {
+            id,
+            mut record,
+            spec,
+            unreadable,
+        } = found;
         let ran = std::mem::take(&mut record.tasks.running);
         record.paused = RankSet::new();
         if planted::is(Bug::WaitingForgotten) && record.started.is_some() && record.is_array() {
@@ -128,6 +158,7 @@ impl Machine {
             if is_again || planted::is(Bug::LostRunsAgain) {
                 record.tasks.waiting = record.tasks.waiting.union(&ran);
                 record.requeued = record.requeued.union(&ran);
+                record.count_requeues(&ran);
                 restored.requeued.push(id);
             } else {
                 record.tasks.failed = record.tasks.failed.union(&ran);
@@ -145,23 +176,29 @@ impl Machine {
         if record.tasks.waiting.is_empty() || broken.is_some() {
             return self.bury(wall, record, broken, failed);
         }
-        // Those that are over are met: otherwise the job would have been canceled.
+        // Those that are over are met: otherwise the job would have been canceled. What cannot be read may not be over.
         let jobs = &self.jobs;
+        let lives = |on: &JobId| jobs.contains_key(on) || unreadable.contains(on);
         record
             .wishes
             .after
-            .retain(|dependency| jobs.contains_key(&dependency.on));
+            .retain(|dependency| lives(&dependency.on));
         let mut request = self.request(&spec, &record.wishes);
         // No node has joined yet, so what the job needs of all nodes is not known. It is what it was when the job was accepted.
         let demand = &mut request.demand;
         if !planted::is(Bug::NeedsForgotten) {
             demand.units = (record.slots / demand.unit.slots.max(1)).max(1);
         }
+        let waiting = &record.tasks.waiting;
+        record
+            .requeues
+            .retain(|index, _| waiting.contains(Rank(*index)));
         let past = Past {
             waiting: record.is_array().then(|| record.tasks.waiting.clone()),
             has_started: record.started.is_some() && !planted::is(Bug::StartForgotten),
             has_failed: !record.tasks.failed.is_empty(),
             has_withdrawn: !record.tasks.canceled.is_empty(),
+            requeues: std::mem::take(&mut record.requeues),
         };
         let sharing = request.demand.sharing;
         let unit = request.demand.unit.slots;
@@ -209,6 +246,7 @@ impl Machine {
             failed.insert(record.id);
         }
         record.ended = Some((wall, why));
+        record.requeues.clear();
         self.books.over(record.id, &record, true);
         self.remember(record);
     }

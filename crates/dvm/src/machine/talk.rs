@@ -247,6 +247,8 @@ pub enum Damage {
     Record(JobId),
     #[error("what job {0} runs cannot be read")]
     Spec(JobId),
+    #[error("the number of the next job cannot be read")]
+    Next,
     #[error("a newer version of rally has written it (format {0})")]
     Newer(u8),
 }

@@ -42,6 +42,8 @@ impl World {
         let live = stored
             .iter()
             .filter(|(key, _)| !matches!(key, Key::Past(_)));
+        let last = stored.last_key_value();
+        let live = live.chain(last.filter(|(key, _)| matches!(key, Key::Past(_))));
         let setup = Setup {
             name: "main".to_owned(),
             epoch: Wall(1_000_000),

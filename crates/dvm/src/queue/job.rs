@@ -61,6 +61,8 @@ pub struct Past {
     pub has_failed: bool,
     /// A task was canceled by itself.
     pub has_withdrawn: bool,
+    /// How often tasks were requeued: see [`super::Queue::requeues`].
+    pub requeues: BTreeMap<u32, u32>,
 }
 
 /// What follows the end of a task.
@@ -104,11 +106,15 @@ impl Job {
         past: Past,
     ) -> Self {
         let new = Self::new(request, shape, unmet);
+        let is_array = past.waiting.is_some();
+        let requeues = past.requeues.into_iter();
+        let requeues = requeues.map(|(index, count)| (is_array.then_some(index), count));
         Self {
             waiting: past.waiting.map_or(Waiting::Whole, Waiting::Indexes),
             has_started: past.has_started,
             has_failed: past.has_failed,
             has_withdrawn: past.has_withdrawn,
+            requeues: requeues.collect(),
             ..new
         }
     }
@@ -147,6 +153,13 @@ impl Job {
             shape: self.shape,
             slots: self.demand.slots_needed(),
         })
+    }
+
+    pub(super) fn requeues(&self) -> BTreeMap<u32, u32> {
+        let requeues = self.requeues.iter();
+        requeues
+            .map(|(index, count)| (index.unwrap_or(0), *count))
+            .collect()
     }
 
     pub(super) const fn has_started(&self) -> bool {

@@ -47,6 +47,9 @@ impl Queue {
             if self.plan.is_some() && self.nodes.free_slots() == 0 {
                 break;
             }
+            if self.is_full() {
+                break;
+            }
             let (_, id) = *order;
             if self.plan.is_some() && entry.slots > self.nodes.free_slots() {
                 self.reserve_quota(id, entry.shape, &mut findings);
@@ -177,8 +180,17 @@ impl Queue {
         units
     }
 
+    /// Returns true if no task may start, whoever has submitted it.
+    fn is_full(&self) -> bool {
+        let most = self.limits.running;
+        most.is_some_and(|most| self.running.len() >= most as usize)
+    }
+
     /// Returns the limit that keeps the next task of a job from starting, if one does.
     pub(super) fn limit_hit(&self, job: &Job) -> Option<LimitHit> {
+        if self.is_full() {
+            return self.limits.running.map(LimitHit::Running);
+        }
         let used = self.users.of(job.request.user);
         let array = job.request.array.as_ref();
         let array_max = array.and_then(|array| array.running_max);

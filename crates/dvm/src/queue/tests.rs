@@ -438,6 +438,7 @@ fn limits_of_users_and_jobs() {
         user_slots: Some(3),
         task_slots: Some(5),
         task_time: seconds(100),
+        running: None,
     };
     let mut machine = Machine::with(&[8], limits);
     assert_eq!(machine.refused(job(4, 10)), Refusal::TaskSlots(3));

@@ -331,6 +331,7 @@ fn record() -> Record {
         requeued: RankSet::new(),
         paused: RankSet::new(),
         spent: base::Usage::default(),
+        requeues: std::collections::BTreeMap::new(),
     }
 }
 

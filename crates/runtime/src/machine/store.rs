@@ -69,7 +69,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store in a directory, or makes it. Returns also what is in it, without the history.
+    /// Opens the store in a directory, or makes it. Returns also what is in it, without the history but for its last record.
     pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<(Key, Bytes)>), StoreError> {
         let mut store = Self {
             path: directory.join(NAME),
@@ -111,7 +111,7 @@ impl Store {
     }
 }
 
-/// Returns everything but the history. Makes the tables, so that later reads find them.
+/// Returns everything but the history, and of that the last record. Makes the tables, so that later reads find them.
 fn contents(database: &Database) -> Result<Vec<(Key, Bytes)>, StoreError> {
     let transaction = database.begin_write().map_err(failed)?;
     let mut found = Vec::new();
@@ -130,7 +130,11 @@ fn contents(database: &Database) -> Result<Vec<(Key, Bytes)>, StoreError> {
                 found.push((key, value));
             }
         }
-        transaction.open_table(PAST).map_err(failed)?;
+        let table = transaction.open_table(PAST).map_err(failed)?;
+        if let Some((id, value)) = table.last().map_err(failed)? {
+            let value = Bytes::copy_from_slice(value.value());
+            found.push((Key::Past(JobId(id.value())), value));
+        }
     }
     transaction.commit().map_err(failed)?;
     Ok(found)
@@ -209,10 +213,11 @@ mod tests {
 
         let (mut store, found) = Store::open(directory.path()).unwrap();
         let found: Vec<(Key, &[u8])> = found.iter().map(|(key, value)| (*key, &**value)).collect();
-        let expected: [(Key, &[u8]); 3] = [
+        let expected: [(Key, &[u8]); 4] = [
             (Key::Next, b"8"),
             (Key::Job(job), b"runs"),
             (Key::Spec(job), b"program"),
+            (Key::Past(JobId(6)), b"six"),
         ];
         assert_eq!(found, expected);
         let over = vec![

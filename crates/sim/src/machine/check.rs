@@ -71,7 +71,12 @@ impl Model {
             return wrong("the failure");
         }
         if whom == For::NextMachine {
-            return None;
+            let is_right = record.requeues == job.requeues || !job.over.is_empty();
+            return if is_right {
+                None
+            } else {
+                wrong("the number of requeues")
+            };
         }
         let state = match record.state() {
             State::Succeeded => job.has_succeeded(),

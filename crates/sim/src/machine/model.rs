@@ -67,7 +67,7 @@ pub(super) struct Job {
     succeeded_late: bool,
     /// The first task that has failed, and whether it was lost with its machine.
     pub(super) failed: Option<(u32, bool)>,
-    requeues: BTreeMap<u32, u32>,
+    pub(super) requeues: BTreeMap<u32, u32>,
     /// Since which call it is held.
     pub(super) held_since: Option<u64>,
     /// Since which call a task may start, at the earliest: it waits since then, or was seen waiting in a batch.
@@ -175,10 +175,8 @@ impl Job {
 
     /// Notes what has become of a job whose machine has died.
     fn survive(&mut self) {
-        self.requeues.clear();
         self.succeeded_late = false;
         self.recorded.clear();
-        self.held_since = (self.wishes.hold != Hold::No).then_some(0);
         let may_run_again = self.front.is_none() && self.wishes.on_node_loss == Requeue::OnNodeLoss;
         let ran: Vec<u32> = self
             .tasks
@@ -190,6 +188,11 @@ impl Job {
                 self.tasks.insert(index, Task::Canceled);
             } else if may_run_again {
                 self.tasks.insert(index, Task::Waiting);
+                let requeues = self.requeues.entry(index).or_default();
+                *requeues += 1;
+                if *requeues >= REQUEUES_MAX && self.wishes.hold == Hold::No {
+                    self.wishes.hold = Hold::ByRequeues;
+                }
             } else {
                 self.fail(index, true);
             }
@@ -197,6 +200,10 @@ impl Job {
         if self.front.is_some() {
             self.cancel_waiting();
         }
+        self.held_since = (self.wishes.hold != Hold::No).then_some(0);
+        let tasks = &self.tasks;
+        self.requeues
+            .retain(|index, _| tasks.get(index) == Some(&Task::Waiting));
     }
 }
 

@@ -66,6 +66,7 @@ pub(super) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
         user_slots: limit(rng, 4, 12).map(u64::from),
         task_slots: limit(rng, 4, 16).map(u64::from),
         task_time: limit(rng, 50, 200).map(|seconds| Duration::from_secs(seconds.into())),
+        running: None,
     };
     let mut world = World {
         queue: Queue::new(limits),

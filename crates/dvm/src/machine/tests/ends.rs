@@ -82,3 +82,141 @@ fn a_large_array_is_canceled_before_its_start_is_stored() {
     let past = world.past(id).unwrap();
     assert_eq!(past.tasks.canceled.len(), 4000);
 }
+
+#[test]
+fn requeues_count_over_deaths_of_the_machine() {
+    let mut world = World::new(&[1]);
+    let id = world.submitted(requeued(job(1)));
+    let lost = || Cause::NodeLost {
+        node: NodeId(0),
+        why: "no answer".to_owned(),
+    };
+    for round in 1..queue::REQUEUES_MAX {
+        world.store();
+        let run = world.launches()[0].1;
+        if round % 2 == 0 {
+            // It is lost with its node.
+            world.ends(run, lost());
+        } else {
+            // It is lost with its machine.
+            world.store();
+            world = world.restart();
+        }
+        assert_eq!(world.record(id).wishes.hold, Hold::No, "{round}");
+    }
+    world.store();
+    assert_eq!(world.launches().len(), 1);
+    world.store();
+    let mut world = world.restart();
+    assert_eq!(world.record(id).wishes.hold, Hold::ByRequeues);
+    // The next machine holds it too, until its user releases it.
+    world.store();
+    let mut world = world.restart();
+    assert_eq!(world.record(id).wishes.hold, Hold::ByRequeues);
+    world.ask(Ask::Release(id));
+    assert_eq!(world.reply(), Reply::Done);
+    world.store();
+    let run = world.launches()[0].1;
+    world.ends(run, lost());
+    world.store();
+    assert_eq!(world.record(id).wishes.hold, Hold::No, "it counts anew");
+}
+
+#[test]
+fn jobs_that_depend_on_an_unreadable_one_wait() {
+    let mut world = World::new(&[1]);
+    let held = |submission| Submission {
+        wishes: Wishes {
+            hold: Hold::ByUser,
+            ..Wishes::default()
+        },
+        ..submission
+    };
+    let record = world.submitted(held(job(1)));
+    let spec = world.submitted(held(job(1)));
+    let after = |on, kind| Submission {
+        wishes: Wishes {
+            after: vec![Dependency { on, kind }],
+            ..Wishes::default()
+        },
+        ..job(1)
+    };
+    let mut waiting = Vec::new();
+    for on in [record, spec] {
+        for kind in DependencyKind::ALL {
+            waiting.push((on, kind, world.submitted(after(on, kind))));
+        }
+    }
+    let garbage = Bytes::from_static(b"\x02garbage");
+    world.stored.insert(Key::Job(record), garbage.clone());
+    world.stored.insert(Key::Spec(spec), garbage.clone());
+    let mut world = world.restart();
+    let expected = [Damage::Record(record), Damage::Spec(spec)];
+    assert_eq!(world.machine.restored.damaged, expected, "each once");
+    world.store();
+    assert!(world.launches().is_empty());
+    for (on, kind, id) in waiting {
+        world.ask(Ask::Explain(id));
+        let Reply::Explained(explained) = world.reply() else {
+            panic!()
+        };
+        assert_eq!(
+            explained.why,
+            Reason::Blocked(vec![Dependency { on, kind }])
+        );
+    }
+    // Another version may read them.
+    assert_eq!(world.stored[&Key::Job(record)], garbage);
+    assert!(world.stored.contains_key(&Key::Spec(record)));
+    assert_eq!(world.stored[&Key::Spec(spec)], garbage);
+    assert!(world.stored.contains_key(&Key::Job(spec)));
+}
+
+#[test]
+fn no_number_is_given_twice_whatever_is_damaged() {
+    let garbage = Bytes::from_static(b"\x02");
+    for key in [Key::Job, Key::Spec, Key::Past] {
+        let stored = [
+            (Key::Next, garbage.clone()),
+            (key(JobId(7)), garbage.clone()),
+        ];
+        let setup = Setup {
+            name: "main".to_owned(),
+            epoch: Wall(0),
+            nodes: vec!["n0".to_owned()],
+            stored: stored.to_vec(),
+        };
+        let mut world = World::new(&[1]);
+        world.machine = Machine::new(&setup);
+        world.stored = stored.into_iter().collect();
+        let now = world.now;
+        world.machine.node_up(now, NodeId(0), 1, Slots::Explicit(1));
+        assert_eq!(world.machine.restored.damaged[0], Damage::Next);
+        assert_eq!(world.submitted(job(1)), JobId(8));
+    }
+}
+
+#[test]
+fn records_of_the_version_before_are_read() {
+    let mut world = World::new(&[1]);
+    let id = world.submitted(Submission {
+        wishes: Wishes {
+            hold: Hold::ByUser,
+            ..Wishes::default()
+        },
+        ..job(1)
+    });
+    for (key, value) in &mut world.stored {
+        let mut old = value.to_vec();
+        old[0] = 1;
+        if matches!(key, Key::Job(_)) {
+            assert_eq!(old.pop(), Some(0), "no task was requeued");
+        }
+        *value = old.into();
+    }
+    let before = world.record(id);
+    let mut world = world.restart();
+    assert_eq!(world.machine.restored.damaged, []);
+    assert_eq!(world.record(id), before);
+    assert_eq!(world.submitted(job(1)), JobId(2));
+}

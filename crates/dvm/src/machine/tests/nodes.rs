@@ -93,3 +93,27 @@ fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lack
     // An amount that the user has named is not changed.
     assert_eq!(world.record(three).slots, 3);
 }
+
+#[test]
+fn no_more_tasks_run_than_the_controller_takes() {
+    let most = RUNNING_MAX;
+    let mut world = World::new(&[most + 2]);
+    world.submitted(array(most + 1));
+    let last = world.submitted(job(1));
+    world.store();
+    let launches = world.launches();
+    assert_eq!(launches.len(), most as usize);
+    world.ask(Ask::Explain(last));
+    let Reply::Explained(explained) = world.reply() else {
+        panic!()
+    };
+    let limit = queue::LimitHit::Running(most);
+    assert_eq!(explained.why, Reason::Limit(limit));
+    for (_, run) in launches.iter().take(2) {
+        world.ends(*run, Cause::Success);
+    }
+    world.store();
+    let launches = world.launches();
+    assert_eq!(launches.len(), 2);
+    assert_eq!(launches[1].0, format!("{last} on 1@n0"));
+}
