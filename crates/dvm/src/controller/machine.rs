@@ -447,14 +447,30 @@ impl Controller {
     ) -> Result<(Cow<'a, place::Request>, Allocation), Refusal> {
         let mut allocation = self.allocation.clone();
         let mut granted = HostList::default();
+        let is_shared = grant.sharing == Sharing::Shared;
+        // The queue counts a slot for each CPU of a proc, and the placement one for each proc.
+        let each = if is_shared {
+            request.cpus_per_proc()
+        } else {
+            1
+        };
+        let counts = request.apps.iter().map(|app| app.count.unwrap_or(0));
+        let wanted = counts.fold(0, u32::saturating_add).saturating_mul(each);
+        let total = grant.slots.values().copied();
+        let is_too_many = wanted > total.fold(0, u32::saturating_add);
+        // Other jobs may run on the same nodes, and would be bound to the same cores.
+        let is_unbound = is_shared && request.bind_to.is_none() && request.cpus.is_none();
+        // Procs that are not bound need no cores, but their slots.
+        let is_counted = is_unbound && each > 1 && !is_too_many;
         for (id, slots) in &grant.slots {
             if !self.nodes.contains_key(id) {
                 let host = self.name_of(*id).to_owned();
                 return Err(Refusal::NodeLost { host });
             }
             if let Some(node) = allocation.nodes.get_mut(id.0 as usize) {
-                node.slots = Slots::Explicit(*slots);
-                node.max_slots = None;
+                let procs = (*slots / each).max(1);
+                node.slots = Slots::Explicit(procs);
+                node.max_slots = is_counted.then_some(procs);
                 granted.push(&node.name);
             }
         }
@@ -465,17 +481,11 @@ impl Controller {
                 None => granted.clone(),
             });
         }
-        let total = grant
-            .slots
-            .values()
-            .fold(0_u32, |sum, slots| sum.saturating_add(*slots));
-        let procs = request.apps.iter().map(|app| app.count.unwrap_or(0));
-        if procs.fold(0, u32::saturating_add) > total {
-            // The queue has checked that its procs may share slots.
+        if is_too_many || is_counted {
+            // The queue has checked that its procs may share slots, or counted them.
             request.oversubscribe = Oversubscribe::Allow;
         }
-        // Other jobs may run on the same nodes, and would be bound to the same cores.
-        if grant.sharing == Sharing::Shared && request.bind_to.is_none() && request.cpus.is_none() {
+        if is_unbound {
             request.bind_to = Some(BindTo::from(BindTarget::None));
         }
         Ok((Cow::Owned(request), allocation))

@@ -42,6 +42,21 @@ pub struct AppRequest {
     pub map_by: Option<MapBy>,
 }
 
+impl Request {
+    /// Returns the mapping of the first app. It is that of all apps if they have one.
+    pub(crate) fn map_of_all(&self) -> Option<&MapBy> {
+        let own = self.apps.first().and_then(|app| app.map_by.as_ref());
+        own.or(self.map_by.as_ref())
+    }
+
+    /// Returns the number of CPUs of each proc, at least 1.
+    pub(crate) fn cpus_per_proc(&self) -> u32 {
+        let mapped = self.map_of_all().and_then(|map| map.cpus_per_proc);
+        let bound = self.bind_to.and_then(|bind| bind.count);
+        mapped.or(bound).unwrap_or(1).max(1)
+    }
+}
+
 /// Mapping: `--map-by`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapBy {
