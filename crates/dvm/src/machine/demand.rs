@@ -20,6 +20,10 @@ pub(super) fn demand(
     nodes: &BTreeMap<NodeId, Node>,
 ) -> Demand {
     let only = only(request, nodes);
+    if !is_uniform(request) {
+        // What each app gets depends on what the others get, and where.
+        return whole(only, nodes);
+    }
     let admitted = |id: &NodeId| only.as_ref().is_none_or(|only| only.contains(id));
     let usable = nodes
         .iter()
@@ -29,8 +33,8 @@ pub(super) fn demand(
         .map(|(_, node)| node.slots)
         .fold(0, u32::saturating_add);
     let mut counts = request.apps.iter().map(|app| app.count);
-    let map = request.map_by.as_ref();
-    let each = map.and_then(|map| map.cpus_per_proc).unwrap_or(1).max(1);
+    let map = request.map_of_all();
+    let each = request.cpus_per_proc();
     let (units, unit, spread) = match map.and_then(|map| map.to.as_ref()) {
         // These choose nodes themselves.
         Some(MapTo::Rankfile(_) | MapTo::Sequence(_) | MapTo::PeList { .. }) => {
@@ -80,6 +84,20 @@ pub(super) fn demand(
         shared: Amounts::slots(0),
         only,
     }
+}
+
+/// Returns true if all apps of a job are placed by one rule, so that the number of slots says whether there is room for them.
+fn is_uniform(request: &place::Request) -> bool {
+    let [first, others @ ..] = request.apps.as_slice() else {
+        return true;
+    };
+    let is_alike = |app: &place::AppRequest| {
+        let maps = [app, first].map(|app| app.map_by.as_ref().or(request.map_by.as_ref()));
+        app.hosts == first.hosts && maps[0] == maps[1]
+    };
+    let map = request.map_of_all();
+    let is_ppr = map.is_some_and(|map| matches!(map.to, Some(MapTo::Ppr { .. })));
+    others.iter().all(is_alike) && (others.is_empty() || !is_ppr)
 }
 
 /// Returns a demand for all nodes that the job may use.

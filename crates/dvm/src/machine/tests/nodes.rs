@@ -117,3 +117,54 @@ fn no_more_tasks_run_than_the_controller_takes() {
     assert_eq!(launches.len(), 2);
     assert_eq!(launches[1].0, format!("{last} on 1@n0"));
 }
+
+#[test]
+fn apps_that_are_placed_by_different_rules_get_whole_nodes() {
+    let mut world = World::new(&[4, 4, 4]);
+    let hosts = |names: &[&str]| Some(names.iter().copied().collect::<HostList>());
+    let app = |hosts: Option<HostList>, map: Option<&str>| place::AppRequest {
+        count: Some(1),
+        hosts,
+        map_by: map.map(|map| place::map_by(map).unwrap()),
+    };
+    let cases = [
+        // The same rule for all: slots are enough.
+        (vec![app(None, None), app(None, None)], "2@n0"),
+        (
+            vec![app(None, Some("node:PE=2")), app(None, Some("node:PE=2"))],
+            "4@n0",
+        ),
+        (
+            vec![app(hosts(&["n1"]), None), app(hosts(&["n1"]), None)],
+            "2@n1",
+        ),
+        // Different hosts, or a rule of one app.
+        (
+            vec![app(hosts(&["n1"]), None), app(hosts(&["n2"]), None)],
+            "4@n1+4@n2",
+        ),
+        (
+            vec![app(hosts(&["n1"]), None), app(None, None)],
+            "4@n0+4@n1+4@n2",
+        ),
+        (
+            vec![app(None, None), app(None, Some("slot:PE=3"))],
+            "4@n0+4@n1+4@n2",
+        ),
+        (
+            vec![app(None, Some("ppr:1:node")), app(None, Some("ppr:1:node"))],
+            "4@n0+4@n1+4@n2",
+        ),
+    ];
+    for (apps, expected) in cases {
+        let mut submission = job(1);
+        submission.spec.apps = vec![submission.spec.apps[0].clone(); apps.len()];
+        submission.spec.placement.apps = apps.clone();
+        let id = world.submitted(submission);
+        world.store();
+        let launches = world.launches();
+        assert_eq!(launches[0].0, format!("{id} on {expected}"), "{apps:?}");
+        world.ends(launches[0].1, Cause::Success);
+        world.store();
+    }
+}
