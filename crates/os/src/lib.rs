@@ -17,6 +17,7 @@ mod foreign;
 mod freezer;
 mod gpus;
 mod lock;
+mod mailbox;
 mod namespace;
 mod permission;
 mod pipe;

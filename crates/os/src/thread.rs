@@ -8,20 +8,19 @@ use std::{
     fmt,
     io::IoSlice,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::Arc,
+    task::Poll,
 };
 
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::eventfd::{EfdFlags, EventFd},
 };
 
 use crate::{
     error::Error,
+    mailbox::{self, Mailbox},
     pipe::{self, MAX_SLICES, WriteOutcome},
-    signal::SignalSet,
 };
 
 /// Maximum number of queued chunks. Their producer bounds their bytes.
@@ -47,7 +46,7 @@ impl<T> fmt::Debug for Full<T> {
 /// exit of the process does not wait for it.
 #[derive(Debug)]
 pub struct BlockingWriter {
-    shared: Arc<Shared>,
+    shared: Arc<Mailbox<State>>,
     phase: Phase,
 }
 
@@ -58,13 +57,6 @@ enum Phase {
     Running,
     /// The thread could not be started. The descriptor is here until it is taken back.
     NoThread(Option<OwnedFd>),
-}
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-    notify: EventFd,
 }
 
 struct State {
@@ -99,23 +91,14 @@ impl BlockingWriter {
     /// # Errors
     /// `EMFILE`.
     pub fn new(fd: OwnedFd) -> Result<(Self, OwnedFd), Error> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let notify =
-            EventFd::from_flags(flags).map_err(Error::nix("create an event descriptor"))?;
-        let watched = pipe::duplicate(notify.as_fd())?;
-        let state = State {
+        let (shared, watched) = Mailbox::new(State {
             fd: None,
             queue: VecDeque::new(),
             writing: 0,
             completed: 0,
             error: None,
             closed: false,
-        };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-            notify,
-        });
+        })?;
         Ok((
             Self {
                 shared,
@@ -134,21 +117,20 @@ impl BlockingWriter {
         if let Phase::NoThread(_) = self.phase {
             return Err(Full(chunk));
         }
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         if state.error.is_some() || state.queue.len() + state.writing >= MAX_QUEUED_CHUNKS {
             return Err(Full(chunk));
         }
-        state.queue.push_back(Box::new(chunk));
         drop(state);
-        self.shared.changed.notify_one();
+        self.shared
+            .change(|state| state.queue.push_back(Box::new(chunk)));
         Ok(())
     }
 
     /// Returns the number of bytes written since the last call, and makes the watched descriptor unreadable again.
     #[must_use]
     pub fn completed(&self) -> u64 {
-        // An error means that it was not readable.
-        let _ = self.shared.notify.read();
+        self.shared.clear();
         std::mem::take(&mut self.shared.lock().completed)
     }
 
@@ -183,11 +165,7 @@ impl BlockingWriter {
             self.shared.lock().fd = Some(fd);
         }
         let shared = Arc::clone(&self.shared);
-        let builder = thread::Builder::new()
-            .name("writer".to_owned())
-            .stack_size(STACK_SIZE);
-        // A thread inherits its creator's signal mask, and signals must go to the loop's descriptor.
-        let started = SignalSet::with_all_blocked(|| builder.spawn(move || shared.run()));
+        let started = mailbox::start("writer", STACK_SIZE, move || run(&shared));
         if started.is_err() {
             self.phase = Phase::NoThread(self.shared.lock().fd.take());
         }
@@ -196,99 +174,83 @@ impl BlockingWriter {
 
 impl Drop for BlockingWriter {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.closed = true;
-        state.queue.clear();
-        drop(state);
-        self.shared.changed.notify_one();
+        self.shared.change(|state| {
+            state.closed = true;
+            state.queue.clear();
+        });
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl State {
+    /// Takes as many chunks as one call can write; `None` if the writer was dropped.
+    fn take(&mut self) -> Poll<Option<Vec<Chunk>>> {
+        if self.closed {
+            return Poll::Ready(None);
+        }
+        let count = self.queue.len().min(MAX_SLICES);
+        if count == 0 {
+            return Poll::Pending;
+        }
+        self.writing = count;
+        Poll::Ready(Some(self.queue.drain(..count).collect()))
     }
+}
 
-    /// Writes until there is an error or the writer was dropped.
-    fn run(&self) {
-        let Some(fd) = self.lock().fd.take() else {
-            return;
-        };
-        while let Some(chunks) = self.take() {
-            if let Err(errno) = self.write_all(&fd, &chunks) {
-                drop(chunks);
-                return self.fail(errno);
-            }
-            // Drop the chunks before they count as finished: that may release a slot that the event loop waits for.
+/// Writes until there is an error or the writer was dropped.
+fn run(shared: &Mailbox<State>) {
+    let Some(fd) = shared.lock().fd.take() else {
+        return;
+    };
+    while let Some(chunks) = shared.wait_for(State::take) {
+        if let Err(errno) = write_all(shared, &fd, &chunks) {
             drop(chunks);
-            self.lock().writing = 0;
-            self.wake();
+            return fail(shared, errno);
         }
+        // Drop the chunks before they count as finished: that may release a slot that the event loop waits for.
+        drop(chunks);
+        shared.lock().writing = 0;
+        shared.wake_loop();
     }
+}
 
-    /// Waits for chunks and takes as many as one call can write; `None` if the writer was dropped.
-    fn take(&self) -> Option<Vec<Chunk>> {
-        let mut state = self.lock();
-        loop {
-            if state.closed {
-                return None;
-            }
-            if !state.queue.is_empty() {
-                let count = state.queue.len().min(MAX_SLICES);
-                state.writing = count;
-                return Some(state.queue.drain(..count).collect());
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn write_all(&self, fd: &OwnedFd, chunks: &[Chunk]) -> Result<(), i32> {
-        let mut slices: Vec<IoSlice<'_>> = chunks
-            .iter()
-            .map(|chunk| IoSlice::new((**chunk).as_ref()))
-            .collect();
-        let mut rest = &mut slices[..];
-        // Skips leading empty buffers, with which a write would make no progress.
-        IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            match pipe::write_vectored(fd.as_fd(), rest) {
-                Ok(WriteOutcome::Bytes(0)) => return Err(libc::EIO),
-                Ok(WriteOutcome::Bytes(size)) => {
-                    IoSlice::advance_slices(&mut rest, size);
-                    let mut state = self.lock();
-                    state.completed += size as u64;
-                    if state.closed {
-                        return Ok(());
-                    }
-                    drop(state);
-                    if !rest.is_empty() {
-                        self.wake();
-                    }
+fn write_all(shared: &Mailbox<State>, fd: &OwnedFd, chunks: &[Chunk]) -> Result<(), i32> {
+    let mut slices: Vec<IoSlice<'_>> = chunks
+        .iter()
+        .map(|chunk| IoSlice::new((**chunk).as_ref()))
+        .collect();
+    let mut rest = &mut slices[..];
+    // Skips leading empty buffers, with which a write would make no progress.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match pipe::write_vectored(fd.as_fd(), rest) {
+            Ok(WriteOutcome::Bytes(0)) => return Err(libc::EIO),
+            Ok(WriteOutcome::Bytes(size)) => {
+                IoSlice::advance_slices(&mut rest, size);
+                let mut state = shared.lock();
+                state.completed += size as u64;
+                if state.closed {
+                    return Ok(());
                 }
-                Ok(WriteOutcome::WouldBlock) => wait_writable(fd)?,
-                Ok(WriteOutcome::Closed) => return Err(libc::EPIPE),
-                Err(error) => return Err(error.errno()),
+                drop(state);
+                if !rest.is_empty() {
+                    shared.wake_loop();
+                }
             }
+            Ok(WriteOutcome::WouldBlock) => wait_writable(fd)?,
+            Ok(WriteOutcome::Closed) => return Err(libc::EPIPE),
+            Err(error) => return Err(error.errno()),
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn fail(&self, errno: i32) {
-        let mut state = self.lock();
-        state.error = Some(errno);
-        state.queue.clear();
-        state.writing = 0;
-        drop(state);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        // This fails only if the counter is full, and then the descriptor is readable anyway.
-        let _ = self.notify.write(1);
-    }
+fn fail(shared: &Mailbox<State>, errno: i32) {
+    let mut state = shared.lock();
+    state.error = Some(errno);
+    state.queue.clear();
+    state.writing = 0;
+    drop(state);
+    shared.wake_loop();
 }
 
 /// Waits until `fd` is writable. It blocks, unless another process that shares the open file has made it non-blocking.
@@ -307,7 +269,7 @@ fn wait_writable(fd: &OwnedFd) -> Result<(), i32> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::OpenOptions, time::Duration};
+    use std::{fs::OpenOptions, thread, time::Duration};
 
     use super::*;
     use crate::{

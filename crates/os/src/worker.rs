@@ -1,21 +1,13 @@
 //! A thread for work that may block: a store on a slow disk, a file on a dead server. The event loop goes on meanwhile.
 
 use std::{
-    collections::VecDeque,
-    fmt,
-    os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
+    collections::VecDeque, fmt, os::fd::OwnedFd, sync::Arc, task::Poll, thread, time::Duration,
 };
-
-use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::{
     clock::{Clock, sleep},
     error::Error,
-    pipe,
-    signal::SignalSet,
+    mailbox::{self, Mailbox},
 };
 
 /// Pause between two looks whether the thread has ended.
@@ -28,14 +20,8 @@ const STACK_SIZE: usize = 512 << 10;
 /// Dropping it lets the thread end after its current order; orders that were not begun are dropped. [`Worker::finish_within`]
 /// waits for all of them.
 pub struct Worker<Order, Answer> {
-    shared: Arc<Shared<Order, Answer>>,
+    shared: Arc<Mailbox<State<Order, Answer>>>,
     thread: Option<thread::JoinHandle<()>>,
-}
-
-struct Shared<Order, Answer> {
-    state: Mutex<State<Order, Answer>>,
-    changed: Condvar,
-    notify: EventFd,
 }
 
 struct State<Order, Answer> {
@@ -66,34 +52,18 @@ impl<Order: Send + 'static, Answer: Send + 'static> Worker<Order, Answer> {
         name: &str,
         mut act: impl FnMut(Order) -> Answer + Send + 'static,
     ) -> Result<(Self, OwnedFd), Error> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let notify =
-            EventFd::from_flags(flags).map_err(Error::nix("create an event descriptor"))?;
-        let watched = pipe::duplicate(notify.as_fd())?;
-        let state = State {
+        let (shared, watched) = Mailbox::new(State {
             orders: VecDeque::new(),
             answers: VecDeque::new(),
             closed: false,
-        };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-            notify,
-        });
+        })?;
         let theirs = Arc::clone(&shared);
-        let builder = thread::Builder::new()
-            .name(name.to_owned())
-            .stack_size(STACK_SIZE);
-        // A thread inherits its creator's signal mask, and signals must go to the loop's descriptor.
-        let thread = SignalSet::with_all_blocked(|| {
-            builder.spawn(move || {
-                while let Some(order) = theirs.take() {
-                    let answer = act(order);
-                    theirs.lock().answers.push_back(answer);
-                    // This fails only if the counter is full, and then the descriptor is readable anyway.
-                    let _ = theirs.notify.write(1);
-                }
-            })
+        let thread = mailbox::start(name, STACK_SIZE, move || {
+            while let Some(order) = theirs.wait_for(State::take) {
+                let answer = act(order);
+                theirs.lock().answers.push_back(answer);
+                theirs.wake_loop();
+            }
         });
         let thread = thread.map_err(Error::std("start a thread"))?;
         let worker = Self {
@@ -105,15 +75,13 @@ impl<Order: Send + 'static, Answer: Send + 'static> Worker<Order, Answer> {
 
     /// Adds an order. The caller bounds how many there are.
     pub fn order(&self, order: Order) {
-        self.shared.lock().orders.push_back(order);
-        self.shared.changed.notify_one();
+        self.shared.change(|state| state.orders.push_back(order));
     }
 
     /// Returns the answers since the last call, and makes the watched descriptor unreadable again.
     #[must_use]
     pub fn answers(&self) -> VecDeque<Answer> {
-        // An error means that it was not readable.
-        let _ = self.shared.notify.read();
+        self.shared.clear();
         std::mem::take(&mut self.shared.lock().answers)
     }
 
@@ -136,8 +104,7 @@ impl<Order: Send + 'static, Answer: Send + 'static> Worker<Order, Answer> {
 
 impl<Order, Answer> Worker<Order, Answer> {
     fn close(&self) {
-        self.shared.lock().closed = true;
-        self.shared.changed.notify_one();
+        self.shared.change(|state| state.closed = true);
     }
 }
 
@@ -150,32 +117,19 @@ impl<Order, Answer> Drop for Worker<Order, Answer> {
     }
 }
 
-impl<Order, Answer> Shared<Order, Answer> {
-    fn lock(&self) -> MutexGuard<'_, State<Order, Answer>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for the next order; `None` if the worker was dropped.
-    fn take(&self) -> Option<Order> {
-        let mut state = self.lock();
-        loop {
-            if let Some(order) = state.orders.pop_front() {
-                return Some(order);
-            }
-            if state.closed {
-                return None;
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+impl<Order, Answer> State<Order, Answer> {
+    /// Returns the next order; `None` if there are none and the worker was dropped.
+    fn take(&mut self) -> Poll<Option<Order>> {
+        match self.orders.pop_front() {
+            None if !self.closed => Poll::Pending,
+            order => Poll::Ready(order),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::{os::fd::AsFd as _, sync::mpsc};
 
     use super::*;
     use crate::wait_readable;
