@@ -16,6 +16,7 @@ mod files;
 mod foreign;
 mod freezer;
 mod gpus;
+mod load;
 mod lock;
 mod mailbox;
 mod namespace;
@@ -56,6 +57,7 @@ pub use foreign::{
 };
 pub use freezer::Freezers;
 pub use gpus::{Gpus, gpus};
+pub use load::load_average;
 pub use lock::{create_locked, is_locked, take_lock};
 pub use namespace::{PidNamespace, node_identity, own_number, sees_own_processes, shares_network};
 pub use permission::{

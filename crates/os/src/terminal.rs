@@ -178,15 +178,28 @@ impl RawMode {
         })
     }
 
-    /// Restores the old mode, once.
+    /// Restores the old mode, once, when the terminal has taken all output.
     ///
     /// # Errors
     /// If the terminal is gone.
     pub fn restore(&mut self) -> Result<(), Error> {
+        self.put_back(SetArg::TCSADRAIN)
+    }
+
+    /// Restores the old mode, once, also if the terminal takes no output.
+    ///
+    /// # Errors
+    /// If the terminal is gone.
+    pub fn restore_now(&mut self) -> Result<(), Error> {
+        self.put_back(SetArg::TCSANOW)
+    }
+
+    fn put_back(&mut self, when: SetArg) -> Result<(), Error> {
         match self.saved.take() {
             None => Ok(()),
-            Some(saved) => tcsetattr(&self.fd, SetArg::TCSADRAIN, &saved)
-                .map_err(Error::nix("put a terminal's mode back")),
+            Some(saved) => {
+                tcsetattr(&self.fd, when, &saved).map_err(Error::nix("put a terminal's mode back"))
+            }
         }
     }
 }
