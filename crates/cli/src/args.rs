@@ -279,6 +279,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             CliCommand::Submit(_) => Args::Help(HelpTopic::from_subject("submit")),
             CliCommand::Down(args) => Args::Machine(MachineLine::Down(args)),
             CliCommand::Status(args) => Args::Machine(MachineLine::Status(args)),
+            CliCommand::Top(args) => Args::Machine(MachineLine::Top(args)),
             CliCommand::Queue(args) => Args::Machine(MachineLine::Queue(args)),
             CliCommand::Explain(args) => Args::Machine(MachineLine::Explain(args)),
             CliCommand::Hold(args) => Args::Machine(MachineLine::Hold(args)),

@@ -24,8 +24,10 @@ mod quoting;
 mod release;
 mod remote;
 mod render;
+mod screen;
 mod singleton;
 mod slurm;
+mod top;
 mod values;
 
 use std::{
@@ -67,6 +69,7 @@ const TABLES: &[&[&Kind]] = &[
     release::KINDS,
     slurm::KINDS,
     singleton::KINDS,
+    top::KINDS,
 ];
 
 /// Runs the program `rally`.
@@ -163,6 +166,7 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
     match request {
         Request::Run(request) | Request::Demo(request) => start(*request, world, helpers),
         Request::Machine(MachineRequest::Up(request)) => up(*request, world),
+        Request::Machine(MachineRequest::Top(which)) => top::run(&which, world),
         Request::Machine(request) => {
             if let Some(instead) = slurm::instead(&request, world) {
                 return slurm::carry_out(instead, world);
@@ -544,6 +548,12 @@ fn unprinted(error: &io::Error) -> u8 {
         MessageFormat::Text,
     );
     exit::INTERNAL
+}
+
+/// Prints what a panic has said.
+fn complain(text: &str) {
+    let text = visible::lines(text);
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 fn say(message: &Message, format: MessageFormat) {

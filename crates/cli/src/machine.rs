@@ -1,5 +1,6 @@
 //! The commands about a machine, except `rally up`, which is a front: they connect, ask, and show the answer.
 
+mod asker;
 mod find;
 mod job;
 mod list;
@@ -7,12 +8,13 @@ mod messages;
 mod output;
 mod row;
 mod usage;
+mod watch;
 
 use std::{collections::BTreeSet, ffi::OsString, path::Path, time::Duration};
 
 use base::JobId;
 use dvm::{
-    machine::{Ask, Record, Reply, State, Submission},
+    machine::{Ask, NotDone, Record, Reply, State, Submission},
     proto::{FromFront, ToFront},
 };
 use message::Message;
@@ -21,25 +23,29 @@ use runtime::{
     ask::{AskError, Inquirer},
 };
 
-use self::{
-    find::select,
-    messages::{canceled_code, lost},
-};
 pub(crate) use self::{
+    asker::{Asker, Said},
     find::{
         for_run, has_used_slurm, is_told, make_default, none_runs, note_use_of_slurm, open_log,
-        plan,
+        plan, select,
     },
-    list::table,
-    messages::{KINDS, gone, not_started, runs_on, up, waits},
+    job::{details_text, explained_text},
+    list::{standing_word, table},
+    messages::{KINDS, gone, no_screen, not_started, runs_on, silent, up, waits},
     output::Follower,
-    row::lines,
+    row::{clock, elapsed, end_of, lines, state_word},
+    watch::{SILENCE, pause_after},
+};
+use self::{
+    messages::{canceled_code, lost},
+    watch::Listing,
 };
 use crate::{
     args::{
         MessageFormat, Show, World,
         request::machine::{
-            JobFile, MachineRequest, Naming, NodesRequest, QueueRequest, SubmitRequest, Which,
+            JobFile, MachineRequest, Naming, NodesRequest, QueueRequest, SubmitRequest, Watching,
+            Which,
         },
     },
     exit::{self, ExitCode},
@@ -53,8 +59,8 @@ const UNANSWERED_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks at the lock of a machine that ends.
 const ENDING_PAUSE: Duration = Duration::from_millis(2);
-/// Pause between two looks of `rally queue --watch`.
-const WATCH_PAUSE: Duration = Duration::from_secs(1);
+/// How long a machine whose connections are closed may take to end: its last writes may be slow.
+const ENDING_MAX: Duration = Duration::from_secs(10);
 
 /// A message that ends a command, and its exit code.
 pub(crate) type Failure = (Message, ExitCode);
@@ -104,12 +110,23 @@ impl Connection {
         self.reply_of(heard)
     }
 
+    /// Asks a question whose answer may take any time. A refusal is no failure.
+    fn consult(&mut self, ask: Ask) -> Result<Said, Failure> {
+        let question = FromFront::Ask(Box::new(ask));
+        let heard = self.inquirer.ask_within(question, None);
+        self.said(heard)
+    }
+
     fn reply_of(&self, heard: Result<ToFront, AskError>) -> Result<Reply, Failure> {
+        self.said(heard)?.map_err(|why| not_done(&why))
+    }
+
+    fn said(&self, heard: Result<ToFront, AskError>) -> Result<Said, Failure> {
         match heard {
-            Ok(ToFront::Reply(reply)) => match *reply {
-                Reply::Refused(why) => Err((dvm::messages::not_done(&why), exit::not_done(&why))),
+            Ok(ToFront::Reply(reply)) => Ok(match *reply {
+                Reply::Refused(why) => Err(why),
                 reply => Ok(reply),
-            },
+            }),
             Ok(_) => Err(messages::odd(&self.name)),
             Err(error) => Err(lost(&self.name, &error)),
         }
@@ -134,6 +151,32 @@ impl Connection {
     }
 }
 
+/// Returns the failure of an order that was not carried out.
+fn not_done(why: &NotDone) -> Failure {
+    (dvm::messages::not_done(why), exit::not_done(why))
+}
+
+/// Says why a command that goes on has ended: if the connection was lost because the machine has ended as it was told, that is no failure.
+pub(crate) fn ended(
+    found: &FoundMachine,
+    failure: Failure,
+    format: MessageFormat,
+) -> Result<u8, Failure> {
+    if failure.0.id != messages::LOST.id {
+        return Err(failure);
+    }
+    let until = os::Clock::now() + ENDING_MAX;
+    while found.runs() && os::Clock::now() < until {
+        os::sleep(ENDING_PAUSE);
+    }
+    // A machine that was killed leaves its socket.
+    if found.runs() || found.control().exists() {
+        return Err(failure);
+    }
+    say(&messages::ended(&found.name), format);
+    Ok(exit::SUCCESS)
+}
+
 /// Carries out a command, and returns the exit code.
 pub(crate) fn carry_out(request: MachineRequest, world: &World) -> u8 {
     let format = format_of(&request);
@@ -151,7 +194,8 @@ fn format_of(request: &MachineRequest) -> MessageFormat {
         MachineRequest::Up(up) => up.run.front.message_format,
         MachineRequest::Submit(submit) => submit.which.format,
         MachineRequest::Down(which, _)
-        | MachineRequest::Status(which)
+        | MachineRequest::Status(which, _)
+        | MachineRequest::Top(which)
         | MachineRequest::Queue(which, _)
         | MachineRequest::Explain(which, _)
         | MachineRequest::Hold(which, _)
@@ -171,8 +215,8 @@ fn connect(which: &Which, world: &World) -> Result<Connection, Failure> {
 
 fn act(request: MachineRequest, world: &World) -> Result<u8, Failure> {
     match request {
-        // The caller is the front of this one.
-        MachineRequest::Up(_) => Ok(exit::INTERNAL),
+        // The caller is the front of the first one, and has a screen for the second one.
+        MachineRequest::Up(_) | MachineRequest::Top(_) => Ok(exit::INTERNAL),
         MachineRequest::Submit(request) => submit(*request, world),
         MachineRequest::Down(which, down) => {
             let found = select(world, which.machine.as_deref())?;
@@ -185,8 +229,12 @@ fn act(request: MachineRequest, world: &World) -> Result<u8, Failure> {
             }
             Ok(exit::SUCCESS)
         }
-        MachineRequest::Status(which) => {
+        MachineRequest::Status(which, watching) => {
             let found = select(world, which.machine.as_deref())?;
+            if watching == Watching::GoesOn {
+                let listing = Listing::Status(found.directory.clone());
+                return watch::watch(&found, &listing, which.format);
+            }
             let reply = Connection::to(&found)?.ask(Ask::Status)?;
             let Reply::Status(status) = reply else {
                 return Err(messages::odd(&found.name));
@@ -379,7 +427,12 @@ fn restrict(submission: &mut Submission, run: &crate::args::RunRequest) {
 }
 
 fn queue(which: &Which, request: &QueueRequest, world: &World) -> Result<u8, Failure> {
-    let mut machine = connect(which, world)?;
+    let found = select(world, which.machine.as_deref())?;
+    if request.watching == Watching::GoesOn {
+        let over = request.over;
+        return watch::watch(&found, &Listing::Jobs { over }, which.format);
+    }
+    let mut machine = Connection::to(&found)?;
     if !request.jobs.is_empty() {
         let mut result = Ok(exit::SUCCESS);
         for id in &request.jobs {
@@ -396,25 +449,14 @@ fn queue(which: &Which, request: &QueueRequest, world: &World) -> Result<u8, Fai
         }
         return result;
     }
-    let mut shown = String::new();
-    loop {
-        let ask = Ask::Jobs { over: request.over };
-        let Reply::Jobs(records) = machine.ask(ask)? else {
-            return Err(messages::odd(&machine.name));
-        };
-        let text = list::jobs(&records, now(), which.format);
-        if !request.is_watched {
-            return Ok(print(&text, which.format));
-        }
-        if text != shown {
-            let code = print(&text, which.format);
-            if code != exit::SUCCESS {
-                return Ok(code);
-            }
-            shown = text;
-        }
-        os::sleep(WATCH_PAUSE);
-    }
+    let ask = Ask::Jobs { over: request.over };
+    let Reply::Jobs(records) = machine.ask(ask)? else {
+        return Err(messages::odd(&machine.name));
+    };
+    Ok(print(
+        &list::jobs(&records, now(), which.format),
+        which.format,
+    ))
 }
 
 /// Waits for jobs. The exit code is that of the first one in the order of the command line that has not succeeded.
@@ -462,7 +504,11 @@ fn exit_code(record: &Record) -> u8 {
 }
 
 fn nodes(which: &Which, request: NodesRequest, world: &World) -> Result<u8, Failure> {
-    let mut machine = connect(which, world)?;
+    let found = select(world, which.machine.as_deref())?;
+    if request.watching == Watching::GoesOn {
+        return watch::watch(&found, &Listing::Nodes, which.format);
+    }
+    let mut machine = Connection::to(&found)?;
     if request.drain.is_some() || request.resume.is_some() {
         if let Some(hosts) = request.drain {
             machine.ask(Ask::Drain(hosts))?;
@@ -479,7 +525,7 @@ fn nodes(which: &Which, request: NodesRequest, world: &World) -> Result<u8, Fail
 }
 
 /// Returns the time of day, in milliseconds since 1970.
-fn now() -> dvm::machine::Wall {
+pub(crate) fn now() -> dvm::machine::Wall {
     let (seconds, nanos) = os::wall_clock();
     let millis = u64::try_from(seconds).unwrap_or_default() * 1000 + u64::from(nanos) / 1_000_000;
     dvm::machine::Wall(millis)

@@ -31,7 +31,7 @@ use crate::{
     args::{
         Error, MessageFormat, World,
         request::{
-            machine::{MachineRequest, OutputRequest},
+            machine::{MachineRequest, OutputRequest, Watching},
             slurm::{SlurmAsk, SlurmList, SlurmRequest, SlurmSubmit},
         },
     },
@@ -85,7 +85,9 @@ pub(crate) fn instead(request: &MachineRequest, world: &World) -> Option<SlurmRe
 pub(crate) fn beside(request: &MachineRequest) -> Option<(SlurmList, MessageFormat)> {
     match request {
         MachineRequest::Queue(which, queue)
-            if queue.jobs.is_empty() && !queue.is_watched && !queue.is_machine_only =>
+            if queue.jobs.is_empty()
+                && queue.watching == Watching::Once
+                && !queue.is_machine_only =>
         {
             let list = SlurmList {
                 over: queue.over,

@@ -19,7 +19,7 @@ use self::{
     about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs},
     machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
-        PriorityArgs, QueueArgs, SignalArgs, SubmitPage, TasksOf, UpPage, UsageArgs,
+        PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitPage, TasksOf, UpPage, UsageArgs,
     },
     preload::{AppPreloadArgs, JobPreloadArgs},
 };
@@ -118,7 +118,9 @@ pub(super) enum CliCommand {
     /// List the nodes of a machine, and open or close them for jobs
     Nodes(NodesArgs),
     /// Show what a machine is and does
-    Status(PlainArgs),
+    Status(StatusArgs),
+    /// Watch and steer a machine on the whole terminal
+    Top(PlainArgs),
     /// Run a built-in parallel program to check the installation
     Demo(DemoArgs),
     /// Show the settings in force and where each comes from

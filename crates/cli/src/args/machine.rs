@@ -15,12 +15,12 @@ use super::{
     compat::{Asks, Native, Translation, translate},
     define::machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
-        PriorityArgs, QueueArgs, SignalArgs, SubmitArgs, TasksOf, UpArgs, UsageArgs,
+        PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitArgs, TasksOf, UpArgs, UsageArgs,
     },
     read_options, read_segments,
     request::machine::{
         JobFile, MachineRequest, Naming, NodesRequest, OutputRequest, QueueRequest, SubmitRequest,
-        UpRequest, Which,
+        UpRequest, Watching, Which,
     },
 };
 use crate::{
@@ -95,7 +95,8 @@ pub(crate) enum MachineLine {
     Up(UpArgs, Box<RunLine>),
     Submit(SubmitArgs, Box<RunLine>),
     Down(DownArgs),
-    Status(PlainArgs),
+    Status(StatusArgs),
+    Top(PlainArgs),
     Queue(QueueArgs),
     Explain(JobOf),
     Hold(JobsOf),
@@ -267,12 +268,15 @@ pub(super) fn resolve(
             };
             MachineRequest::Down(which(&args.which), down)
         }
-        MachineLine::Status(args) => MachineRequest::Status(which(&args.which)),
+        MachineLine::Status(args) => {
+            MachineRequest::Status(which(&args.which), watching(args.watch))
+        }
+        MachineLine::Top(args) => MachineRequest::Top(which(&args.which)),
         MachineLine::Queue(args) => {
             let request = QueueRequest {
                 jobs: Named::of_machine(&args.jobs),
                 over: args.over.unwrap_or(0),
-                is_watched: args.watch,
+                watching: watching(args.watch),
                 is_machine_only: args.to == Some(Engine::Machine),
             };
             MachineRequest::Queue(which(&args.which), request)
@@ -313,6 +317,7 @@ pub(super) fn resolve(
             let request = NodesRequest {
                 drain: args.drain.clone(),
                 resume: args.resume.clone(),
+                watching: watching(args.watch),
             };
             MachineRequest::Nodes(which(&args.which), request)
         }
@@ -358,6 +363,14 @@ pub(super) fn release(args: &ReleaseArgs) -> Result<ReleaseRequest, Error> {
         ranks,
         format,
     })
+}
+
+pub(super) const fn watching(watch: bool) -> Watching {
+    if watch {
+        Watching::GoesOn
+    } else {
+        Watching::Once
+    }
 }
 
 pub(super) fn which(args: &MachineArgs) -> Which {

@@ -34,6 +34,7 @@ fn short_help_of_rally() {
       output    Show what a job of the queue, or of Slurm, has printed
       nodes     List the nodes of a machine, and open or close them for jobs
       status    Show what a machine is and does
+      top       Watch and steer a machine on the whole terminal
       demo      Run a built-in parallel program to check the installation
       config    Show the settings in force and where each comes from
       help      Explain a topic or an error

@@ -123,7 +123,7 @@ pub(crate) fn none_runs(world: &World) -> bool {
 }
 
 /// Returns the machine that a command is about.
-pub(super) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, Failure> {
+pub(crate) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, Failure> {
     let parent = parent(world).ok_or_else(|| messages::no_state(world))?;
     let all = machines(&parent);
     let said = match name {

@@ -5,15 +5,25 @@ use std::fmt::Write as _;
 use base::JobId;
 use dvm::{
     machine::{Explained, Reason, Record, Sooner, Start, Wall},
-    queue::{Dependency, DependencyKind, Hold, LimitHit, Over, TaskId},
+    queue::{Dependency, DependencyKind, Hold, LimitHit, TaskId},
 };
 use serde::Serialize;
 
 use super::{
-    row::{Row, clock, elapsed, lines, output, reason, state_word},
+    row::{Row, clock, elapsed, end_of, lines, output, state_word},
     usage,
 };
 use crate::args::MessageFormat;
+
+/// Returns everything about a job, as text.
+pub(crate) fn details_text(record: &Record, now: Wall) -> String {
+    details(record, now, MessageFormat::Text)
+}
+
+/// Says why a job waits, as text.
+pub(crate) fn explained_text(waits: &Explained, now: Wall) -> String {
+    explained(waits, now, MessageFormat::Text)
+}
 
 /// Returns everything about a job.
 pub(super) fn details(record: &Record, now: Wall, format: MessageFormat) -> String {
@@ -28,7 +38,7 @@ pub(super) fn details(record: &Record, now: Wall, format: MessageFormat) -> Stri
     };
     fact("name", Some(record.name.clone()));
     fact("command", Some(record.command.clone()));
-    fact("reason", end_reason(record));
+    fact("reason", end_of(record));
     fact("slots", Some(record.slots.to_string()));
     fact(
         "priority",
@@ -62,16 +72,6 @@ pub(super) fn details(record: &Record, now: Wall, format: MessageFormat) -> Stri
         }
     }
     text
-}
-
-/// Returns why a job has ended as it did.
-fn end_reason(record: &Record) -> Option<String> {
-    match record.ended {
-        Some((_, Over::DependencyFailed(on))) => {
-            Some(format!("job {on}, on which it depends, has not succeeded"))
-        }
-        _ => reason(record),
-    }
 }
 
 /// Returns a time as a distance from now.

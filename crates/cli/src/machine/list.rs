@@ -69,14 +69,19 @@ struct NodeRow<'a> {
     jobs: Vec<u32>,
 }
 
-/// Returns the table of the nodes.
-pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
-    let standing = |node: &NodeLine| match &node.state {
+/// Returns the standing of a node in a word.
+pub(crate) const fn standing_word(standing: &NodeStanding) -> &'static str {
+    match standing {
         NodeStanding::Up => "up",
         NodeStanding::Drained => "drained",
         NodeStanding::Starting => "starting",
         NodeStanding::Bad(_) => "bad",
-    };
+    }
+}
+
+/// Returns the table of the nodes.
+pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
+    let standing = |node: &NodeLine| standing_word(&node.state);
     if format == MessageFormat::Json {
         return lines(nodes.iter().map(|node| NodeRow {
             node: &node.name,

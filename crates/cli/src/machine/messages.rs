@@ -1,6 +1,6 @@
 //! The messages about machines. Those about what a machine refuses are in `dvm::messages`.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use base::{JobId, Signal};
 use dvm::{
@@ -83,6 +83,13 @@ unless `--on-machine` names them. The exit code is 120."
 
     LOST: Error "machine/lost"
 "The machine was found, but did not answer: it is just ending, or is stopped, or is of another version of rally. The exit code is 125."
+
+    ENDED: Note "machine/ended"
+"The machine that was watched has ended as it was told: by `rally down`, by a signal, or because its time was over. Jobs that wait are kept for the next \
+`rally up` of the same name. The exit code is 0."
+
+    NO_SCREEN: Error "machine/no-screen"
+"`rally top` and `--watch` need descriptors, a thread, and on a terminal its modes. One of these is not there, for the reason given. The exit code is 123."
 
     NOT_SUCCEEDED: Error "machine/job-failed"
 "`rally wait` has the exit code of the first of these jobs that has not succeeded: that of its first rank that failed, 143 if it was canceled, \
@@ -292,6 +299,24 @@ pub(super) fn odd(name: &str) -> Failure {
     let message = Message::new(&LOST, format!("machine `{name}` does not answer"))
         .fact("reason", "the answer does not match the question");
     (message, ExitCode::Internal)
+}
+
+/// Says that a machine ended as it was told.
+pub(super) fn ended(name: &str) -> Message {
+    Message::new(&ENDED, format!("machine `{name}` has ended"))
+}
+
+/// Returns the words for a machine that has not answered for some time.
+pub(crate) fn silent(name: &str, silence: Duration) -> String {
+    let seconds = silence.as_secs();
+    format!("machine `{name}` has not answered for {seconds} s")
+}
+
+pub(crate) fn no_screen(error: &os::Error) -> Failure {
+    let message = Message::new(&NO_SCREEN, "cannot watch the machine")
+        .fact("reason", error.to_string())
+        .with_help("`ulimit -a` shows the limits of this shell");
+    (message, ExitCode::Resources)
 }
 
 /// Says how a job ended.

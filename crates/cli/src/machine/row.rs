@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::Usage;
 use dvm::{
     machine::{Failure, Record, State, Tasks, Wall},
-    queue::TaskId,
+    queue::{Over, TaskId},
 };
 use serde::Serialize;
 
@@ -111,7 +111,7 @@ impl<'a> Row<'a> {
 }
 
 /// Returns the state of a job in a word.
-pub(super) fn state_word(record: &Record) -> &'static str {
+pub(crate) fn state_word(record: &Record) -> &'static str {
     match record.state() {
         State::Waiting => "waiting",
         State::Held => "held",
@@ -139,14 +139,14 @@ pub(super) fn output(record: &Record) -> Option<String> {
 }
 
 /// Returns how long a job has run, or has taken.
-pub(super) fn elapsed(record: &Record, now: Wall) -> Option<Duration> {
+pub(crate) fn elapsed(record: &Record, now: Wall) -> Option<Duration> {
     let started = record.started?;
     let until = record.ended.map_or(now, |(at, _)| at);
     Some(Duration::from_millis(until.0.saturating_sub(started.0)))
 }
 
 /// Returns a duration as `M:SS`, `H:MM:SS` or `D-HH:MM:SS`.
-pub(super) fn clock(time: Duration) -> String {
+pub(crate) fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
     let (minutes, rest) = (seconds / 60 % 60, seconds % 60);
@@ -182,6 +182,16 @@ pub(super) fn reason(record: &Record) -> Option<String> {
     } else {
         why
     })
+}
+
+/// Returns why a job has ended as it did.
+pub(crate) fn end_of(record: &Record) -> Option<String> {
+    match record.ended {
+        Some((_, Over::DependencyFailed(on))) => {
+            Some(format!("job {on}, on which it depends, has not succeeded"))
+        }
+        _ => reason(record),
+    }
 }
 
 /// Returns one JSON object in each line.

@@ -13,32 +13,32 @@ use nix::{
 use crate::harness::{DEADLINE, Finished, Sandbox, Stream, dbgr, eventually, rally};
 
 /// A machine that ends with the test.
-struct Machine<'a>(&'a Sandbox);
+pub(crate) struct Machine<'a>(&'a Sandbox);
 
 impl<'a> Machine<'a> {
-    fn up(sandbox: &'a Sandbox, args: &[&str]) -> Self {
+    pub(crate) fn up(sandbox: &'a Sandbox, args: &[&str]) -> Self {
         let all = [&["up"], args].concat();
         sandbox.run_rally(&all).expect_code(0);
         Self(sandbox)
     }
 
-    fn run(&self, args: &[&str]) -> Finished {
+    pub(crate) fn run(&self, args: &[&str]) -> Finished {
         self.0.run_rally(args)
     }
 
     /// Returns what a command prints that succeeds.
-    fn out(&self, args: &[&str]) -> String {
+    pub(crate) fn out(&self, args: &[&str]) -> String {
         self.run(args).expect_code(0).out().trim_end().to_owned()
     }
 
     /// Submits, and returns the number of the job.
-    fn submit(&self, args: &[&str]) -> String {
+    pub(crate) fn submit(&self, args: &[&str]) -> String {
         let all = [&["submit", "--parsable"], args].concat();
         self.out(&all)
     }
 
     /// Returns the states of all jobs, by number.
-    fn states(&self) -> BTreeMap<String, String> {
+    pub(crate) fn states(&self) -> BTreeMap<String, String> {
         let listed = self.out(&["queue", "--over", "--message-format=json"]);
         let rows = listed.lines().map(|line| {
             let row: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -49,7 +49,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Waits until a job is in a state.
-    fn expect_state(&self, job: &str, state: &str) {
+    pub(crate) fn expect_state(&self, job: &str, state: &str) {
         let is_there = || (self.states().get(job).map(String::as_str) == Some(state)).then_some(());
         let found = eventually(DEADLINE, is_there);
         assert!(
@@ -59,15 +59,25 @@ impl<'a> Machine<'a> {
         );
     }
 
-    fn down(self) {
+    pub(crate) fn down(self) {
         self.run(&["down", "--now"]).expect_code(0);
         self.0.expect_no_process();
     }
 
     /// Kills the process of the controller, and waits until all of the machine is gone.
     fn kill(self) -> &'a Sandbox {
+        let sandbox = self.0;
+        self.kill_controller();
+        sandbox.expect_no_process();
+        sandbox
+    }
+
+    /// Kills the process of the controller.
+    pub(crate) fn kill_controller(self) {
         let ours = self.0.alive().into_iter();
-        let ours: Vec<_> = ours.filter(|process| process.runs(&rally())).collect();
+        let ours: Vec<_> = ours
+            .filter(|process| process.runs(&rally()) && process.args.contains(" up"))
+            .collect();
         let parent = |pid: i32| ours.iter().find(|process| process.pid == pid);
         // The guardian has no parent here. A rank that is just being forked is a child of the controller.
         let is_guardian = |process: &Proc| parent(process.ppid).is_none();
@@ -76,8 +86,6 @@ impl<'a> Machine<'a> {
             .find(|process| parent(process.ppid).is_some_and(is_guardian))
             .expect("the guardian has a child");
         signal::kill(Pid::from_raw(controller.pid), Signal::SIGKILL).unwrap();
-        self.0.expect_no_process();
-        self.0
     }
 }
 

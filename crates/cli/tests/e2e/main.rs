@@ -42,6 +42,7 @@ mod spawned;
 mod stacks;
 mod staging;
 mod terminal;
+mod top;
 mod topology;
 mod tree_start;
 mod trouble;

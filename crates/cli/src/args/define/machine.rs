@@ -165,6 +165,17 @@ pub(crate) struct PlainArgs {
     pub(crate) which: MachineArgs,
 }
 
+/// `rally status`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Go on, and show it again whenever it changes
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    #[command(flatten)]
+    pub(crate) which: MachineArgs,
+}
+
 /// `rally queue`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct QueueArgs {
@@ -185,7 +196,7 @@ pub(crate) struct QueueArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "100")]
     pub(crate) over: Option<u32>,
 
-    /// Show the list again whenever it changes
+    /// Go on, and show the list again whenever it changes
     #[arg(long, conflicts_with = "jobs")]
     pub(crate) watch: bool,
 
@@ -307,6 +318,10 @@ pub(crate) struct NodesArgs {
     /// Start jobs on these nodes again
     #[arg(long, value_name = "NODES", value_parser = values::host_list)]
     pub(crate) resume: Option<HostList>,
+
+    /// Go on, and show the list again whenever it changes
+    #[arg(long, conflicts_with_all = ["drain", "resume"])]
+    pub(crate) watch: bool,
 
     #[command(flatten)]
     pub(crate) which: MachineArgs,

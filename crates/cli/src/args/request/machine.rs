@@ -16,13 +16,22 @@ pub(crate) struct Which {
     pub(crate) format: MessageFormat,
 }
 
+/// How often a listing is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watching {
+    Once,
+    /// Again whenever it changes, until the machine ends.
+    GoesOn,
+}
+
 /// What to do with a machine.
 #[derive(Clone, Debug)]
 pub(crate) enum MachineRequest {
     Up(Box<UpRequest>),
     Submit(Box<SubmitRequest>),
     Down(Which, Down),
-    Status(Which),
+    Status(Which, Watching),
+    Top(Which),
     Queue(Which, QueueRequest),
     Explain(Which, JobId),
     Hold(Which, Vec<JobId>),
@@ -75,7 +84,7 @@ pub(crate) enum Naming {
 pub(crate) struct QueueRequest {
     pub(crate) jobs: Vec<JobId>,
     pub(crate) over: u32,
-    pub(crate) is_watched: bool,
+    pub(crate) watching: Watching,
     /// Jobs that `rally` has submitted to Slurm are not listed.
     pub(crate) is_machine_only: bool,
 }
@@ -91,6 +100,7 @@ pub(crate) struct OutputRequest {
 pub(crate) struct NodesRequest {
     pub(crate) drain: Option<HostList>,
     pub(crate) resume: Option<HostList>,
+    pub(crate) watching: Watching,
 }
 
 /// The name that stands for no machine.

@@ -24,9 +24,19 @@ impl Terminal {
     /// Runs a shell script with job control, in a new session on a new terminal. The script finds `$RALLY` and `$MISCHIEF`.
     /// All output appears as the run's stdout, with carriage returns.
     pub(crate) fn run(sandbox: &Sandbox, script: &str) -> (Self, Running) {
+        Self::run_sized(sandbox, script, Self::ROWS, Self::COLUMNS)
+    }
+
+    /// Like [`Self::run`], in a window of this size.
+    pub(crate) fn run_sized(
+        sandbox: &Sandbox,
+        script: &str,
+        rows: u16,
+        columns: u16,
+    ) -> (Self, Running) {
         let size = Winsize {
-            ws_row: Self::ROWS,
-            ws_col: Self::COLUMNS,
+            ws_row: rows,
+            ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };

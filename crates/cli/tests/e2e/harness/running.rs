@@ -147,6 +147,12 @@ impl Running {
         String::from_utf8_lossy(&self.streams[stream as usize].so_far()).into_owned()
     }
 
+    /// Returns the bytes of a stream from `start` on.
+    pub(crate) fn bytes_from(&self, stream: Stream, start: usize) -> Vec<u8> {
+        let mut bytes = self.streams[stream as usize].so_far();
+        bytes.split_off(start.min(bytes.len()))
+    }
+
     /// Waits until `text` was seen `times` times on a stream.
     pub(crate) fn expect_times(&self, stream: Stream, text: &str, times: usize) {
         let seen = self.streams[stream as usize].wait(DEADLINE, |bytes, _| {
