@@ -37,7 +37,7 @@ use crate::{
     },
     exit,
     machine::{self, Failure, Follower},
-    print, say,
+    print, say, shown as shown_safely, unprinted,
     values::{self, Tasks},
 };
 
@@ -289,9 +289,10 @@ impl<'a> Slurm<'a> {
                 return Ok(print(&text, self.format));
             }
             if text != shown {
-                let code = print(&text, self.format);
-                if code != exit::SUCCESS {
-                    return Ok(code);
+                // A watch has nothing left to do when its reader is gone, although that is no failure.
+                let written = io::stdout().write_all(shown_safely(&text, self.format).as_bytes());
+                if let Err(error) = written {
+                    return Ok(unprinted(&error));
                 }
                 shown = text;
             }
@@ -471,6 +472,6 @@ fn part_of(job: &Job, index: Option<u32>) -> Option<&Part> {
 fn write_out(text: &[u8]) -> u8 {
     match io::stdout().write_all(text) {
         Ok(()) => exit::SUCCESS,
-        Err(error) => crate::unprinted(&error),
+        Err(error) => unprinted(&error),
     }
 }

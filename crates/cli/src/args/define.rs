@@ -18,8 +18,8 @@ use dvm::{
 use self::{
     about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs},
     machine::{
-        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
-        PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitPage, TasksOf, UpPage, UsageArgs,
+        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PriorityArgs,
+        QueueArgs, SignalArgs, StatusArgs, SubmitPage, TasksOf, TopArgs, UpPage, UsageArgs,
     },
     preload::{AppPreloadArgs, JobPreloadArgs},
 };
@@ -120,7 +120,7 @@ pub(super) enum CliCommand {
     /// Show what a machine is and does
     Status(StatusArgs),
     /// Watch and steer a machine on the whole terminal
-    Top(PlainArgs),
+    Top(TopArgs),
     /// Run a built-in parallel program to check the installation
     Demo(DemoArgs),
     /// Show the settings in force and where each comes from

@@ -14,8 +14,8 @@ use super::{
     RunLine, RunRequest, Segment, World, command_of,
     compat::{Asks, Native, Translation, translate},
     define::machine::{
-        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PlainArgs,
-        PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitArgs, TasksOf, UpArgs, UsageArgs,
+        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PriorityArgs,
+        QueueArgs, SignalArgs, StatusArgs, SubmitArgs, TasksOf, TopArgs, UpArgs, UsageArgs,
     },
     read_options, read_segments,
     request::machine::{
@@ -96,7 +96,7 @@ pub(crate) enum MachineLine {
     Submit(SubmitArgs, Box<RunLine>),
     Down(DownArgs),
     Status(StatusArgs),
-    Top(PlainArgs),
+    Top(TopArgs),
     Queue(QueueArgs),
     Explain(JobOf),
     Hold(JobsOf),

@@ -158,9 +158,12 @@ pub(crate) struct DownArgs {
     pub(crate) wait: bool,
 }
 
-/// A command that only needs a machine.
+/// `rally top`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct PlainArgs {
+#[command(
+    after_help = "Keys: Tab goes to another pane, arrows move, e explains why a job waits, h holds, r\nreleases and c cancels it, q quits; `?` lists them all. Without a terminal:\n`rally queue --watch`."
+)]
+pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) which: MachineArgs,
 }

@@ -42,7 +42,7 @@ fn job(id: u32, name: &str) -> Record {
         requeued: RankSet::new(),
         paused: RankSet::new(),
         spent: base::Usage::default(),
-        requeues: std::collections::BTreeMap::new(),
+        requeues: BTreeMap::new(),
     }
 }
 
@@ -502,8 +502,16 @@ fn hostile_names_and_output_are_text() {
         }
     };
     check(&rig);
+    let escaped = r"\u{1b}[2J\u{1b}]0;title";
+    assert_eq!(
+        rig.picture().matches(escaped).count(),
+        7,
+        "{}",
+        rig.picture()
+    );
     rig.press("i");
     check(&rig);
+    assert!(rig.picture().contains(&format!("command: {escaped}")));
     rig.key(Key::Esc);
     rig.press("1d");
     check(&rig);
