@@ -57,7 +57,7 @@ pub use self::{
     runs::fill,
     talk::{
         Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, RankUsage, Reason, Reply,
-        Restored, Sooner, Start, Status, USAGE_RANKS_MAX, UsageReport,
+        Restored, RunLine, Sooner, Start, Status, USAGE_RANKS_MAX, UsageReport,
     },
 };
 use crate::{
@@ -106,6 +106,8 @@ pub struct Setup {
 #[derive(Clone, Debug, PartialEq)]
 pub enum MachineOutput {
     Reply(FrontId, Reply),
+    /// Answer this front with what the controller knows about a run ([`Reply::Run`]).
+    ShowRun(FrontId, JobId),
     /// Launch a task, and call [`Machine::launched`].
     Launch(Box<Run>),
     /// End a run: it was canceled, or its node was removed.

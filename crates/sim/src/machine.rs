@@ -415,6 +415,8 @@ impl World {
                     let wrong = format!("{front:?} is told that its job is {id}");
                     self.fault((!is_right).then_some(wrong));
                 }
+                // No simulated front asks for it.
+                MachineOutput::ShowRun(..) => {}
                 MachineOutput::Store(batch) => self.on_store(batch),
                 MachineOutput::Fetch { before, most } => self.on_fetch(call, before, most),
             }

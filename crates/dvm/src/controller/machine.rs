@@ -23,7 +23,7 @@ use super::{CaptureStart, Captured, Controller, ControllerOutput, Job, Origin};
 use crate::{
     alloc::{Allocation, Slots},
     bootstrap::NotJoined,
-    machine::{Ask, Grant, Machine, MachineOutput, NotDone, Reply, Run, Setup},
+    machine::{Ask, Grant, Machine, MachineOutput, NotDone, Reply, Run, RunLine, Setup},
     place::{self, BindTarget, BindTo, CpuUnit, Oversubscribe},
     proto::{Cause, Chunk, EndReason, FrontId, Note, Outcome, Refusal, Stream, ToFront},
     queue::Sharing,
@@ -282,6 +282,10 @@ impl Controller {
             MachineOutput::Reply(front, reply) => {
                 self.tell(front, ToFront::Reply(Box::new(reply)));
             }
+            MachineOutput::ShowRun(front, run) => {
+                let reply = Reply::Run(self.run_line(run));
+                self.tell(front, ToFront::Reply(Box::new(reply)));
+            }
             MachineOutput::Launch(run) => self.launch_run(now, *run),
             MachineOutput::End(run) => self.end(run, Cause::Ended(EndReason::Canceled)),
             MachineOutput::Signal(run, signal) => self.signal_run(run, signal),
@@ -305,6 +309,16 @@ impl Controller {
                     .push_back(ControllerOutput::Fetch { before, most });
             }
         }
+    }
+
+    /// Returns what tools need to know about a run; `None` if it has ended.
+    fn run_line(&self, run: JobId) -> Option<RunLine> {
+        let job = self.jobs.get(&run)?;
+        let hosts = job.shares.keys().map(|node| self.name_of(*node));
+        Some(RunLine {
+            nspace: job.nspace.clone(),
+            hosts: hosts.collect(),
+        })
     }
 
     fn launch_run(&mut self, now: Time, run: Run) {

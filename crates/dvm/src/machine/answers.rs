@@ -6,7 +6,7 @@ use base::{HostList, JobId, NodeId, Rank, RankSet, Time};
 use bytes::Bytes;
 
 use super::{
-    Effect, Machine, MachineOutput, Node, Question, WAITED_MAX, Waiter, is_met,
+    Effect, Machine, MachineOutput, Node, Question, Stage, WAITED_MAX, Waiter, is_met,
     planted::{self, Bug},
     record::{Record, Submission},
     restore,
@@ -54,6 +54,14 @@ impl Machine {
                     return Ok(None);
                 }
             },
+            Ask::Run(task) => match self.run_of(task)? {
+                Some(run) => {
+                    let show = MachineOutput::ShowRun(front, run);
+                    self.outputs.push_back(show);
+                    return Ok(None);
+                }
+                None => Reply::Run(None),
+            },
             Ask::Hold(id) => {
                 let entry = self.jobs.get_mut(&id);
                 let entry = entry.ok_or(NotDone::NoSuchJob(id));
@@ -92,6 +100,16 @@ impl Machine {
             Ask::Down(down) => self.go_down(down)?,
         };
         Ok(Some(reply))
+    }
+
+    /// Returns the number of the run of a task; `None` if it does not run.
+    fn run_of(&self, task: TaskId) -> Result<Option<JobId>, NotDone> {
+        let entry = self.jobs.get(&task.job);
+        let entry = entry.ok_or_else(|| self.missing(task.job))?;
+        Ok(match entry.runs.get(&task.index) {
+            Some(Stage::Runs(run)) => Some(*run),
+            Some(Stage::Storing(_) | Stage::Ordered | Stage::Revoked) | None => None,
+        })
     }
 
     fn submit(

@@ -28,6 +28,8 @@ pub enum Ask {
     Explain(JobId),
     /// How a job stands, or how it has ended.
     Job(JobId),
+    /// Where a task runs, and by which name tools find its procs.
+    Run(TaskId),
     Hold(JobId),
     Release(JobId),
     Cancel(JobId, Option<RankSet>),
@@ -65,6 +67,8 @@ pub enum Reply {
     Nodes(Vec<NodeLine>),
     Explained(Box<Explained>),
     Job(Box<Record>),
+    /// `None`: the task does not run.
+    Run(Option<RunLine>),
     /// The order was carried out.
     Done,
     /// These jobs are over.
@@ -160,6 +164,15 @@ pub struct NodeLine {
     pub free: u32,
     /// Numbers of the jobs that run there.
     pub jobs: Vec<JobId>,
+}
+
+/// A running task, for tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunLine {
+    /// The PMIx nspace of its procs, which they have in PMIX_NAMESPACE.
+    pub nspace: String,
+    /// The nodes that have procs of it.
+    pub hosts: HostList,
 }
 
 /// Whether jobs start on a node.

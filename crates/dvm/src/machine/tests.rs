@@ -1086,3 +1086,26 @@ fn stored_values_have_a_format() {
         .collect();
     insta::assert_snapshot!(shown.join("\n"));
 }
+
+#[test]
+fn a_run_is_shown_while_it_runs() {
+    let mut world = World::new(&[1]);
+    let id = world.submitted(job(1));
+    let task = TaskId {
+        job: id,
+        index: None,
+    };
+    world.ask(Ask::Run(task));
+    assert_eq!(world.reply(), Reply::Run(None));
+    world.store();
+    let run = world.launches()[0].1;
+    world.ask(Ask::Run(task));
+    assert_eq!(
+        world.outputs.pop_back(),
+        Some(MachineOutput::ShowRun(FRONT, run))
+    );
+    world.ends(run, Cause::Success);
+    world.store();
+    world.ask(Ask::Run(task));
+    assert_eq!(world.reply(), Reply::Refused(NotDone::IsOver(id)));
+}

@@ -8,8 +8,8 @@ use base::{NodeId, RankSet, Signal, Topology};
 use dvm::{
     alloc::{AllocatedNode, Slots},
     machine::{
-        Ask, Explained, OutputFiles, Reason, Record, Reply, Sooner, Start, Submission, Tasks, Wall,
-        Way, Wishes,
+        Ask, Explained, OutputFiles, Reason, Record, Reply, RunLine, Sooner, Start, Submission,
+        Tasks, Wall, Way, Wishes,
     },
     place,
     prompts::{Asked, Prompt, PromptId, Secret},
@@ -159,6 +159,10 @@ fn from_front() -> Vec<FromFront> {
             },
         })))),
         FromFront::Ask(Box::new(Ask::Cancel(JobId(17), Some(RankSet::range(3..5))))),
+        FromFront::Ask(Box::new(Ask::Run(TaskId {
+            job: JobId(17),
+            index: Some(3),
+        }))),
     ];
     for message in &all {
         match message {
@@ -300,6 +304,10 @@ fn replies() -> Vec<Reply> {
         Reply::Submitted(JobId(17)),
         Reply::Jobs(vec![record()]),
         Reply::Explained(Box::new(explained)),
+        Reply::Run(Some(RunLine {
+            nspace: "rally-n1-e68e2a20-7039@21".to_owned(),
+            hosts: ["n1", "n2"].into_iter().collect(),
+        })),
     ]
 }
 
@@ -389,7 +397,8 @@ fn every_message_of_this_version() {
     0c
     0d01000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
     0e0201000161010001780100014100013100012f00042f62696e0000120000000000000000000000000000000000000500000000010000000000000161052e2f61203100010302010101e70701013200000000142f686f6d652f752f72616c6c792d256a2e6f757400
-    0e09110101030101
+    0e0a110101030101
+    0e07110103
     ---
     0002
     0104000704
@@ -415,6 +424,7 @@ fn every_message_of_this_version() {
     150111
     15020111010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f75740000000000000000000000
     150411010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f75740000000000000000000000060104000104010080a0f1c2b134010203
+    1506011972616c6c792d6e312d65363865326132302d37303339403231066e5b312d325d
     ");
 }
 
