@@ -90,7 +90,7 @@ pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, InterfaceAddress, Peer, PeerIdentity, RemoteOutcome,
     SocketOwners, UnknownPeer, accept, accept_at, accept_remote, connect_at, connect_loopback,
     connect_outcome, connect_remote, interface_addresses, listen_anywhere, listen_at,
-    listen_loopback, unused_port,
+    listen_loopback, listen_loopback_on, unused_port,
 };
 pub use spawn::{Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use terminal::{

@@ -92,10 +92,28 @@ pub enum ConnectOutcome {
 /// # Errors
 /// `EMFILE`, `ENFILE`; `EADDRINUSE` if no port is free.
 pub fn listen_loopback() -> Result<(OwnedFd, u16), Error> {
-    let listener = socket(AddressFamily::Inet, SockType::Stream, FLAGS, None)
-        .map_err(Error::nix("create a socket"))?;
-    let any_port = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-    bind(listener.as_raw_fd(), &any_port).map_err(Error::nix("take a loopback port"))?;
+    listen_with(loopback_socket()?, 0)
+}
+
+/// Like [`listen_loopback`], but on a given port, if it is not 0. Connections of an earlier listener of this function that are still
+/// closing do not occupy the port.
+///
+/// # Errors
+/// `EADDRINUSE` if the port is not free; `EACCES` for a port below 1024; `EMFILE`, `ENFILE`.
+pub fn listen_loopback_on(port: u16) -> Result<(OwnedFd, u16), Error> {
+    let listener = loopback_socket()?;
+    setsockopt(&listener, sockopt::ReuseAddr, &true).map_err(Error::nix("take a loopback port"))?;
+    listen_with(listener, port)
+}
+
+fn loopback_socket() -> Result<OwnedFd, Error> {
+    socket(AddressFamily::Inet, SockType::Stream, FLAGS, None)
+        .map_err(Error::nix("create a socket"))
+}
+
+fn listen_with(listener: OwnedFd, port: u16) -> Result<(OwnedFd, u16), Error> {
+    let wanted = SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+    bind(listener.as_raw_fd(), &wanted).map_err(Error::nix("take a loopback port"))?;
     listen(&listener, Backlog::MAXCONN).map_err(Error::nix("listen on a loopback port"))?;
     let address: SockaddrIn =
         getsockname(listener.as_raw_fd()).map_err(Error::nix("ask for a socket's port"))?;
