@@ -5,6 +5,7 @@
 
 mod args;
 mod askpass;
+mod beside;
 mod choices;
 mod config;
 mod daemon;

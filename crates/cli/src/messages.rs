@@ -242,9 +242,9 @@ pub(crate) fn print_internal_as_json(what: &str) {
     let _ = os::write_if_room(std::io::stderr(), text.as_bytes());
 }
 
-/// Why a job is not watched for hangs.
+/// Why `dbgr` was not started.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotWatched {
+pub(crate) enum NoDbgr {
     #[error("there is no `dbgr`")]
     NoProgram,
     #[error("{0}")]
@@ -255,13 +255,13 @@ pub(crate) enum NotWatched {
     ZeroByte(#[from] std::ffi::NulError),
 }
 
-pub(crate) fn not_watched(why: &NotWatched) -> Message {
+pub(crate) fn not_watched(why: &NoDbgr) -> Message {
     let message = Message::new(&NOT_WATCHED, format!("the job is not watched: {why}"));
     match why {
-        NotWatched::NoProgram => message
+        NoDbgr::NoProgram => message
             .fact("looked", "in the directory of `rally`, and in PATH")
             .with_help("install it there, or leave out `--on-hang`"),
-        NotWatched::System(_) | NotWatched::Start(_) | NotWatched::ZeroByte(_) => message,
+        NoDbgr::System(_) | NoDbgr::Start(_) | NoDbgr::ZeroByte(_) => message,
     }
 }
 
@@ -364,8 +364,8 @@ mod tests {
             }),
             controller_failed("cannot duplicate a descriptor: Too many open files"),
             internal("a queue overflowed"),
-            not_watched(&NotWatched::NoProgram),
-            not_watched(&NotWatched::System(os::Error::Call {
+            not_watched(&NoDbgr::NoProgram),
+            not_watched(&NoDbgr::System(os::Error::Call {
                 operation: "create a pipe",
                 errno: 24,
             })),

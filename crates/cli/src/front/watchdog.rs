@@ -4,29 +4,17 @@
 //! to us through a pipe, so that it is printed in order with the output of the ranks. It exits when the front exits,
 //! whatever the cause.
 
-use std::{
-    env,
-    ffi::{CString, OsString},
-    os::{
-        fd::AsFd as _,
-        unix::ffi::{OsStrExt as _, OsStringExt as _},
-    },
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{os::fd::AsFd as _, time::Duration};
 
 use base::{Signal, Time};
 use dvm::watchdog::{self, Input, Output};
-use os::{
-    Clock, Interest, Loop, Pid, ReadOutcome, Session, SpawnSpec, Spawner, Token, Trace, Tracers,
-};
+use os::{Clock, Interest, Loop, Pid, ReadOutcome, Token};
 
 use crate::args::{FrontOptions, MessageFormat};
+use crate::beside::start_dbgr;
 use crate::choices::OnHang;
-use crate::messages::NotWatched;
+use crate::messages::NoDbgr;
 
-/// The program that watches the job.
-const PROGRAM: &str = "dbgr";
 /// The size of one read from its pipe, in bytes.
 const READ_SIZE: usize = 16 << 10;
 /// The longest line that is printed in one piece, in bytes. Longer lines are printed in parts.
@@ -61,7 +49,7 @@ impl Watchdog {
     }
 
     /// Reports that all ranks run, which starts `dbgr watch` if it was requested.
-    pub(super) fn start(&mut self, events: &mut Loop) -> Result<(), NotWatched> {
+    pub(super) fn start(&mut self, events: &mut Loop) -> Result<(), NoDbgr> {
         self.advance(Clock::now(), Input::RanksRun, events)
     }
 
@@ -87,7 +75,7 @@ impl Watchdog {
         let _ = self.advance(now, Input::Tick, events);
     }
 
-    fn advance(&mut self, now: Time, input: Input, events: &mut Loop) -> Result<(), NotWatched> {
+    fn advance(&mut self, now: Time, input: Input, events: &mut Loop) -> Result<(), NoDbgr> {
         self.machine.handle(now, input);
         while let Some(output) = self.machine.poll() {
             // The process is our child and was not reaped yet, so its pid cannot have been reused.
@@ -111,36 +99,12 @@ impl Watchdog {
         idle: Duration,
         left: Option<Duration>,
         events: &mut Loop,
-    ) -> Result<Pid, NotWatched> {
+    ) -> Result<Pid, NoDbgr> {
         let mut words = words(idle, left, self.format);
         words.extend(self.nodes.iter().cloned());
-        let program = program().ok_or(NotWatched::NoProgram)?;
         let (ours, theirs) = os::pipe()?;
         os::set_nonblocking(ours.as_fd())?;
-        let null = os::dev_null()?;
-        let argv: Vec<CString> = std::iter::once(program.clone().into_os_string())
-            .chain(words.into_iter().map(OsString::from))
-            .map(|word| CString::new(word.into_vec()))
-            .collect::<Result<_, _>>()?;
-        let envp: Vec<CString> = env::vars_os()
-            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
-            .collect::<Result<_, _>>()?;
-        let program = CString::new(program.into_os_string().into_vec())?;
-        let spec = SpawnSpec {
-            program: &program,
-            argv: &argv,
-            envp: &envp,
-            envp_extra: &[],
-            cwd: None,
-            fds: &[(null.as_fd(), 0), (theirs.as_fd(), 1), (theirs.as_fd(), 2)],
-            affinity: None,
-            umask: None,
-            tracers: Tracers::Ancestors,
-            limits: &[],
-            session: Session::Ours,
-            trace: Trace::No,
-        };
-        let pid = Spawner::new()?.spawn(&spec)?;
+        let pid = start_dbgr(words, theirs.as_fd(), theirs.as_fd())?;
         self.pipe = events.add(ours, Interest::Read).ok();
         Ok(pid)
     }
@@ -200,17 +164,4 @@ fn words(idle: Duration, left: Option<Duration>, format: MessageFormat) -> Vec<S
         words.extend(["--message-format".to_owned(), "json".to_owned()]);
     }
     words
-}
-
-/// Returns the path of `dbgr`: next to our own executable, otherwise in PATH.
-fn program() -> Option<PathBuf> {
-    let ours = os::program_of(os::current_pid());
-    let beside = ours.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let path = env::var_os("PATH").unwrap_or_default();
-    beside
-        .into_iter()
-        .chain(env::split_paths(&path))
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(PROGRAM))
-        .find(|file| os::is_executable(file))
 }
