@@ -292,6 +292,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             CliCommand::Wait(args) => Args::Machine(MachineLine::Wait(args)),
             CliCommand::Output(args) => Args::Machine(MachineLine::Output(args)),
             CliCommand::Nodes(args) => Args::Machine(MachineLine::Nodes(args)),
+            CliCommand::Page(args) => Args::Machine(MachineLine::Page(args)),
             CliCommand::Demo(demo) => Args::Demo(demo),
             CliCommand::Release(release) => Args::Release(release),
             CliCommand::Config(config) => Args::Config(config),

@@ -20,6 +20,7 @@ mod kinds;
 mod log;
 mod machine;
 mod messages;
+mod page;
 mod plan;
 mod quoting;
 mod release;
@@ -65,6 +66,7 @@ const TABLES: &[&[&Kind]] = &[
     kinds::KINDS,
     log::KINDS,
     machine::KINDS,
+    page::KINDS,
     dbgr::messages::KINDS,
     demo::KINDS,
     release::KINDS,
@@ -168,6 +170,7 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
         Request::Run(request) | Request::Demo(request) => start(*request, world, helpers),
         Request::Machine(MachineRequest::Up(request)) => up(*request, world),
         Request::Machine(MachineRequest::Top(which)) => top::run(&which, world),
+        Request::Machine(MachineRequest::Page(which, port)) => page::serve(&which, port, world),
         Request::Machine(request) => {
             if let Some(instead) = slurm::instead(&request, world) {
                 return slurm::carry_out(instead, world);

@@ -29,11 +29,11 @@ pub(crate) use self::{
         for_run, has_used_slurm, is_told, make_default, none_runs, note_use_of_slurm, open_log,
         plan, select,
     },
-    job::{details_text, explained_text},
-    list::{standing_word, table},
+    job::{ExplainedRow, details_text, explained_text, why},
+    list::{NodeRow, StatusRow, standing_word, table},
     messages::{KINDS, gone, no_screen, not_started, runs_on, silent, up, waits},
     output::Follower,
-    row::{clock, elapsed, end_of, lines, state_word},
+    row::{Row, clock, elapsed, end_of, lines, state_word},
     watch::{SILENCE, pause_after},
 };
 use self::{
@@ -114,6 +114,12 @@ impl Connection {
     fn consult(&mut self, ask: Ask) -> Result<Said, Failure> {
         let question = FromFront::Ask(Box::new(ask));
         let heard = self.inquirer.ask_within(question, None);
+        self.said(heard)
+    }
+
+    /// Asks. A refusal is no failure: every failure is one of the connection.
+    pub(crate) fn ask_plainly(&mut self, ask: Ask) -> Result<Said, Failure> {
+        let heard = self.inquirer.ask(FromFront::Ask(Box::new(ask)));
         self.said(heard)
     }
 
@@ -205,7 +211,8 @@ fn format_of(request: &MachineRequest) -> MessageFormat {
         | MachineRequest::Priority(which, ..)
         | MachineRequest::Wait(which, _)
         | MachineRequest::Output(which, _)
-        | MachineRequest::Nodes(which, _) => which.format,
+        | MachineRequest::Nodes(which, _)
+        | MachineRequest::Page(which, _) => which.format,
     }
 }
 
@@ -215,8 +222,10 @@ fn connect(which: &Which, world: &World) -> Result<Connection, Failure> {
 
 fn act(request: MachineRequest, world: &World) -> Result<u8, Failure> {
     match request {
-        // The caller is the front of the first one, and has a screen for the second one.
-        MachineRequest::Up(_) | MachineRequest::Top(_) => Ok(exit::INTERNAL),
+        // The caller carries these out.
+        MachineRequest::Up(_) | MachineRequest::Top(_) | MachineRequest::Page(..) => {
+            Ok(exit::INTERNAL)
+        }
         MachineRequest::Submit(request) => submit(*request, world),
         MachineRequest::Down(which, down) => {
             let found = select(world, which.machine.as_deref())?;

@@ -18,8 +18,9 @@ use dvm::{
 use self::{
     about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs},
     machine::{
-        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PriorityArgs,
-        QueueArgs, SignalArgs, StatusArgs, SubmitPage, TasksOf, TopArgs, UpPage, UsageArgs,
+        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PageArgs,
+        PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitPage, TasksOf, TopArgs, UpPage,
+        UsageArgs,
     },
     preload::{AppPreloadArgs, JobPreloadArgs},
 };
@@ -117,6 +118,8 @@ pub(super) enum CliCommand {
     Output(OutputArgs),
     /// List the nodes of a machine, and open or close them for jobs
     Nodes(NodesArgs),
+    /// Show a machine in a browser on this computer
+    Page(PageArgs),
     /// Show what a machine is and does
     Status(StatusArgs),
     /// Watch and steer a machine on the whole terminal

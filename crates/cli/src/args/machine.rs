@@ -14,8 +14,9 @@ use super::{
     RunLine, RunRequest, Segment, World, command_of,
     compat::{Asks, Native, Translation, translate},
     define::machine::{
-        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PriorityArgs,
-        QueueArgs, SignalArgs, StatusArgs, SubmitArgs, TasksOf, TopArgs, UpArgs, UsageArgs,
+        CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PageArgs,
+        PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitArgs, TasksOf, TopArgs, UpArgs,
+        UsageArgs,
     },
     read_options, read_segments,
     request::machine::{
@@ -109,6 +110,7 @@ pub(crate) enum MachineLine {
     Wait(JobsOf),
     Output(OutputArgs),
     Nodes(NodesArgs),
+    Page(PageArgs),
 }
 
 /// Parses `rally up` or `rally submit`, whose options are those of `rally run` and some of their own.
@@ -321,6 +323,7 @@ pub(super) fn resolve(
             };
             MachineRequest::Nodes(which(&args.which), request)
         }
+        MachineLine::Page(args) => MachineRequest::Page(which(&args.which), args.port),
     })
 }
 

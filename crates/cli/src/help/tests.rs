@@ -33,6 +33,7 @@ fn short_help_of_rally() {
       wait      Wait until jobs of the queue, or of Slurm, are over
       output    Show what a job of the queue, or of Slurm, has printed
       nodes     List the nodes of a machine, and open or close them for jobs
+      page      Show a machine in a browser on this computer
       status    Show what a machine is and does
       top       Watch and steer a machine on the whole terminal
       demo      Run a built-in parallel program to check the installation

@@ -1,10 +1,10 @@
 //! The topics of `rally help`.
 
 /// The commands of `rally`.
-pub(crate) const COMMANDS: [&str; 22] = [
+pub(crate) const COMMANDS: [&str; 23] = [
     "run", "up", "down", "submit", "queue", "explain", "hold", "release", "cancel", "signal",
-    "pause", "resume", "usage", "priority", "wait", "output", "nodes", "status", "top", "demo",
-    "config", "help",
+    "pause", "resume", "usage", "priority", "wait", "output", "nodes", "page", "status", "top",
+    "demo", "config", "help",
 ];
 
 /// A subject of help.

@@ -86,8 +86,9 @@ fn ago(at: Wall, now: Wall) -> String {
     }
 }
 
+/// Why a job waits, in JSON.
 #[derive(Debug, Serialize)]
-struct ExplainedRow<'a> {
+pub(crate) struct ExplainedRow<'a> {
     #[serde(flatten)]
     job: Row<'a>,
     why: String,
@@ -100,29 +101,35 @@ struct ExplainedRow<'a> {
     sooner: Vec<String>,
 }
 
-/// Says why a job waits.
-pub(super) fn explained(explained: &Explained, now: Wall, format: MessageFormat) -> String {
-    let why = why(&explained.why, now);
-    let start = start(explained.start, now);
-    let sooner: Vec<String> = explained
-        .sooner
-        .iter()
-        .map(|hint| hint_text(*hint))
-        .collect();
-    if format == MessageFormat::Json {
-        return lines([ExplainedRow {
+impl<'a> ExplainedRow<'a> {
+    pub(crate) fn of(explained: &'a Explained, now: Wall) -> Self {
+        Self {
             job: Row::of(&explained.record, now),
-            why,
+            why: why(&explained.why, now),
             ahead: explained.ahead.iter().map(|job| job.0).collect(),
             ahead_count: explained.ahead_count,
             starts: match explained.start {
                 Start::At(at) => Some(at.0),
                 Start::AfterUnlimited(_) | Start::Unknown => None,
             },
-            start,
-            sooner,
-        }]);
+            start: start(explained.start, now),
+            sooner: hints(explained),
+        }
     }
+}
+
+fn hints(explained: &Explained) -> Vec<String> {
+    let hints = explained.sooner.iter();
+    hints.map(|hint| hint_text(*hint)).collect()
+}
+
+/// Says why a job waits.
+pub(super) fn explained(explained: &Explained, now: Wall, format: MessageFormat) -> String {
+    if format == MessageFormat::Json {
+        return lines([ExplainedRow::of(explained, now)]);
+    }
+    let why = why(&explained.why, now);
+    let start = start(explained.start, now);
     let record = &explained.record;
     let mut text = format!("job {}, {}: {why}\n", record.id, state_word(record));
     if explained.why == Reason::NothingWaits {
@@ -134,7 +141,7 @@ pub(super) fn explained(explained: &Explained, now: Wall, format: MessageFormat)
         ahead(&explained.ahead, explained.ahead_count)
     );
     let _ = writeln!(text, "  start: {start}");
-    for hint in sooner {
+    for hint in hints(explained) {
         let _ = writeln!(text, "  sooner: {hint}");
     }
     text
@@ -166,7 +173,8 @@ fn tasks(all: &[TaskId]) -> String {
     names.join(", ") + &rest
 }
 
-fn why(why: &Reason, now: Wall) -> String {
+/// Returns why a job does not start now.
+pub(crate) fn why(why: &Reason, now: Wall) -> String {
     match why {
         Reason::NothingWaits => "all of it runs".to_owned(),
         Reason::Held(Hold::ByRequeues) => {

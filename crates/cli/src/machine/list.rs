@@ -58,8 +58,9 @@ fn tasks(record: &Record) -> String {
     text
 }
 
+/// A node in JSON.
 #[derive(Debug, Serialize)]
-struct NodeRow<'a> {
+pub(crate) struct NodeRow<'a> {
     node: &'a str,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,13 +80,11 @@ pub(crate) const fn standing_word(standing: &NodeStanding) -> &'static str {
     }
 }
 
-/// Returns the table of the nodes.
-pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
-    let standing = |node: &NodeLine| standing_word(&node.state);
-    if format == MessageFormat::Json {
-        return lines(nodes.iter().map(|node| NodeRow {
+impl<'a> NodeRow<'a> {
+    pub(crate) fn of(node: &'a NodeLine) -> Self {
+        Self {
             node: &node.name,
-            state: standing(node),
+            state: standing_word(&node.state),
             reason: match &node.state {
                 NodeStanding::Bad(why) => Some(why),
                 _ => None,
@@ -93,7 +92,14 @@ pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
             slots: node.slots,
             free: node.free,
             jobs: node.jobs.iter().map(|job| job.0).collect(),
-        }));
+        }
+    }
+}
+
+/// Returns the table of the nodes.
+pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
+    if format == MessageFormat::Json {
+        return lines(nodes.iter().map(NodeRow::of));
     }
     let head = ["NODE", "STATE", "SLOTS", "FREE", "JOBS"];
     let rows = nodes.iter().map(|node| {
@@ -105,7 +111,7 @@ pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
         };
         [
             node.name.clone(),
-            standing(node).to_owned(),
+            standing_word(&node.state).to_owned(),
             node.slots.to_string(),
             node.free.to_string(),
             last,
@@ -114,8 +120,9 @@ pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
     table(head, rows)
 }
 
+/// A machine in JSON.
 #[derive(Debug, Serialize)]
-struct StatusRow<'a> {
+pub(crate) struct StatusRow<'a> {
     machine: &'a str,
     directory: String,
     up_seconds: u64,
@@ -130,16 +137,10 @@ struct StatusRow<'a> {
     ending: bool,
 }
 
-/// Returns what a machine is and does.
-pub(super) fn status(
-    status: &Status,
-    directory: &Path,
-    now: Wall,
-    format: MessageFormat,
-) -> String {
-    let up = Duration::from_millis(now.0.saturating_sub(status.since.0));
-    if format == MessageFormat::Json {
-        return lines([StatusRow {
+impl<'a> StatusRow<'a> {
+    pub(crate) fn of(status: &'a Status, directory: &Path, now: Wall) -> Self {
+        let up = Duration::from_millis(now.0.saturating_sub(status.since.0));
+        Self {
             machine: &status.name,
             directory: directory.display().to_string(),
             up_seconds: up.as_secs(),
@@ -151,7 +152,20 @@ pub(super) fn status(
             running: status.running,
             trouble: status.trouble.as_deref(),
             ending: status.is_going_down,
-        }]);
+        }
+    }
+}
+
+/// Returns what a machine is and does.
+pub(super) fn status(
+    status: &Status,
+    directory: &Path,
+    now: Wall,
+    format: MessageFormat,
+) -> String {
+    let up = Duration::from_millis(now.0.saturating_sub(status.since.0));
+    if format == MessageFormat::Json {
+        return lines([StatusRow::of(status, directory, now)]);
     }
     let mut text = format!(
         "machine {}, up {}{}\n  directory: {}\n  nodes: {} of {} usable\n  slots: {} of {} free\n  jobs: {} running, {} waiting\n",

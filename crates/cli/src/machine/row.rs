@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// A job in JSON.
 #[derive(Debug, Serialize)]
-pub(super) struct Row<'a> {
+pub(crate) struct Row<'a> {
     job: u32,
     name: &'a str,
     command: &'a str,
@@ -88,7 +88,7 @@ impl TaskCounts {
 }
 
 impl<'a> Row<'a> {
-    pub(super) fn of(record: &'a Record, now: Wall) -> Self {
+    pub(crate) fn of(record: &'a Record, now: Wall) -> Self {
         Self {
             job: record.id.0,
             name: &record.name,

@@ -29,6 +29,7 @@ mod mpi;
 mod nodes;
 mod output;
 mod over_nodes;
+mod page;
 mod places;
 mod pmi;
 mod pmix;

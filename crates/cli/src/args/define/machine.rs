@@ -329,3 +329,14 @@ pub(crate) struct NodesArgs {
     #[command(flatten)]
     pub(crate) which: MachineArgs,
 }
+
+/// `rally page`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PageArgs {
+    /// Port of the page on the loopback interface [default: a free one]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..))]
+    pub(crate) port: Option<u16>,
+
+    #[command(flatten)]
+    pub(crate) which: MachineArgs,
+}

@@ -42,6 +42,8 @@ pub(crate) enum MachineRequest {
     Wait(Which, Vec<JobId>),
     Output(Which, OutputRequest),
     Nodes(Which, NodesRequest),
+    /// On this port; `None`: on one that the kernel chooses.
+    Page(Which, Option<u16>),
 }
 
 #[derive(Clone, Debug)]
