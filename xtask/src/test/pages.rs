@@ -1,7 +1,10 @@
-//! The pages that `dbgr report` writes, opened in a browser.
+//! The pages that `dbgr report` writes, and that of `rally page`, opened in a browser.
 //!
 //! A test of the text of a page cannot check what a browser does with it: whether the script runs to its end, whether an error
 //! or a policy violation occurs, and whether anything is drawn. The screenshots remain in `target/pages` for inspection.
+
+mod browser;
+mod live;
 
 use std::{
     fs,
@@ -97,6 +100,8 @@ fn all(browser: &Path, tally: &mut Tally) -> Result<()> {
         check(browser, page).with_context(|| page.file.display().to_string())?;
         tally.passed += 1;
     }
+    live::check(browser, &place).context("`rally page`")?;
+    tally.passed += 1;
     println!("pictures: {}", place.display());
     Ok(())
 }
