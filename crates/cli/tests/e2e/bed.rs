@@ -11,6 +11,7 @@ mod holding;
 mod host;
 mod limits;
 mod mpi;
+mod page;
 mod prompts;
 mod secrets;
 mod slurm;

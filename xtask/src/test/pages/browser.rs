@@ -145,7 +145,8 @@ impl Browser {
         while !matches!(look(self), Ok(Value::Bool(true))) {
             if Instant::now() > until {
                 let text = self.value("document.body.innerText")?;
-                bail!("never true: `{expression}`; the page: {text}");
+                let said = self.complaints();
+                bail!("never true: `{expression}`; the page: {text}; the browser says: {said:?}");
             }
             thread::sleep(LOOK_EVERY);
         }
