@@ -7,6 +7,7 @@ use dvm::{
     machine::{Explained, Reason, Record, Sooner, Start, Wall},
     queue::{Dependency, DependencyKind, Hold, LimitHit, TaskId},
 };
+use message::visible;
 use serde::Serialize;
 
 use super::{
@@ -33,7 +34,8 @@ pub(super) fn details(record: &Record, now: Wall, format: MessageFormat) -> Stri
     let mut text = format!("job {}, {}\n", record.id, state_word(record));
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            let _ = writeln!(text, "  {name}: {value}");
+            // A line feed in a name would begin a line that looks like ours.
+            let _ = writeln!(text, "  {name}: {}", visible::line(&value));
         }
     };
     fact("name", Some(record.name.clone()));

@@ -4,6 +4,7 @@ use std::{fmt::Write as _, path::Path, time::Duration};
 
 use base::JobId;
 use dvm::machine::{NodeLine, NodeStanding, Record, Status, Wall};
+use message::visible;
 use serde::Serialize;
 
 use super::row::{Row, clock, elapsed, lines, state_word};
@@ -209,13 +210,14 @@ pub(super) fn submitted(job: JobId, machine: &str, output: &Path, format: Messag
     }
 }
 
-/// Returns a table with two blanks between its columns.
+/// Returns a table with two blanks between its columns. A line feed in a cell does not begin a row.
 pub(crate) fn table<const COLUMNS: usize>(
     head: [&str; COLUMNS],
     rows: impl IntoIterator<Item = [String; COLUMNS]>,
 ) -> String {
     let all: Vec<[String; COLUMNS]> = std::iter::once(head.map(str::to_owned))
         .chain(rows)
+        .map(|row| row.map(|cell| visible::line(&cell).into_owned()))
         .collect();
     let mut widths = [0; COLUMNS];
     for row in &all {

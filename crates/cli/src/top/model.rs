@@ -22,6 +22,7 @@ use base::{HostList, JobId, Time};
 use dvm::machine::{
     Ask, Explained, NodeLine, NodeStanding, NotDone, Reason, Record, Reply, State, Status, Wall,
 };
+use message::visible;
 use os::WindowSize;
 
 use super::{
@@ -738,7 +739,7 @@ fn node_text(node: &NodeLine) -> String {
         node.slots,
     );
     if let NodeStanding::Bad(why) = &node.state {
-        text += &format!("reason: {why}\n");
+        text += &format!("reason: {}\n", visible::line(why));
     }
     text
 }
