@@ -105,29 +105,57 @@ impl Connection {
     }
 
     fn ask_for(&mut self, ask: Ask, patience: Option<Duration>) -> Result<Reply, Failure> {
-        let question = FromFront::Ask(Box::new(ask));
-        let heard = self.inquirer.ask_within(question, patience);
-        self.reply_of(heard)
+        self.said(ask, patience)?.map_err(|why| not_done(&why))
     }
 
     /// Asks a question whose answer may take any time. A refusal is no failure.
     fn consult(&mut self, ask: Ask) -> Result<Said, Failure> {
-        let question = FromFront::Ask(Box::new(ask));
-        let heard = self.inquirer.ask_within(question, None);
-        self.said(heard)
+        self.said(ask, None)
     }
 
     /// Asks. A refusal is no failure: every failure is one of the connection.
     pub(crate) fn ask_plainly(&mut self, ask: Ask) -> Result<Said, Failure> {
-        let heard = self.inquirer.ask(FromFront::Ask(Box::new(ask)));
-        self.said(heard)
+        self.said(ask, Some(PATIENCE))
+    }
+
+    /// Asks, and returns the whole answer: a long list of jobs comes in several, the last ones first.
+    fn said(&mut self, ask: Ask, patience: Option<Duration>) -> Result<Said, Failure> {
+        let Ask::Jobs { mut over, .. } = ask else {
+            return self.said_once(ask, patience);
+        };
+        let mut pages = Vec::new();
+        let mut before = None;
+        loop {
+            let (records, rest) = match self.said_once(Ask::Jobs { over, before }, patience)? {
+                Ok(Reply::Jobs { records, before }) => (records, before),
+                other => return Ok(other),
+            };
+            let told = records.iter().filter(|record| record.ended.is_some());
+            over = over.saturating_sub(u32::try_from(told.count()).unwrap_or(u32::MAX));
+            pages.push(records);
+            // Each page is about earlier jobs than the one before, so this ends.
+            if rest.is_none() || before.is_some_and(|last| rest >= Some(last)) {
+                break;
+            }
+            before = rest;
+        }
+        Ok(Ok(Reply::Jobs {
+            records: pages.into_iter().rev().flatten().collect(),
+            before: None,
+        }))
+    }
+
+    fn said_once(&mut self, ask: Ask, patience: Option<Duration>) -> Result<Said, Failure> {
+        let question = FromFront::Ask(Box::new(ask));
+        let heard = self.inquirer.ask_within(question, patience);
+        self.heard(heard)
     }
 
     fn reply_of(&self, heard: Result<ToFront, AskError>) -> Result<Reply, Failure> {
-        self.said(heard)?.map_err(|why| not_done(&why))
+        self.heard(heard)?.map_err(|why| not_done(&why))
     }
 
-    fn said(&self, heard: Result<ToFront, AskError>) -> Result<Said, Failure> {
+    fn heard(&self, heard: Result<ToFront, AskError>) -> Result<Said, Failure> {
         match heard {
             Ok(ToFront::Reply(reply)) => Ok(match *reply {
                 Reply::Refused(why) => Err(why),
@@ -458,8 +486,11 @@ fn queue(which: &Which, request: &QueueRequest, world: &World) -> Result<u8, Fai
         }
         return result;
     }
-    let ask = Ask::Jobs { over: request.over };
-    let Reply::Jobs(records) = machine.ask(ask)? else {
+    let Reply::Jobs { records, .. } = machine.ask(Ask::Jobs {
+        over: request.over,
+        before: None,
+    })?
+    else {
         return Err(messages::odd(&machine.name));
     };
     Ok(print(

@@ -272,18 +272,12 @@ impl Controller {
             ControllerInput::Machine(setup) => self.become_machine(&setup),
             ControllerInput::Stored(result) => self.on_stored(now, result),
             ControllerInput::Fetched(result) => self.on_fetched(now, result),
-            ControllerInput::Captured(output, result) => self.on_captured(output, result),
+            ControllerInput::Captured(output, result) => self.on_captured(now, output, result),
             ControllerInput::Terminate => self.on_terminate(now),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
-            ControllerInput::NotJoined(failed) if self.machine_without(now, &failed) => {}
-            ControllerInput::NotJoined(failed) => {
-                self.not_joined.get_or_insert(Refusal::NotJoined(failed));
-                for id in self.living() {
-                    self.launch_if_ready(id);
-                }
-            }
+            ControllerInput::NotJoined(failed) => self.on_not_joined(now, failed),
             ControllerInput::Stranger { from, why } => self.on_stranger(None, from, why),
             ControllerInput::FileRead { job, result } => self.on_file_read(job, result),
             ControllerInput::FilesFound { job, result } => self.on_files_found(job, result),
@@ -297,6 +291,17 @@ impl Controller {
         }
         self.finish_settled();
         self.pump_machine(now);
+    }
+
+    /// Handles that some nodes did not join. A machine does without them.
+    fn on_not_joined(&mut self, now: Time, failed: NotJoined) {
+        if self.machine_without(now, &failed) {
+            return;
+        }
+        self.not_joined.get_or_insert(Refusal::NotJoined(failed));
+        for id in self.living() {
+            self.launch_if_ready(id);
+        }
     }
 
     /// Returns the next action. Call it after every [`Self::handle`] until it returns `None`.
@@ -415,7 +420,7 @@ impl Controller {
             }),
             ToController::Output { job, chunk } => {
                 self.copy_output(node, &chunk);
-                self.on_output(job, node, chunk);
+                self.on_output(now, job, node, chunk);
             }
             ToController::StdinCredit { job, bytes } => {
                 self.with(job, |job| job.on_input_credit(node, Some(bytes)));

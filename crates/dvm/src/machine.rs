@@ -16,6 +16,9 @@
 //! | writing | collected | effects happen; write the collected → writing, or → idle | submitted jobs are refused; the rest is kept → failing | – |
 //! | failing | collected | – | – | write all → writing |
 //!
+//! A machine that ends, and on which nothing runs, waits at most [`STORE_MAX`] for a batch. Then the store hangs, and the next machine
+//! takes what it has.
+//!
 //! | state of a run | launched | its task is to end | ends |
 //! |---|---|---|---|
 //! | stored first | – | forgotten | – |
@@ -25,7 +28,8 @@
 //! If the machine is to end at once, a task whose start is stored first waits again, for the next machine. So does a task that runs, and
 //! that a user wants to run again ([`queue::Requeue`]); it does not count as a requeue, because the task is not to blame.
 //!
-//! **Bounds:** those of the queue; [`RUNNING_MAX`] tasks that run; [`RECENT_MAX`] records of jobs that are over, in memory; [`HISTORY_MAX`] in the store;
+//! **Bounds:** those of the queue; [`RUNNING_MAX`] tasks that run; [`RECENT_MAX`] records of jobs that are over, in memory, and those that
+//! are not stored yet; [`HISTORY_MAX`] in the store;
 //! [`WAITED_MAX`] jobs that a front waits for.
 
 mod answers;
@@ -52,7 +56,7 @@ use serde::{Deserialize, Serialize};
 
 use self::{books::Books, demand::demand, planted::Bug, runs::TakenBack};
 pub use self::{
-    books::{Batch, Key, RETRY, Write},
+    books::{Batch, Key, RETRY, STORE_MAX, Write},
     record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
     runs::fill,
     talk::{
@@ -76,6 +80,10 @@ pub const RUNNING_MAX: u32 = 3072;
 pub const RECENT_MAX: usize = 256;
 /// Records of jobs that are over, in the store.
 pub const HISTORY_MAX: u32 = 100_000;
+/// Bytes of the records in an answer to [`Ask::Jobs`], unless the first one has more.
+pub const PAGE_BYTES: usize = 4 << 20;
+/// Records that are read from the store for such an answer.
+pub const PAGE_RECORDS: u32 = 10_000;
 /// Jobs that a front waits for at the same time.
 pub const WAITED_MAX: usize = 1 << 16;
 
@@ -98,7 +106,7 @@ pub struct Setup {
     pub epoch: Wall,
     /// The names of its nodes, by their numbers.
     pub nodes: Vec<String>,
-    /// The contents of its store; of the history only the last record.
+    /// The contents of its store; of the history only the last record, and those that are too old for it.
     pub stored: Vec<(Key, bytes::Bytes)>,
 }
 
@@ -238,8 +246,12 @@ struct Waiter {
 /// A question that needs the store.
 #[derive(Debug)]
 enum Question {
-    /// The last ones, so many.
-    Jobs(FrontId, u32),
+    /// The last ones before a job, so many.
+    Jobs {
+        front: FrontId,
+        over: u32,
+        before: JobId,
+    },
     Job(FrontId, JobId),
     /// The number is that of the [`Waiter`].
     Waited(FrontId, JobId, u64),
@@ -331,10 +343,19 @@ impl Machine {
     /// Returns the time at which [`Self::tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.books.retry_at()
+        self.books.retry_at().or_else(|| self.give_up_at())
+    }
+
+    /// Returns when the machine ends without an answer of the store, if it waits for nothing else.
+    fn give_up_at(&self) -> Option<Time> {
+        let is_down = self.down.is_some() && self.queue.running() == 0;
+        self.books.give_up_at().filter(|_| is_down)
     }
 
     pub fn tick(&mut self, now: Time) {
+        if self.give_up_at().is_some_and(|at| at <= now) {
+            self.books.give_up();
+        }
         self.settle(now);
     }
 
@@ -596,10 +617,18 @@ impl Machine {
 
     /// Keeps the record of a job that is over in memory.
     fn remember(&mut self, record: Record) {
-        if self.recent.len() >= RECENT_MAX {
+        self.recent.push_back(record);
+        self.forget_stored();
+    }
+
+    /// Forgets the oldest records of jobs that are over, beyond [`RECENT_MAX`], if they can be read from the store.
+    fn forget_stored(&mut self) {
+        while self.recent.len() > RECENT_MAX
+            && let Some(first) = self.recent.front()
+            && !self.books.is_unstored(first.id)
+        {
             self.recent.pop_front();
         }
-        self.recent.push_back(record);
     }
 
     fn tell_waiters(&mut self, record: &Record) {
@@ -700,6 +729,7 @@ impl Machine {
                 for effect in self.books.stored() {
                     self.take_effect(effect);
                 }
+                self.forget_stored();
             }
             Err(why) => {
                 for effect in self.books.failed(now, &why) {

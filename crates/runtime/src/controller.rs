@@ -110,9 +110,14 @@ impl ControllerHost {
 
     /// Returns true if the front that forked us is gone or was sent everything, and no job of another front remains.
     pub(crate) fn is_over(&self) -> bool {
+        self.is_done() && self.fronts.are_written()
+    }
+
+    /// Returns true if only fronts remain that were not sent everything.
+    fn is_done(&self) -> bool {
         // Whoever has started a machine may be stopped for hours, and another front may end it.
         let is_left = !self.fronts.is_there(STARTER) || self.setup.machine.is_some();
-        is_left && self.controller.is_idle() && self.fronts.are_written()
+        is_left && self.controller.is_idle()
     }
 
     /// Returns the time at which [`Self::on_tick`] is due.
@@ -466,6 +471,9 @@ impl ControllerHost {
     /// Writes to the fronts what their sockets take, and handles the next message of fronts that have got their answer.
     pub(crate) fn flush(&mut self, now: Time, reactor: &mut Reactor) -> Flushed {
         let mut flushed = Flushed::Well;
+        if self.is_done() {
+            self.fronts.finish_all(now);
+        }
         for front in self.fronts.all() {
             if self.fronts.is_asking(front)
                 && let Served::Message = self.take_message(now, front, reactor)

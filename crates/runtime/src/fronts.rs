@@ -1,7 +1,7 @@
 //! The connections of a controller's fronts: the front that forked the controller, and fronts that have connected to its
 //! socket.
 //!
-//! | state | on a message | once the controller has finished | after [`PATIENCE`] | on end of file or a malformed frame |
+//! | state | on a message | once the controller has finished, with this front or at all | after [`PATIENCE`] | on end of file or a malformed frame |
 //! |---|---|---|---|---|
 //! | `Asking` | pass it on; a job → `Submitted` | → `Closing` | the front is lost | the front is lost |
 //! | `Submitted` | pass it on | → `Closing` | – | the front is lost |
@@ -227,6 +227,16 @@ impl Fronts {
         }
     }
 
+    /// Closes all connections once all messages are written: the controller is over. Whoever does not read them must not keep it.
+    pub(crate) fn finish_all(&mut self, now: Time) {
+        for connection in self.connections.values_mut() {
+            if connection.until().is_none() || !matches!(connection.state, State::Closing { .. }) {
+                let until = Some(now + PATIENCE);
+                connection.state = State::Closing { until };
+            }
+        }
+    }
+
     /// Returns the next message from a front's read buffer. A front that is `Asking` must have got its last answer first.
     pub(crate) fn next_message(
         &mut self,
@@ -353,5 +363,58 @@ impl Connection {
             State::Prompting { until } | State::Closing { until } => until,
             State::Submitted => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use dvm::machine::{NotDone, Reply};
+    use os::Loop;
+
+    use super::*;
+
+    #[test]
+    fn who_does_not_read_does_not_keep_a_controller_that_is_over() {
+        let mut reactor = Reactor::new(Loop::new(&[]).unwrap());
+        let mut fronts = Fronts::new(FRONTS_MAX);
+        let (ours, theirs) = os::socket_pair().unwrap();
+        os::set_nonblocking(theirs.as_fd()).unwrap();
+        let starter = ControllerLink::inline();
+        fronts.add_starter(starter, theirs, &mut reactor).unwrap();
+        let (_other, theirs) = os::socket_pair().unwrap();
+        os::set_nonblocking(theirs.as_fd()).unwrap();
+        let peer = Peer {
+            socket: theirs,
+            pid: os::current_pid(),
+            uid: 0,
+        };
+        let start = Time::ZERO;
+        let front = fronts.add(start, peer, &mut reactor).unwrap();
+        // It has asked something whose answer may take long.
+        fronts.connections.get_mut(&front).unwrap().state = State::Submitted;
+        assert_eq!(fronts.deadline(), None);
+        for front in [STARTER, front] {
+            // More than a socket takes.
+            let why = NotDone::NotStored("x".repeat(16 << 20));
+            let reply = Reply::Refused(why);
+            fronts.send(front, ToFront::Reply(Box::new(reply)));
+            assert!(matches!(fronts.flush(front, &mut reactor), Outcome::Open));
+        }
+        assert!(!fronts.are_written());
+        fronts.finish_all(start);
+        // Once is enough, and the deadline does not move.
+        let later = start + PATIENCE / 2;
+        fronts.finish_all(later);
+        let due = start + PATIENCE;
+        assert_eq!(fronts.deadline(), Some(due));
+        assert_eq!(fronts.overdue(later), []);
+        for front in fronts.overdue(due) {
+            assert!(fronts.close(front, &mut reactor));
+        }
+        assert!(fronts.are_written());
+        assert_eq!(fronts.all(), []);
+        drop(ours);
     }
 }

@@ -189,7 +189,7 @@ enum FileOrder {
     Close(JobId),
 }
 
-/// Time that the last writes have when the machine ends. A file on a dead server must not keep it.
+/// Time that each thread has to finish when the machine has ended. A file on a dead server must not keep it.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
 /// The machine's part of a controller's host.

@@ -444,6 +444,9 @@ impl World {
             Some("the machine is over, and was not told to")
         } else if self.model.running() > 0 {
             Some("the machine is over, and jobs run")
+        } else if self.disk.hangs(self.agenda.now) {
+            // The machine does not wait any longer.
+            None
         } else if self.disk.is_writing() {
             Some("the machine is over, and a batch is being written")
         } else if !self.disk.has_failed && self.disk.committed.jobs.len() != self.model.jobs.len() {
@@ -496,7 +499,10 @@ impl World {
             let front = self.new_front();
             self.ask(
                 front,
-                Ask::Jobs { over: 200_000 },
+                Ask::Jobs {
+                    over: 200_000,
+                    before: None,
+                },
                 Some(Asked::List(200_000)),
             );
             self.play();

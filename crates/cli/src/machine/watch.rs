@@ -65,7 +65,10 @@ pub(super) enum Listing {
 impl Listing {
     const fn question(&self) -> Ask {
         match self {
-            Self::Jobs { over } => Ask::Jobs { over: *over },
+            Self::Jobs { over } => Ask::Jobs {
+                over: *over,
+                before: None,
+            },
             Self::Nodes => Ask::Nodes,
             Self::Status(_) => Ask::Status,
         }
@@ -74,7 +77,7 @@ impl Listing {
     /// Returns the listing at this time of day; `None` if the answer does not match the question.
     fn text(&self, reply: &Reply, now: Wall, format: MessageFormat) -> Option<String> {
         Some(match (self, reply) {
-            (Self::Jobs { .. }, Reply::Jobs(records)) => list::jobs(records, now, format),
+            (Self::Jobs { .. }, Reply::Jobs { records, .. }) => list::jobs(records, now, format),
             (Self::Nodes, Reply::Nodes(nodes)) => list::nodes(nodes, format),
             (Self::Status(directory), Reply::Status(status)) => {
                 list::status(status, directory, now, format)
@@ -218,7 +221,7 @@ fn in_lines(
             MessageFormat::Text => seen.table(text, timeless),
             MessageFormat::Json => seen.changes(&text, &timeless),
         };
-        if let (MessageFormat::Json, Reply::Jobs(records)) = (format, &reply) {
+        if let (MessageFormat::Json, Reply::Jobs { records, .. }) = (format, &reply) {
             for gone in seen.gone(records.iter().map(|record| record.id)) {
                 if let Ok(Reply::Job(record)) = machine.ask(Ask::Job(gone)) {
                     news += &list::jobs(&[*record], now(), format);

@@ -101,8 +101,11 @@ impl View {
             Ok(Reply::Nodes(nodes)) => nodes,
             other => return Ok(unexpected(other)),
         };
-        let records = match self.ask(Ask::Jobs { over: OVER_MAX })? {
-            Ok(Reply::Jobs(records)) => records,
+        let records = match self.ask(Ask::Jobs {
+            over: OVER_MAX,
+            before: None,
+        })? {
+            Ok(Reply::Jobs { records, .. }) => records,
             other => return Ok(unexpected(other)),
         };
         let (records, more) = arranged(records);

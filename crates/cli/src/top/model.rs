@@ -422,7 +422,7 @@ impl Top {
         match reply {
             Reply::Status(status) => self.status = Some(status),
             Reply::Nodes(nodes) => self.nodes = nodes,
-            Reply::Jobs(jobs) => {
+            Reply::Jobs { records: jobs, .. } => {
                 self.jobs = jobs;
                 self.arrange();
                 let waits =
@@ -510,7 +510,14 @@ impl Top {
         if let Look::Due(at) = self.look
             && now >= at
         {
-            let asks = [Ask::Status, Ask::Nodes, Ask::Jobs { over: OVER_MAX }];
+            let asks = [
+                Ask::Status,
+                Ask::Nodes,
+                Ask::Jobs {
+                    over: OVER_MAX,
+                    before: None,
+                },
+            ];
             self.look = Look::Asked(now, asks.len());
             if self.questions.is_empty() {
                 self.heard = now;

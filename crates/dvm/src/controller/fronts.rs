@@ -217,12 +217,12 @@ impl Controller {
         self.tell(asker, ToFront::Holding(jobs));
     }
 
-    pub(super) fn on_output(&mut self, id: JobId, node: NodeId, chunk: Chunk) {
+    pub(super) fn on_output(&mut self, now: Time, id: JobId, node: NodeId, chunk: Chunk) {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
         let (front, stream, bytes) = (job.front, chunk.stream, stdio::cost(chunk.bytes.len()));
-        let Some(chunk) = self.capture(front, node, chunk) else {
+        let Some(chunk) = self.capture(now, front, node, chunk) else {
             return;
         };
         match self.fronts.get_mut(&front) {

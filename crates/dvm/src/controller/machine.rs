@@ -14,6 +14,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use base::{HostList, JobId, NodeId, RankSet, Time, Usage};
@@ -42,14 +43,21 @@ enum News {
     FrontLost(FrontId),
 }
 
+/// Time without any answer after which the output of a run that ends is given up: a file hangs.
+const CAPTURE_MAX: Duration = Duration::from_secs(5);
+
 /// The output of a run without a front.
 #[derive(Debug)]
 struct Capture {
     run: JobId,
     /// Orders that were not answered.
     unanswered: u32,
+    /// What these cost the procs of each job and node, for stdout and stderr.
+    uncredited: BTreeMap<(JobId, NodeId), [u64; 2]>,
     /// Why some output is lost.
     lost: Option<String>,
+    /// Its file hangs. The rest of the output is dropped.
+    is_given_up: bool,
     /// How the run has ended. The machine is told when all its output is in the files.
     ended: Option<News>,
 }
@@ -65,6 +73,19 @@ pub(super) struct Host {
     queued: BTreeSet<FrontId>,
     /// The output of runs without a front.
     captures: BTreeMap<FrontId, Capture>,
+    /// Orders about files that were not answered, and when the last one was answered, or the first one given.
+    unanswered: u64,
+    answered: Time,
+}
+
+impl Host {
+    /// Counts an order about a file.
+    const fn order(&mut self, now: Time) {
+        if self.unanswered == 0 {
+            self.answered = now;
+        }
+        self.unanswered += 1;
+    }
 }
 
 impl Controller {
@@ -76,6 +97,8 @@ impl Controller {
             news: Vec::new(),
             queued: BTreeSet::new(),
             captures: BTreeMap::new(),
+            unanswered: 0,
+            answered: Time::ZERO,
         }));
         self.classify_all();
     }
@@ -87,7 +110,44 @@ impl Controller {
     }
 
     pub(super) fn machine_deadline(&self) -> Option<Time> {
-        self.machine.as_ref()?.machine.deadline()
+        let host = self.machine.as_ref()?;
+        let give_up = host.answered + CAPTURE_MAX;
+        let mut captures = host.captures.values();
+        let is_awaited = host.unanswered > 0 && captures.any(|capture| self.is_to_end(capture));
+        let give_up = is_awaited.then_some(give_up);
+        give_up.into_iter().chain(host.machine.deadline()).min()
+    }
+
+    /// Returns true if only the output of a run is awaited, or the run is being ended: then its file must not hang.
+    fn is_to_end(&self, capture: &Capture) -> bool {
+        let job = self.jobs.get(&capture.run);
+        capture.unanswered > 0 && job.is_none_or(Job::is_ending)
+    }
+
+    /// Gives up the output of runs whose files hang. Its procs go on as if it was written.
+    fn give_up_captures(&mut self, now: Time) {
+        let host = self.machine.iter();
+        let host = host.filter(|host| host.answered + CAPTURE_MAX <= now);
+        let captures = host.flat_map(|host| &host.captures);
+        let hung = captures.filter(|(_, capture)| self.is_to_end(capture));
+        let hung: Vec<FrontId> = hung.map(|(front, _)| *front).collect();
+        for front in hung {
+            let host = self.machine.as_mut();
+            let Some(capture) = host.and_then(|host| host.captures.get_mut(&front)) else {
+                continue;
+            };
+            capture.unanswered = 0;
+            capture.is_given_up = true;
+            let seconds = CAPTURE_MAX.as_secs();
+            let why = format!("no output was written for {seconds} s");
+            capture.lost.get_or_insert(why);
+            for ((job, node), bytes) in std::mem::take(&mut capture.uncredited) {
+                for (stream, bytes) in [Stream::Stdout, Stream::Stderr].into_iter().zip(bytes) {
+                    self.credit_node(job, node, stream, bytes);
+                }
+            }
+            self.close_capture(front);
+        }
     }
 
     /// Calls the machine, if there is one.
@@ -98,6 +158,7 @@ impl Controller {
     }
 
     pub(super) fn tick_machine(&mut self, now: Time) {
+        self.give_up_captures(now);
         self.with_machine(|machine| machine.tick(now));
     }
 
@@ -336,7 +397,7 @@ impl Controller {
                 umask: run.spec.apps.first().map_or(0o077, |app| app.umask),
                 truncates: run.truncates,
             };
-            self.begin_capture(front, id, start);
+            self.begin_capture(now, front, id, start);
         }
         self.tell(front, ToFront::Accepted(id));
         // Before the job is added: it may be refused at once.
@@ -377,17 +438,20 @@ impl Controller {
     }
 
     /// Opens the files for the output of a run without a front.
-    fn begin_capture(&mut self, front: FrontId, run: JobId, start: CaptureStart) {
+    fn begin_capture(&mut self, now: Time, front: FrontId, run: JobId, start: CaptureStart) {
         let Some(host) = &mut self.machine else {
             return;
         };
         let capture = Capture {
             run,
             unanswered: 1,
+            uncredited: BTreeMap::new(),
             lost: None,
+            is_given_up: false,
             ended: None,
         };
         host.captures.insert(front, capture);
+        host.order(now);
         let opened = Captured {
             root: run,
             job: run,
@@ -400,12 +464,24 @@ impl Controller {
     }
 
     /// Writes output of a run without a front to its file. Returns the chunk if the run has a front.
-    pub(super) fn capture(&mut self, front: FrontId, node: NodeId, chunk: Chunk) -> Option<Chunk> {
-        let host = self.machine.as_mut();
-        let Some(capture) = host.and_then(|host| host.captures.get_mut(&front)) else {
+    pub(super) fn capture(
+        &mut self,
+        now: Time,
+        front: FrontId,
+        node: NodeId,
+        chunk: Chunk,
+    ) -> Option<Chunk> {
+        let Some(host) = &mut self.machine else {
+            return Some(chunk);
+        };
+        let capture = host.captures.get_mut(&front);
+        // What was given up is credited as that of a lost front.
+        let Some(capture) = capture.filter(|capture| !capture.is_given_up) else {
             return Some(chunk);
         };
         capture.unanswered += 1;
+        let uncredited = capture.uncredited.entry((chunk.job, node)).or_default();
+        uncredited[chunk.stream as usize] += stdio::cost(chunk.bytes.len());
         let output = Captured {
             root: capture.run,
             job: chunk.job,
@@ -413,6 +489,7 @@ impl Controller {
             stream: chunk.stream,
             cost: stdio::cost(chunk.bytes.len()),
         };
+        host.order(now);
         let bytes = chunk.bytes;
         self.outputs
             .push_back(ControllerOutput::Capture { output, bytes });
@@ -420,7 +497,7 @@ impl Controller {
     }
 
     /// Lets the procs go on that have written this output. If it is lost, the job ends, and has failed.
-    pub(super) fn on_captured(&mut self, output: Captured, result: Result<(), String>) {
+    pub(super) fn on_captured(&mut self, now: Time, output: Captured, result: Result<(), String>) {
         let Captured {
             root,
             job,
@@ -428,13 +505,27 @@ impl Controller {
             stream,
             cost,
         } = output;
-        self.credit_node(job, node, stream, cost);
         let front = FrontId(DETACHED | root.0);
+        let Some(host) = &mut self.machine else {
+            return;
+        };
+        host.unanswered = host.unanswered.saturating_sub(1);
+        host.answered = now;
+        let capture = host.captures.get_mut(&front);
+        // What was given up is credited.
+        let Some(capture) = capture.filter(|capture| !capture.is_given_up) else {
+            return;
+        };
+        capture.unanswered -= 1;
+        if let Some(uncredited) = capture.uncredited.get_mut(&(job, node)) {
+            let uncredited = &mut uncredited[stream as usize];
+            *uncredited = uncredited.saturating_sub(cost);
+        }
+        self.credit_node(job, node, stream, cost);
         let host = self.machine.as_mut();
         let Some(capture) = host.and_then(|host| host.captures.get_mut(&front)) else {
             return;
         };
-        capture.unanswered -= 1;
         if let Err(why) = result {
             capture.lost.get_or_insert(why);
             self.end(root, Cause::Ended(EndReason::OutputLost));

@@ -6,7 +6,8 @@ use base::{HostList, JobId, NodeId, Rank, RankSet, Time};
 use bytes::Bytes;
 
 use super::{
-    Effect, Machine, MachineOutput, Node, Question, Stage, WAITED_MAX, Waiter, is_met,
+    Effect, Machine, MachineOutput, Node, PAGE_BYTES, PAGE_RECORDS, Question, Stage, WAITED_MAX,
+    Waiter, is_met,
     planted::{self, Bug},
     record::{Record, Submission},
     restore,
@@ -37,7 +38,10 @@ impl Machine {
                 return Ok(None);
             }
             Ask::Submit(submission) => return self.submit(now, front, *submission),
-            Ask::Jobs { over } => return Ok(self.list(front, over)),
+            Ask::Jobs { over, before } => {
+                let before = before.unwrap_or(JobId(u32::MAX));
+                return Ok(self.list(front, over, before));
+            }
             Ask::Nodes => Reply::Nodes(self.node_lines()),
             Ask::Explain(id) => {
                 if !self.jobs.contains_key(&id) {
@@ -63,9 +67,7 @@ impl Machine {
                 None => Reply::Run(None),
             },
             Ask::Hold(id) => {
-                let entry = self.jobs.get_mut(&id);
-                let entry = entry.ok_or(NotDone::NoSuchJob(id));
-                let Ok(entry) = entry else {
+                let Some(entry) = self.jobs.get_mut(&id) else {
                     return Err(self.missing(id));
                 };
                 entry.record.wishes.hold = Hold::ByUser;
@@ -252,7 +254,10 @@ impl Machine {
         if down == Down::Now {
             self.end_all();
         }
-        self.down = Some(down);
+        // Who wants it to end later does not change that it ends now.
+        if self.down != Some(Down::Now) {
+            self.down = Some(down);
+        }
         Ok(Reply::Done)
     }
 
@@ -283,11 +288,15 @@ impl Machine {
                 .ok_or(NotDone::NoSuchJob(id))
         };
         match question {
-            Question::Jobs(front, over) => {
+            Question::Jobs {
+                front,
+                over,
+                before,
+            } => {
                 let reply = match found {
                     Ok(records) => {
-                        let past = self.with_recent(records, over);
-                        Reply::Jobs(self.with_live(past))
+                        let (past, from) = self.with_recent(records, over, before);
+                        self.page(&past, from, before)
                     }
                     Err(why) => Reply::Refused(why),
                 };
@@ -379,32 +388,78 @@ impl Machine {
         lines.collect()
     }
 
-    /// Answers with the jobs in the queue and the last `over` ones, or reads those first.
-    fn list(&mut self, front: FrontId, over: u32) -> Option<Reply> {
-        let in_memory = self.recent.len();
-        if over as usize <= in_memory {
-            let recent = self.recent.range(in_memory - over as usize..).cloned();
-            let recent = recent.collect();
-            return Some(Reply::Jobs(self.with_live(recent)));
+    /// Answers with the jobs in the queue and the last `over` ones, of those before this job, or reads those first.
+    fn list(&mut self, front: FrontId, over: u32, before: JobId) -> Option<Reply> {
+        let known = self.recent.iter().filter(|record| record.id < before);
+        let count = known.clone().count();
+        if over as usize <= count {
+            let last = known.skip(count - over as usize);
+            let mut past: Vec<Record> = last.cloned().collect();
+            past.sort_by_key(|record| record.id);
+            return Some(self.page(&past, None, before));
         }
-        self.fetch(Question::Jobs(front, over), JobId(self.next), over);
+        let question = Question::Jobs {
+            front,
+            over,
+            before,
+        };
+        let most = over.min(PAGE_RECORDS);
+        self.fetch(question, before.min(JobId(self.next)), most);
         None
     }
 
-    /// Returns the last `over` jobs that are over, of those in the store and in memory: the last ones may not be stored yet.
-    fn with_recent(&self, stored: Vec<Record>, over: u32) -> Vec<Record> {
-        let recent = self.recent.iter().cloned();
-        let all = recent.chain(stored).map(|record| (record.id, record));
-        let all: BTreeMap<JobId, Record> = all.collect();
-        let surplus = all.len().saturating_sub(over as usize);
-        all.into_values().skip(surplus).collect()
+    /// Returns the last ones of the jobs that are over, in the order of their numbers, of those in the store and in memory: the last
+    /// ones may not be stored yet. The second value is the first of them if there may be others before.
+    fn with_recent(
+        &self,
+        stored: Vec<Record>,
+        over: u32,
+        before: JobId,
+    ) -> (Vec<Record>, Option<JobId>) {
+        let most = over.min(PAGE_RECORDS) as usize;
+        let recent = self.recent.iter().filter(|record| record.id < before);
+        let all = recent.cloned().chain(stored);
+        let all: BTreeMap<JobId, Record> = all.map(|record| (record.id, record)).collect();
+        let surplus = all.len().saturating_sub(most);
+        let past: Vec<Record> = all.into_values().skip(surplus).collect();
+        let is_cut = past.len() == most && over > PAGE_RECORDS;
+        let first = past.first().filter(|_| is_cut).map(|record| record.id);
+        (past, first)
     }
 
-    fn with_live(&self, over: Vec<Record>) -> Vec<Record> {
-        let live = self.jobs.values().map(|entry| entry.record.clone());
-        let mut all: Vec<Record> = over.into_iter().chain(live).collect();
-        all.sort_by_key(|record| record.id);
-        all.dedup_by_key(|record| record.id);
-        all
+    /// Returns an answer with these jobs that are over and those in the queue, from one number to before another, or the last ones
+    /// of them.
+    fn page(&self, past: &[Record], from: Option<JobId>, before: JobId) -> Reply {
+        let live = self.jobs.range(from.unwrap_or(JobId(0))..before);
+        let mut live = live.rev().map(|(_, entry)| &entry.record).peekable();
+        let mut past = past.iter().rev().peekable();
+        let mut records: Vec<Record> = Vec::new();
+        let mut bytes = 0;
+        let before = loop {
+            let id = |record: &&&Record| record.id;
+            let next = if past.peek().as_ref().map(id) > live.peek().as_ref().map(id) {
+                past.next()
+            } else {
+                live.next()
+            };
+            let Some(record) = next else {
+                break from;
+            };
+            bytes += size(record);
+            if let Some(last) = records.last()
+                && bytes > PAGE_BYTES
+            {
+                break Some(last.id);
+            }
+            records.push(record.clone());
+        };
+        records.reverse();
+        Reply::Jobs { records, before }
     }
+}
+
+/// Returns the number of bytes of a record in a message.
+fn size(record: &Record) -> usize {
+    let size = postcard::serialize_with_flavor(record, postcard::ser_flavors::Size::default());
+    size.unwrap_or(PAGE_BYTES)
 }

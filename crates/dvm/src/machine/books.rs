@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -19,6 +19,9 @@ use crate::spec::JobSpec;
 
 /// Time between a failed write and the next try.
 pub const RETRY: Duration = Duration::from_secs(1);
+
+/// Time after which a machine that ends no longer waits for a batch.
+pub const STORE_MAX: Duration = Duration::from_secs(5);
 
 /// Version of the stored values: their first byte.
 pub(super) const FORMAT: u8 = 2;
@@ -61,15 +64,20 @@ pub(super) struct Books<E> {
     /// Why the last batch was not stored.
     trouble: Option<String>,
     next: u32,
+    /// Jobs that were over when their numbers were too old for the history, and the number with which they are deleted.
+    old: VecDeque<(u32, JobId)>,
 }
 
 #[derive(Debug)]
 enum State<E> {
     Idle,
     Writing {
+        since: Time,
         writes: BTreeMap<Key, Option<Bytes>>,
         effects: Vec<E>,
     },
+    /// The store hangs, and the machine has ended. Nothing is written any more.
+    GivenUp,
     Failing {
         retry_at: Time,
     },
@@ -84,6 +92,7 @@ impl<E> Default for Books<E> {
             state: State::Idle,
             trouble: None,
             next: 0,
+            old: VecDeque::new(),
         }
     }
 }
@@ -116,6 +125,19 @@ impl<E> Books<E> {
         if let Some(old) = id.0.checked_sub(HISTORY_MAX) {
             self.writes.insert(Key::Past(JobId(old)), None);
         }
+        self.keep_if_old(id);
+        while let Some((_, old)) = self.old.pop_front_if(|(at, _)| *at <= self.next) {
+            self.writes.insert(Key::Past(old), None);
+        }
+    }
+
+    /// Notes that the history has a job. If the job is so old that no later one deletes it, it goes after as many numbers as the
+    /// history has.
+    pub(super) fn keep_if_old(&mut self, id: JobId) {
+        if id.0.saturating_add(HISTORY_MAX) < self.next {
+            self.old
+                .push_back((self.next.saturating_add(HISTORY_MAX), id));
+        }
     }
 
     /// Notes that this number is used.
@@ -139,6 +161,7 @@ impl<E> Books<E> {
             State::Idle => true,
             State::Writing { .. } => planted::is(Bug::TwoBatches),
             State::Failing { retry_at } => retry_at <= now,
+            State::GivenUp => false,
         };
         if !is_free {
             return None;
@@ -161,6 +184,7 @@ impl<E> Books<E> {
         });
         let batch = Batch(batch.collect());
         self.state = State::Writing {
+            since: now,
             writes,
             effects: std::mem::take(&mut self.effects),
         };
@@ -172,7 +196,7 @@ impl<E> Books<E> {
         self.trouble = None;
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Writing { effects, .. } => effects,
-            State::Idle | State::Failing { .. } => Vec::new(),
+            State::Idle | State::Failing { .. } | State::GivenUp => Vec::new(),
         }
     }
 
@@ -186,6 +210,7 @@ impl<E> Books<E> {
             State::Writing {
                 mut writes,
                 effects,
+                ..
             } => {
                 if planted::is(Bug::FailedBatchForgotten) {
                     writes.clear();
@@ -195,15 +220,25 @@ impl<E> Books<E> {
                 self.writes = writes;
                 effects
             }
-            State::Idle | State::Failing { .. } => Vec::new(),
+            State::Idle | State::Failing { .. } | State::GivenUp => Vec::new(),
         }
+    }
+
+    /// Returns true if the end of a job is not stored yet.
+    pub(super) fn is_unstored(&self, id: JobId) -> bool {
+        let past = Key::Past(id);
+        let is_written = match &self.state {
+            State::Writing { writes, .. } => writes.contains_key(&past),
+            State::Idle | State::Failing { .. } | State::GivenUp => false,
+        };
+        is_written || self.writes.contains_key(&past)
     }
 
     pub(super) fn retry_at(&self) -> Option<Time> {
         match self.state {
             State::Failing { .. } if planted::is(Bug::RetryForgotten) => None,
             State::Failing { retry_at } => Some(retry_at),
-            State::Idle | State::Writing { .. } => None,
+            State::Idle | State::Writing { .. } | State::GivenUp => None,
         }
     }
 
@@ -216,8 +251,22 @@ impl<E> Books<E> {
         match self.state {
             State::Idle => self.touched.is_empty() && self.writes.is_empty(),
             State::Writing { .. } => false,
-            State::Failing { .. } => true,
+            State::Failing { .. } | State::GivenUp => true,
         }
+    }
+
+    /// Returns when a machine that has nothing else to wait for gives the batch up.
+    pub(super) fn give_up_at(&self) -> Option<Time> {
+        match self.state {
+            State::Writing { since, .. } => Some(since + STORE_MAX),
+            State::Idle | State::Failing { .. } | State::GivenUp => None,
+        }
+    }
+
+    pub(super) fn give_up(&mut self) {
+        let seconds = STORE_MAX.as_secs();
+        self.trouble = Some(format!("it has not answered for {seconds} s"));
+        self.state = State::GivenUp;
     }
 
     pub(super) const fn set_next(&mut self, next: u32) {

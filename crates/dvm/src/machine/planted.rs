@@ -15,7 +15,7 @@ pub enum Bug {
     RetryForgotten,
     /// A batch is written while another one is.
     TwoBatches,
-    /// The number of the next job is not stored.
+    /// The number of the next job is not stored, and the history does not count.
     NextNotStored,
     /// A machine that starts again forgets the tasks of an array that wait, if others have run.
     WaitingForgotten,

@@ -97,17 +97,24 @@ impl Machine {
                 Key::Spec(id) => decode(value, Damage::Spec(*id)).map(|spec| {
                     specs.insert(*id, spec);
                 }),
-                // The last one, which is here for its number.
+                // Only those are here that matter for their numbers.
                 Key::Past(_) => Ok(()),
             };
             if let Key::Job(id) | Key::Spec(id) | Key::Past(id) = key {
-                self.next = self.next.max(id.0.saturating_add(1));
+                if !matches!(key, Key::Past(_)) || !planted::is(Bug::NextNotStored) {
+                    self.next = self.next.max(id.0.saturating_add(1));
+                }
                 unreadable.extend(read.is_err().then_some(*id));
             }
             restored.damaged.extend(read.err());
         }
         records.retain(|id, _| !unreadable.contains(id));
         self.books.set_next(self.next);
+        for (key, _) in stored {
+            if let Key::Past(id) = key {
+                self.books.keep_if_old(*id);
+            }
+        }
         let wall = self.epoch;
         for (id, record) in records {
             let spec = match (record.way, specs.remove(&id)) {

@@ -160,6 +160,9 @@ impl Machine {
             let index = task.index.unwrap_or(0);
             if how_far == TakenBack::Ran {
                 entry.record.requeued.insert(Rank(index));
+                // It has not failed after all.
+                let failure = &mut entry.record.failure;
+                failure.take_if(|(failed, _)| *failed == index);
             }
             entry.record.tasks.put(index, |tasks| &mut tasks.waiting);
         }

@@ -20,9 +20,10 @@ pub enum Ask {
     Ready,
     /// Adds a job. The answer comes when the job is stored.
     Submit(Box<Submission>),
-    /// The jobs in the queue, and the last ones of those that are over, at most so many.
+    /// The jobs in the queue, and the last ones of those that are over, at most so many. Only jobs before this one.
     Jobs {
         over: u32,
+        before: Option<JobId>,
     },
     Nodes,
     Explain(JobId),
@@ -63,7 +64,12 @@ pub enum Down {
 pub enum Reply {
     Status(Status),
     Submitted(JobId),
-    Jobs(Vec<Record>),
+    /// Jobs in the order of their numbers, the last ones of those that were asked for. The others are before this one; `None` if
+    /// there are none.
+    Jobs {
+        records: Vec<Record>,
+        before: Option<JobId>,
+    },
     Nodes(Vec<NodeLine>),
     Explained(Box<Explained>),
     Job(Box<Record>),

@@ -2,6 +2,7 @@
 
 mod control;
 mod ends;
+mod history;
 mod nodes;
 
 use base::{ExitStatus, HostList, Rank, RankSet};
@@ -167,6 +168,25 @@ impl World {
     /// Starts the machine again as if it had been killed.
     fn restart(self) -> Self {
         Self::with_store(&self.slots, self.stored)
+    }
+
+    /// Starts the machine again, with the old records that a store finds.
+    fn restart_with_old(self) -> Self {
+        let mut world = Self::new(&[]);
+        world.slots = self.slots;
+        world.stored = self.stored;
+        let stored = world.stored.clone().into_iter();
+        let setup = Setup {
+            name: "main".to_owned(),
+            epoch: Wall(1_000_000),
+            nodes: vec!["n0".to_owned()],
+            stored: stored.collect(),
+        };
+        world.machine = Machine::new(&setup);
+        let now = world.now;
+        world.machine.node_up(now, NodeId(0), 1, Slots::Explicit(1));
+        world.pump();
+        world
     }
 
     fn record(&mut self, id: JobId) -> Record {
@@ -639,7 +659,10 @@ fn old_records_are_read_from_the_store() {
     world.machine.fetched(world.now, Ok(vec![value]));
     world.pump();
     assert!(matches!(world.reply(), Reply::Over(_)));
-    world.ask(Ask::Jobs { over: 10 });
+    world.ask(Ask::Jobs {
+        over: 10,
+        before: None,
+    });
     world.machine.fetched(world.now, Err("broken".to_owned()));
     world.pump();
     assert_eq!(
@@ -853,11 +876,14 @@ fn jobs_that_are_over_and_not_stored_are_listed() {
     let one = world.submitted(job(1));
     world.store();
     let run = world.launches()[0].1;
-    world.ask(Ask::Jobs { over: 10 });
+    world.ask(Ask::Jobs {
+        over: 10,
+        before: None,
+    });
     world.ends(run, Cause::Success);
     world.machine.fetched(world.now, Ok(Vec::new()));
     world.pump();
-    let Reply::Jobs(records) = world.reply() else {
+    let Reply::Jobs { records, .. } = world.reply() else {
         panic!()
     };
     let ids: Vec<JobId> = records.iter().map(|record| record.id).collect();
@@ -900,8 +926,11 @@ fn a_job_may_depend_on_more_forgotten_jobs_than_are_kept_in_memory() {
     assert_eq!(read, many);
     world.store();
     assert_eq!(world.reply(), Reply::Submitted(JobId(2)));
-    world.ask(Ask::Jobs { over: 1 });
-    let Reply::Jobs(records) = world.reply() else {
+    world.ask(Ask::Jobs {
+        over: 1,
+        before: None,
+    });
+    let Reply::Jobs { records, .. } = world.reply() else {
         panic!()
     };
     assert_eq!(records[0].id, id, "it was over last");

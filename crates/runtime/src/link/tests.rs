@@ -302,7 +302,10 @@ fn replies() -> Vec<Reply> {
     };
     vec![
         Reply::Submitted(JobId(17)),
-        Reply::Jobs(vec![record()]),
+        Reply::Jobs {
+            records: vec![record()],
+            before: Some(JobId(17)),
+        },
         Reply::Explained(Box::new(explained)),
         Reply::Run(Some(RunLine {
             nspace: "rally-n1-e68e2a20-7039@21".to_owned(),

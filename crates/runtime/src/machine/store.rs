@@ -13,7 +13,7 @@ use std::{
 
 use base::JobId;
 use bytes::Bytes;
-use dvm::machine::{Batch, Key, Write};
+use dvm::machine::{Batch, HISTORY_MAX, Key, Write};
 use redb::{
     Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableHandle as _,
 };
@@ -69,7 +69,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store in a directory, or makes it. Returns also what is in it, without the history but for its last record.
+    /// Opens the store in a directory, or makes it. Returns also what is in it; of the history see [`contents`].
     pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<(Key, Bytes)>), StoreError> {
         let mut store = Self {
             path: directory.join(NAME),
@@ -111,7 +111,7 @@ impl Store {
     }
 }
 
-/// Returns everything but the history, and of that the last record. Makes the tables, so that later reads find them.
+/// Returns everything but the history, and of that the last record and those that are too old. Makes the tables, so that later reads find them.
 fn contents(database: &Database) -> Result<Vec<(Key, Bytes)>, StoreError> {
     let transaction = database.begin_write().map_err(failed)?;
     let mut found = Vec::new();
@@ -132,8 +132,16 @@ fn contents(database: &Database) -> Result<Vec<(Key, Bytes)>, StoreError> {
         }
         let table = transaction.open_table(PAST).map_err(failed)?;
         if let Some((id, value)) = table.last().map_err(failed)? {
-            let value = Bytes::copy_from_slice(value.value());
-            found.push((Key::Past(JobId(id.value())), value));
+            let (last, value) = (id.value(), Bytes::copy_from_slice(value.value()));
+            for row in table
+                .range(..last.saturating_sub(HISTORY_MAX))
+                .map_err(failed)?
+            {
+                let (id, value) = row.map_err(failed)?;
+                let value = Bytes::copy_from_slice(value.value());
+                found.push((Key::Past(JobId(id.value())), value));
+            }
+            found.push((Key::Past(JobId(last)), value));
         }
     }
     transaction.commit().map_err(failed)?;

@@ -71,7 +71,14 @@ impl Model {
             return wrong("the failure");
         }
         if whom == For::NextMachine {
-            let is_right = record.requeues == job.requeues || !job.over.is_empty();
+            // A start that was not seen may have been canceled, so those of tasks that are over do not matter.
+            let lives = |index: &u32| {
+                let task = job.tasks.get(index);
+                matches!(task, Some(Task::Waiting | Task::Running))
+            };
+            let told = record.requeues.iter().filter(|(index, _)| lives(index));
+            let known = job.requeues.iter().filter(|(index, _)| lives(index));
+            let is_right = told.eq(known);
             return if is_right {
                 None
             } else {

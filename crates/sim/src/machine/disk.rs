@@ -5,7 +5,7 @@ use std::{collections::VecDeque, ops::Bound, time::Duration};
 use base::{JobId, Time};
 use bytes::Bytes;
 use dvm::{
-    machine::{Batch, HISTORY_MAX, Key, RETRY, Write},
+    machine::{Batch, HISTORY_MAX, Key, RETRY, STORE_MAX, Write},
     proto::FrontId,
 };
 
@@ -39,8 +39,9 @@ pub(super) struct Disk {
     pub(super) has_failed: bool,
     /// When the batch that was not stored has to be tried again.
     again_at: Option<Time>,
-    /// The call that has led to the last batch.
+    /// The call that has led to the last batch, and its time.
     last_batch: u64,
+    last_batch_at: Time,
     /// The first number that was not given when the batch under way was made.
     pub(super) batch_next: u32,
     /// Reads out of a hundred that fail, and the longest time that an order takes.
@@ -58,6 +59,7 @@ impl Default for Disk {
             has_failed: false,
             again_at: None,
             last_batch: 0,
+            last_batch_at: Time::ZERO,
             batch_next: 0,
             broken: 0,
             slowness: Duration::ZERO,
@@ -86,6 +88,11 @@ impl Disk {
     pub(super) fn is_writing(&self) -> bool {
         let mut orders = self.orders.iter();
         orders.any(|order| matches!(order, Order::Batch(..)))
+    }
+
+    /// Returns true if a batch takes longer than a machine waits that ends.
+    pub(super) fn hangs(&self, now: Time) -> bool {
+        self.is_writing() && self.last_batch_at + STORE_MAX <= now
     }
 
     /// Stores the batch under way, if there is one.
@@ -142,6 +149,7 @@ impl World {
         let wrong = self.model.check_batch(self.disk.last_batch, &stored);
         self.fault(wrong);
         self.disk.last_batch = self.model.call;
+        self.disk.last_batch_at = now;
         self.disk.batch_next = self.model.next;
         let mut copy = Box::new(self.model.clone());
         copy.start_recorded();

@@ -74,7 +74,7 @@ impl World {
             28 => (Ask::Prioritize(id, self.rng.pick([-9, 1, 9])), None),
             29..31 => {
                 let over = self.rng.pick([0, 1, 3, 1_000]);
-                (Ask::Jobs { over }, Some(Asked::List(over)))
+                (Ask::Jobs { over, before: None }, Some(Asked::List(over)))
             }
             31..33 => (Ask::Job(id), Some(Asked::Job(id))),
             33 => (Ask::Explain(id), Some(Asked::Explain(id))),

@@ -399,7 +399,7 @@ impl Model {
             }
             How::Failed | How::NodeLost => job.fail(index, false),
         }
-        if !again {
+        if !again && job.tasks.get(&index) != Some(&Task::Waiting) {
             job.requeues.remove(&index);
         }
         self.close_if_over(id);

@@ -96,7 +96,13 @@ impl Moment<'_> {
                 NotDone::NoSuchJob(id) => self.was_unknown(*id),
                 _ => false,
             },
-            (Asked::List(most), Reply::Jobs(records)) => {
+            (
+                Asked::List(most),
+                Reply::Jobs {
+                    records,
+                    before: None,
+                },
+            ) => {
                 return self.model.check_list(records, *most);
             }
             (Asked::Wait(jobs), Reply::Over(records)) => {

@@ -171,7 +171,10 @@ impl Rig {
                 })
             }
             Ask::Nodes => Reply::Nodes(self.nodes.clone()),
-            Ask::Jobs { .. } => Reply::Jobs(self.jobs.clone()),
+            Ask::Jobs { .. } => Reply::Jobs {
+                records: self.jobs.clone(),
+                before: None,
+            },
             Ask::Explain(id) => {
                 let record = find(id).cloned().ok_or(NotDone::NoSuchJob(id))?;
                 let task = TaskId {

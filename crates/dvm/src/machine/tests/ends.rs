@@ -57,6 +57,8 @@ fn tasks_that_end_before_the_machine_are_over() {
     world.store();
     let runs = world.launches();
     world.ask(Ask::Down(Down::Now));
+    // That changes nothing.
+    world.ask(Ask::Down(Down::WhenIdle));
     world.ends(runs[0].1, Cause::Success);
     world.ends(runs[1].1, failed());
     world.ends(runs[2].1, Cause::Ended(EndReason::Canceled));
@@ -219,4 +221,47 @@ fn records_of_the_version_before_are_read() {
     assert_eq!(world.machine.restored.damaged, []);
     assert_eq!(world.record(id), before);
     assert_eq!(world.submitted(job(1)), JobId(2));
+}
+
+#[test]
+fn a_hung_store_does_not_keep_a_machine_that_ends() {
+    let mut world = World::new(&[1]);
+    world.submitted(job(1));
+    world.store();
+    let run = world.launches()[0].1;
+    world.ask(Ask::Down(Down::Now));
+    assert!(world.batch.is_none());
+    world.now = Time::ZERO + STORE_MAX;
+    world.ends(run, Cause::Ended(EndReason::Canceled));
+    assert!(world.batch.is_some(), "its end is being stored");
+    assert!(!world.machine.is_over());
+    let due = world.machine.deadline().unwrap();
+    assert_eq!(due, world.now + STORE_MAX);
+    world.now = due;
+    world.machine.tick(due);
+    world.pump();
+    assert!(world.machine.is_over());
+    assert_eq!(world.machine.deadline(), None);
+    world.ask(Ask::Status);
+    world
+        .outputs
+        .retain(|output| !matches!(output, MachineOutput::Reply(_, Reply::Done)));
+    let Reply::Status(status) = world.reply() else {
+        panic!()
+    };
+    assert_eq!(status.trouble.unwrap(), "it has not answered for 5 s");
+    // The next machine takes what is stored.
+    let world = world.restart();
+    assert_eq!(world.machine.restored.lost, [JobId(1)]);
+}
+
+#[test]
+fn a_machine_that_goes_on_waits_for_a_slow_store() {
+    let mut world = World::new(&[1]);
+    world.submit(job(1));
+    assert_eq!(world.machine.deadline(), None);
+    world.ask(Ask::Down(Down::WhenIdle));
+    // The start of the job is being stored.
+    assert_eq!(world.machine.deadline(), None);
+    assert!(!world.machine.is_over());
 }
