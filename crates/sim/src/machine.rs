@@ -10,6 +10,7 @@ mod check;
 mod disk;
 mod fronts;
 mod model;
+mod needs;
 mod questions;
 mod runs;
 mod shape;

@@ -9,10 +9,10 @@ use base::{JobId, NodeId, RankSet};
 use dvm::{
     machine::{Down, HISTORY_MAX, Wishes},
     proto::FrontId,
-    queue::{Dependency, DependencyKind, Hold, Over, REQUEUES_MAX, Requeue, Sharing, Spread},
+    queue::{Dependency, DependencyKind, Hold, Over, REQUEUES_MAX, Requeue},
 };
 
-use super::shape::Shape;
+pub(super) use super::needs::{Known, Needs, Shape, Standing};
 
 /// How a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +33,6 @@ pub(super) enum How {
     Canceled,
     /// It has lost a node, or a node was lost before it was started.
     NodeLost,
-}
-
-/// What each task needs of the nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Needs {
-    pub(super) units: u32,
-    /// Slots of a unit, which is on one node.
-    pub(super) unit: u32,
-    pub(super) spread: Spread,
-    pub(super) sharing: Sharing,
-    pub(super) only: Option<BTreeSet<NodeId>>,
 }
 
 #[derive(Clone, Debug)]
@@ -481,42 +470,5 @@ impl Model {
             }
         }
         next
-    }
-}
-
-/// A node as the machine knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Known {
-    pub(super) slots: u32,
-    pub(super) is_implicit: bool,
-    pub(super) standing: Standing,
-    /// The call since which nothing may start there.
-    pub(super) closed_since: Option<u64>,
-    pub(super) is_drained: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Starting,
-    Up,
-    Lost,
-}
-
-impl Needs {
-    /// Returns true if the nodes have room if nothing runs.
-    pub(super) fn fit<'a>(&self, nodes: impl Iterator<Item = (NodeId, &'a Known)>) -> bool {
-        let admitted = nodes.filter(|(id, _)| {
-            let only = self.only.as_ref();
-            only.is_none_or(|only| only.contains(id))
-        });
-        let units = admitted.map(|(_, node)| match self.spread {
-            Spread::Pack => node.slots / self.unit,
-            Spread::Scatter => (node.slots / self.unit).min(1),
-        });
-        units.sum::<u32>() >= self.units
-    }
-
-    pub(super) const fn slots(&self) -> u32 {
-        self.units * self.unit
     }
 }

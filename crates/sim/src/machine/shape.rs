@@ -1,38 +1,18 @@
 //! What jobs ask for, and what they need.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use base::{NodeId, Rank, RankSet};
 use dvm::{
     machine::{OutputFiles, Submission, Wishes},
     place::{self, AppRequest, Request},
-    queue::{Array, Dependency, DependencyKind, Hold, Requeue, Sharing, Spread},
+    queue::{Array, Dependency, DependencyKind, Hold, Requeue, Sharing},
     spec::{App, Elsewhere, EndPolicy, HoldPlan, JobSpec, MapFor, StdinTarget, StdioPlan, Tracers},
 };
 
-use super::model::{Known, Model, Needs, Standing};
+pub(super) use super::needs::Shape;
+use super::{model::Model, needs::Map};
 use crate::rng::Rng;
-
-/// What a job asks for.
-#[derive(Clone, Debug)]
-pub(super) struct Shape {
-    /// `None` for all slots.
-    procs: Option<u32>,
-    map: Map,
-    only: Option<BTreeSet<NodeId>>,
-    sharing: Sharing,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Map {
-    Slots,
-    /// Each proc needs so many slots.
-    Cpus(u32),
-    /// So many procs on each node.
-    PerNode(u32),
-    /// The placement chooses among whole nodes.
-    Whole,
-}
 
 impl Shape {
     pub(super) fn any(rng: &mut Rng) -> Self {
@@ -54,45 +34,6 @@ impl Shape {
             map,
             only: rng.chance(10).then(|| some(rng)),
             sharing: Sharing::Shared,
-        }
-    }
-
-    /// Returns what the job needs of the nodes that have joined, and were not lost.
-    pub(super) fn needs(&self, nodes: &BTreeMap<NodeId, Known>) -> Needs {
-        // A name that no node has stands for nothing.
-        let only = self.only.as_ref();
-        let is_meant = |id: &NodeId| only.is_none_or(|only| only.contains(id));
-        let usable = nodes
-            .iter()
-            .filter(|(id, node)| node.standing == Standing::Up && is_meant(id));
-        let usable: Vec<Known> = usable.map(|(_, node)| *node).collect();
-        let all: u32 = usable.iter().map(|node| node.slots).sum();
-        let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);
-        let (units, unit, spread) = match self.map {
-            Map::Slots => (self.procs.unwrap_or(all), 1, Spread::Pack),
-            Map::Cpus(each) => (self.procs.unwrap_or(all / each), each, Spread::Pack),
-            Map::PerNode(each) => {
-                let units = self.procs.map_or(count, |procs| procs.div_ceil(each));
-                (units, each, Spread::Scatter)
-            }
-            Map::Whole => (count, 1, Spread::Scatter),
-        };
-        let units = units.max(1);
-        let may_share = usable.iter().all(|node| node.is_implicit) && self.map != Map::Whole;
-        Needs {
-            units: if may_share {
-                units.min((all / unit).max(1))
-            } else {
-                units
-            },
-            unit,
-            spread,
-            sharing: if self.map == Map::Whole {
-                Sharing::Exclusive
-            } else {
-                self.sharing
-            },
-            only: self.only.clone(),
         }
     }
 

@@ -1,0 +1,116 @@
+//! What jobs ask for, and what they need of the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::NodeId;
+use dvm::queue::{Sharing, Spread};
+
+/// What each task needs of the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Needs {
+    pub(super) units: u32,
+    /// Slots of a unit, which is on one node.
+    pub(super) unit: u32,
+    pub(super) spread: Spread,
+    pub(super) sharing: Sharing,
+    pub(super) only: Option<BTreeSet<NodeId>>,
+}
+
+/// A node as the machine knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) slots: u32,
+    pub(super) is_implicit: bool,
+    pub(super) standing: Standing,
+    /// The call since which nothing may start there.
+    pub(super) closed_since: Option<u64>,
+    pub(super) is_drained: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Starting,
+    Up,
+    Lost,
+}
+
+impl Needs {
+    /// Returns true if the nodes have room if nothing runs.
+    pub(super) fn fit<'a>(&self, nodes: impl Iterator<Item = (NodeId, &'a Known)>) -> bool {
+        let admitted = nodes.filter(|(id, _)| {
+            let only = self.only.as_ref();
+            only.is_none_or(|only| only.contains(id))
+        });
+        let units = admitted.map(|(_, node)| match self.spread {
+            Spread::Pack => node.slots / self.unit,
+            Spread::Scatter => (node.slots / self.unit).min(1),
+        });
+        units.sum::<u32>() >= self.units
+    }
+
+    pub(super) const fn slots(&self) -> u32 {
+        self.units * self.unit
+    }
+}
+
+/// What a job asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// `None` for all slots.
+    pub(super) procs: Option<u32>,
+    pub(super) map: Map,
+    pub(super) only: Option<BTreeSet<NodeId>>,
+    pub(super) sharing: Sharing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Map {
+    Slots,
+    /// Each proc needs so many slots.
+    Cpus(u32),
+    /// So many procs on each node.
+    PerNode(u32),
+    /// The placement chooses among whole nodes.
+    Whole,
+}
+
+impl Shape {
+    /// Returns what the job needs of the nodes that have joined, and were not lost.
+    pub(super) fn needs(&self, nodes: &BTreeMap<NodeId, Known>) -> Needs {
+        // A name that no node has stands for nothing.
+        let only = self.only.as_ref();
+        let is_meant = |id: &NodeId| only.is_none_or(|only| only.contains(id));
+        let usable = nodes
+            .iter()
+            .filter(|(id, node)| node.standing == Standing::Up && is_meant(id));
+        let usable: Vec<Known> = usable.map(|(_, node)| *node).collect();
+        let all: u32 = usable.iter().map(|node| node.slots).sum();
+        let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);
+        let (units, unit, spread) = match self.map {
+            Map::Slots => (self.procs.unwrap_or(all), 1, Spread::Pack),
+            Map::Cpus(each) => (self.procs.unwrap_or(all / each), each, Spread::Pack),
+            Map::PerNode(each) => {
+                let units = self.procs.map_or(count, |procs| procs.div_ceil(each));
+                (units, each, Spread::Scatter)
+            }
+            Map::Whole => (count, 1, Spread::Scatter),
+        };
+        let units = units.max(1);
+        let may_share = usable.iter().all(|node| node.is_implicit) && self.map != Map::Whole;
+        Needs {
+            units: if may_share {
+                units.min((all / unit).max(1))
+            } else {
+                units
+            },
+            unit,
+            spread,
+            sharing: if self.map == Map::Whole {
+                Sharing::Exclusive
+            } else {
+                self.sharing
+            },
+            only: self.only.clone(),
+        }
+    }
+}
