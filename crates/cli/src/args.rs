@@ -104,7 +104,16 @@ pub(crate) struct RunLine {
 #[derive(Clone, Debug)]
 pub(crate) struct JobLine {
     pub(crate) args: JobArgs,
+    pub(crate) purpose: Purpose,
     typed: Vec<Canonical>,
+}
+
+/// What the nodes of a command line are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Job,
+    /// They are a machine, to which others may be added.
+    Machine,
 }
 
 /// The options of one app.
@@ -372,6 +381,7 @@ fn read_segments(
         apps: lines,
         job: JobLine {
             args: job,
+            purpose: Purpose::Job,
             typed: job_options,
         },
         ignored,

@@ -121,9 +121,14 @@ pub(crate) const fn not_done(why: &NotDone) -> ExitCode {
         | NotDone::NotRunning(_)
         | NotDone::NoSuchNode(_) => ExitCode::Usage,
         NotDone::NotAccepted(_) | NotDone::DependencyFailed(_) => ExitCode::Placement,
-        NotDone::NotStored(_) | NotDone::NotRead(_) | NotDone::GoingDown | NotDone::Busy(_) => {
-            ExitCode::Resources
-        }
+        NotDone::NotStored(_)
+        | NotDone::NotRead(_)
+        | NotDone::GoingDown
+        | NotDone::Busy(_)
+        | NotDone::NodesBusy(_)
+        | NotDone::NodeLeaves(_)
+        | NotDone::NodeStays(_)
+        | NotDone::TooManyStarts(_) => ExitCode::Resources,
     }
 }
 

@@ -166,12 +166,19 @@ impl Connection {
         }
     }
 
-    /// Returns the names of the machine's nodes, by their numbers.
+    /// Returns the names of the machine's nodes, by their numbers. Numbers of nodes that are gone have no name.
     pub(crate) fn nodes(&mut self) -> Result<Vec<String>, Failure> {
-        match self.ask(Ask::Nodes)? {
-            Reply::Nodes(nodes) => Ok(nodes.into_iter().map(|node| node.name).collect()),
-            _ => Err(messages::odd(&self.name)),
+        let Reply::Nodes(nodes) = self.ask(Ask::Nodes)? else {
+            return Err(messages::odd(&self.name));
+        };
+        let last = nodes.iter().map(|node| node.number.0).max();
+        let mut names = vec![String::new(); last.map_or(0, |last| last as usize + 1)];
+        for node in nodes {
+            if let Some(name) = names.get_mut(node.number.0 as usize) {
+                *name = node.name;
+            }
         }
+        Ok(names)
     }
 
     /// Gives the connection to a front, which submits a job.
@@ -549,6 +556,22 @@ fn nodes(which: &Which, request: NodesRequest, world: &World) -> Result<u8, Fail
         return watch::watch(&found, &Listing::Nodes, which.format);
     }
     let mut machine = Connection::to(&found)?;
+    if let Some(additions) = request.add {
+        // Each step of a start has its deadline at the machine.
+        let added = machine.ask_patiently(Ask::Add(Box::new(additions)))?;
+        let Reply::Added(added) = added else {
+            return Err(messages::odd(&machine.name));
+        };
+        let (messages, code) = messages::added(&added, &machine.name);
+        for message in messages {
+            say(&message, which.format);
+        }
+        return Ok(code);
+    }
+    if let Some((hosts, down)) = request.drop {
+        machine.ask_patiently(Ask::Drop(hosts, down))?;
+        return Ok(exit::SUCCESS);
+    }
     if request.drain.is_some() || request.resume.is_some() {
         if let Some(hosts) = request.drain {
             machine.ask(Ask::Drain(hosts))?;
@@ -561,7 +584,13 @@ fn nodes(which: &Which, request: NodesRequest, world: &World) -> Result<u8, Fail
     let Reply::Nodes(nodes) = machine.ask(Ask::Nodes)? else {
         return Err(messages::odd(&machine.name));
     };
-    Ok(print(&list::nodes(&nodes, which.format), which.format))
+    let code = print(&list::nodes(&nodes, which.format), which.format);
+    if let Some(message) = messages::bad_nodes(&nodes)
+        && which.format == MessageFormat::Text
+    {
+        say(&message, which.format);
+    }
+    Ok(code)
 }
 
 /// Returns the time of day, in milliseconds since 1970.

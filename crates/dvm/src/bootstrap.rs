@@ -4,7 +4,8 @@
 //! before they have joined is a failure, and what it has printed is the evidence. The job needs every node, so one failure
 //! is enough to refuse it; but the other commands get [`FAILURES_DELAY`] to fail or to join, so that one message names all
 //! failures, and how many nodes are fine. A debugger uses the nodes that it gets ([`Bootstrap::with_those_that_join`]): it is
-//! told each failure by itself.
+//! told each failure by itself. So does a machine ([`Bootstrap::of_machine`]), which is told the failures of [`FAILURES_DELAY`] together,
+//! and adds nodes while it runs (`growth`).
 //!
 //! Most commands give us a shell on the node (`ssh`). It gets a script, which looks for our program: first at the path that it
 //! has here, then in a cache by the hash of its content. The script asks for the hash, and for the program if it is missing.
@@ -21,7 +22,10 @@
 //! | `Sending` | – | sends the hash, once | sends the frame → `Joining` | sends the program again, for the next directory | → `Failed` | – | → `Failed` | → `Joined` | → `Failed`, killed | killed → `Over` |
 //! | `Joining` | – | – | – | – | – | checked: a new command in `Waiting` for this node; the last node: → `Joined` | → `Failed` | → `Joined` | → `Failed`, killed; or → `Joined` without the late nodes | killed → `Over` |
 //! | `Joined` | – | – | – | – | – | – | → `Over` | – | – | killed after [`EXIT_MAX`] → `Over` |
+//! | `Leaving` | – | – | – | – | – | – | → `Over` | – | killed → `Over` | the same |
 //! | `Failed` | – | – | – | – | – | – | – | – | – | – |
+//!
+//! A command at the head is `Leaving` when all its daemons are lost: it has [`EXIT_MAX`] to exit by itself.
 //!
 //! The deadline of a command does not run while it waits for an answer of the user; afterwards it begins again. The front that
 //! has the terminal owns that wait.
@@ -40,6 +44,7 @@
 //! | daemon | → `Joined`; the new daemon runs commands too | killed unless exited; → `Waiting` for the head; the daemon of its place gets no more commands | → `Waiting` for the head; from `Joined` → `Over` | → `Over`: each daemon ends its own commands |
 
 mod failures;
+mod growth;
 mod places;
 mod plan;
 mod printed;
@@ -58,8 +63,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     failures::{NO_PORT, NotJoined, NotJoinedClass, Reason},
+    growth::Addition,
     places::{BAD_DAEMONS_MAX, DAEMON_COMMANDS_MAX, DAEMON_PARALLEL, Place},
-    plan::{DaemonPlan, Delivery, Hosting, Prompting, StartCommand, TREE_START_MIN, TreeStart},
+    plan::{
+        DaemonPlan, Delivery, Hosting, LateStart, Prompting, StartCommand, TREE_START_MIN,
+        TreeStart,
+    },
     printed::EVIDENCE_MAX,
 };
 use self::{
@@ -163,6 +172,7 @@ enum State {
     Sending { until: Time },
     Joining { until: Time },
     Joined,
+    Leaving { until: Time },
     Failed(Reason),
     Over,
 }
@@ -174,7 +184,9 @@ impl State {
             Self::Asking { until } | Self::Sending { until } | Self::Joining { until } => {
                 Some(*until)
             }
-            Self::Waiting | Self::Joined | Self::Failed(_) | Self::Over => None,
+            Self::Waiting | Self::Joined | Self::Leaving { .. } | Self::Failed(_) | Self::Over => {
+                None
+            }
         }
     }
 
@@ -184,7 +196,7 @@ impl State {
 
     /// Returns true if the command has a process.
     const fn is_running(&self) -> bool {
-        self.is_starting() || matches!(self, Self::Joined)
+        self.is_starting() || matches!(self, Self::Joined | Self::Leaving { .. })
     }
 
     /// Gives the node its whole time again.
@@ -193,7 +205,7 @@ impl State {
             Self::Asking { until } => *until = now + ANSWER_MAX,
             Self::Sending { until } => *until = now + SEND_MAX,
             Self::Joining { until } => *until = now + JOIN_MAX,
-            Self::Waiting | Self::Joined | Self::Failed(_) | Self::Over => {}
+            Self::Waiting | Self::Joined | Self::Leaving { .. } | Self::Failed(_) | Self::Over => {}
         }
     }
 }
@@ -255,6 +267,8 @@ enum OnFailure {
     ReportAll,
     /// The others go on, and each failure has a report of its own.
     GoOn,
+    /// The others go on, and one report names the failures that are close to each other in time.
+    GoOnTogether,
 }
 
 /// The state machine of a start.
@@ -268,8 +282,12 @@ pub struct Bootstrap {
     /// have another state by now are skipped.
     waiting: VecDeque<CommandId>,
     for_head: VecDeque<CommandId>,
+    /// Nodes whose daemons were lost.
+    lost: BTreeSet<NodeId>,
     /// When the failures so far are reported.
     report_at: Option<Time>,
+    /// Failures that the next report names, with [`OnFailure::GoOnTogether`].
+    unreported: Vec<CommandId>,
     is_reported: bool,
     /// When commands that have not exited by themselves are killed.
     kill_at: Option<Time>,
@@ -292,7 +310,9 @@ impl Bootstrap {
             commands,
             plan,
             hosts,
+            lost: BTreeSet::new(),
             report_at: None,
+            unreported: Vec::new(),
             is_reported: false,
             kill_at: None,
             on_failure: OnFailure::ReportAll,
@@ -306,6 +326,13 @@ impl Bootstrap {
     #[must_use]
     pub fn with_those_that_join(mut self) -> Self {
         self.on_failure = OnFailure::GoOn;
+        self
+    }
+
+    /// Uses the nodes that join, and reports failures that are close to each other in time together.
+    #[must_use]
+    pub fn of_machine(mut self) -> Self {
+        self.on_failure = OnFailure::GoOnTogether;
         self
     }
 
@@ -367,7 +394,7 @@ impl Bootstrap {
                 }
             }
             Input::Joined(node) => self.on_joined(node),
-            Input::Lost(node) => self.on_lost(node),
+            Input::Lost(node) => self.on_lost(now, node),
             Input::Over => self.on_over(now),
             Input::Tick => self.on_tick(now),
         }
@@ -400,27 +427,6 @@ impl Bootstrap {
         }
     }
 
-    fn on_lost(&mut self, node: NodeId) {
-        self.places.close(node);
-        let ids = 0..u32::try_from(self.commands.len()).unwrap_or(u32::MAX);
-        for id in ids {
-            let Some(command) = self.command(id) else {
-                continue;
-            };
-            if command.place != Place::Daemon(node) {
-                continue;
-            }
-            if command.state.is_starting() {
-                self.start_again(id, node);
-            } else if command.state == State::Joined {
-                self.set(id, State::Over);
-            }
-        }
-        if self.report_at.is_some() {
-            self.report_if_complete();
-        }
-    }
-
     fn on_over(&mut self, now: Time) {
         self.report_at = None;
         self.kill_at = Some(now + EXIT_MAX);
@@ -443,7 +449,12 @@ impl Bootstrap {
         let commands = self.commands.iter();
         let commands = commands.filter_map(Command::deadline);
         let kill = self.kill_at.filter(|_| !self.is_over());
-        commands.chain(self.report_at).chain(kill).min()
+        let leaving = self.leaving().map(|(_, until)| until);
+        commands
+            .chain(leaving)
+            .chain(self.report_at)
+            .chain(kill)
+            .min()
     }
 
     /// Returns true if no command runs any more.
@@ -484,7 +495,8 @@ impl Bootstrap {
     /// Starts waiting commands, as many as may run.
     fn start_more(&mut self, now: Time) {
         // After a failure, no more are started: the job is refused in any case.
-        if self.report_at.is_some() || self.is_reported || self.kill_at.is_some() {
+        let is_refused = self.report_at.is_some() && self.on_failure == OnFailure::ReportAll;
+        if is_refused || self.is_reported || self.kill_at.is_some() {
             return;
         }
         while let Some((id, place)) = self.next_start() {
@@ -670,7 +682,7 @@ impl Bootstrap {
         };
         command.printed.end();
         if !command.state.is_starting() {
-            if command.state == State::Joined {
+            if command.state.is_running() {
                 command.state = State::Over;
             }
             return;
@@ -693,7 +705,7 @@ impl Bootstrap {
     fn on_late(&mut self, now: Time, id: CommandId, reason: Reason) {
         let planned = self.plan.commands.get(id as usize);
         let planned = planned.map_or(0, |plan| plan.nodes.len());
-        let is_used = self.on_failure == OnFailure::GoOn
+        let is_used = self.on_failure != OnFailure::ReportAll
             && self
                 .command(id)
                 .is_some_and(|command| command.missing.len() < planned);
@@ -728,16 +740,11 @@ impl Bootstrap {
             self.outputs.push_back(Output::Failed(failed));
             return;
         }
+        if self.on_failure == OnFailure::GoOnTogether {
+            self.unreported.push(id);
+        }
         self.report_at.get_or_insert(now + FAILURES_DELAY);
         self.report_if_complete();
-    }
-
-    /// Reports the failures once every other command has failed too, or its daemons have joined.
-    fn report_if_complete(&mut self) {
-        let mut commands = self.commands.iter();
-        if !commands.any(|command| command.state.is_starting()) {
-            self.report();
-        }
     }
 
     fn on_tick(&mut self, now: Time) {
@@ -760,6 +767,7 @@ impl Bootstrap {
         for (id, reason) in late.collect::<Vec<(CommandId, _)>>() {
             self.on_late(now, id, reason);
         }
+        self.kill_leaving(now);
         if self.report_at.is_some_and(|time| time <= now) {
             self.report();
         }
@@ -776,15 +784,5 @@ impl Bootstrap {
                 command.state = State::Over;
             }
         }
-    }
-
-    fn report(&mut self) {
-        self.report_at = None;
-        if std::mem::replace(&mut self.is_reported, true) {
-            return;
-        }
-        let all = 0..u32::try_from(self.commands.len()).unwrap_or(u32::MAX);
-        let failed = self.failures(all);
-        self.outputs.push_back(Output::Failed(failed));
     }
 }

@@ -27,6 +27,7 @@ mod job;
 mod launch;
 mod machine;
 mod merged;
+mod nodes;
 mod preloads;
 mod servers;
 mod spawned;
@@ -182,6 +183,12 @@ pub enum ControllerOutput {
     },
     /// Close the files of this job.
     CaptureEnd(JobId),
+    /// Start the daemons of further nodes, with these numbers and names. Variables of the commands, `NAME=value`, replace those of the
+    /// plan. If it fails, answer with [`ControllerInput::NotJoined`].
+    AddNodes {
+        nodes: Vec<(NodeId, String)>,
+        environment: Vec<OsString>,
+    },
 }
 
 /// A node as described by its daemon's `Hello`.
@@ -211,6 +218,8 @@ pub struct Controller {
     not_joined: Option<Refusal>,
     /// Nodes whose daemon was lost, with the host names in proc tables.
     lost: BTreeMap<NodeId, String>,
+    /// Numbers of nodes of a machine that are gone, or have another number.
+    retired: BTreeSet<NodeId>,
     fronts: BTreeMap<FrontId, Front>,
     /// Jobs from their submission or spawn until they are finished or refused.
     jobs: BTreeMap<JobId, Job>,
@@ -246,6 +255,7 @@ impl Controller {
             other_version: None,
             not_joined: None,
             lost: BTreeMap::new(),
+            retired: BTreeSet::new(),
             fronts: BTreeMap::new(),
             jobs: BTreeMap::new(),
             next_job: 1,
@@ -570,6 +580,7 @@ impl Controller {
         let host = host.unwrap_or_else(|| self.name_of(node).to_owned());
         self.lost.insert(node, host);
         self.measured_without(node);
+        self.ask_other_for_topology(node);
         self.machine_node_lost(now, node, why);
         if !planted::is(Bug::LossNotTold) {
             self.server_lost(node);

@@ -321,10 +321,11 @@ impl Daemon {
                 self.jobs.insert(id, Box::new(job));
             }
             ToDaemon::Preload { job, what } => self.on_preload(job, what),
-            ToDaemon::Starter(_) => out.push_back(Output::Log("a start command came".to_owned())),
+            ToDaemon::Starter(_) | ToDaemon::Leave => {
+                out.push_back(Output::Log("a message for its process came".to_owned()));
+            }
             ToDaemon::SendTopology => {
-                let topology = Box::new(self.config.topology.clone());
-                let answer = ToController::Topology(topology);
+                let answer = ToController::Topology(Box::new(self.config.topology.clone()));
                 self.outputs.push_back(Output::Send(answer));
             }
             ToDaemon::Server(message) => {

@@ -37,6 +37,7 @@ mod books;
 mod control;
 mod demand;
 mod explain;
+mod nodes;
 pub mod planted;
 mod record;
 mod restore;
@@ -54,22 +55,29 @@ use std::{
 use base::{JobId, NodeId, Rank, RankSet, Signal, Time};
 use serde::{Deserialize, Serialize};
 
-use self::{books::Books, demand::demand, planted::Bug, runs::TakenBack};
+use self::{
+    books::Books,
+    demand::demand,
+    nodes::{Comings, Node},
+    planted::Bug,
+    runs::TakenBack,
+};
 pub use self::{
     books::{Batch, Key, RETRY, STORE_MAX, Write},
+    nodes::STARTS_MAX,
     record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
     runs::fill,
     talk::{
-        Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, RankUsage, Reason, Reply,
-        Restored, RunLine, Sooner, Start, Status, USAGE_RANKS_MAX, UsageReport,
+        Added, Additions, Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, RankUsage,
+        Reason, Reply, Restored, RunLine, Sooner, Start, Status, USAGE_RANKS_MAX, UsageReport,
     },
 };
 use crate::{
-    alloc::Slots,
+    alloc::AllocatedNode,
     proto::FrontId,
     queue::{
-        self, Amounts, Dependency, DependencyKind, Hold, Limits, NodeState, Over, Queue, Request,
-        Sharing, TaskId, Units,
+        self, Dependency, DependencyKind, Hold, Limits, Over, Queue, Request, Sharing, TaskId,
+        Units,
     },
     spec::JobSpec,
 };
@@ -106,6 +114,8 @@ pub struct Setup {
     pub epoch: Wall,
     /// The names of its nodes, by their numbers.
     pub nodes: Vec<String>,
+    /// The node whose daemon is in the process of the controller.
+    pub local: Option<NodeId>,
     /// The contents of its store; of the history only the last record, and those that are too old for it.
     pub stored: Vec<(Key, bytes::Bytes)>,
 }
@@ -137,6 +147,18 @@ pub enum MachineOutput {
         before: JobId,
         most: u32,
     },
+    /// Start the daemons of these nodes, which have these numbers. Variables of the commands, `NAME=value`, replace those with which
+    /// the machine was started.
+    AddNodes {
+        nodes: Vec<(NodeId, AllocatedNode)>,
+        environment: Vec<std::ffi::OsString>,
+    },
+    /// Call [`Machine::node_up`] for this node, whose daemon is in the process of the controller.
+    Reopen(NodeId, AllocatedNode),
+    /// Let the daemon of this node end, and call [`Machine::node_lost`].
+    Leave(NodeId),
+    /// This number of a lost daemon has no meaning any more: its node is gone, or has another daemon.
+    Forget(NodeId),
 }
 
 /// A start of a task.
@@ -159,25 +181,6 @@ pub struct Grant {
     /// Slots on each node.
     pub slots: BTreeMap<NodeId, u32>,
     pub sharing: Sharing,
-}
-
-/// A node of the machine.
-#[derive(Clone, Debug)]
-struct Node {
-    name: String,
-    slots: u32,
-    /// Nobody has said how many slots it has.
-    is_implicit: bool,
-    /// The user has drained it before it has joined.
-    is_drained: bool,
-    standing: NodeStanding,
-}
-
-impl Node {
-    /// Returns true if it has joined, and was not lost. The user may have drained it.
-    const fn is_usable(&self) -> bool {
-        self.slots > 0 && !matches!(self.standing, NodeStanding::Bad(_))
-    }
 }
 
 /// A job in the queue.
@@ -265,6 +268,7 @@ pub struct Machine {
     epoch: Wall,
     queue: Queue,
     nodes: BTreeMap<NodeId, Node>,
+    comings: Comings,
     jobs: BTreeMap<JobId, Entry>,
     /// The last jobs that are over, in the order of their ends.
     recent: VecDeque<Record>,
@@ -291,17 +295,6 @@ impl Machine {
     /// Continues the machine that has left this store.
     #[must_use]
     pub fn new(setup: &Setup) -> Self {
-        let nodes = (0..).map(NodeId).zip(&setup.nodes);
-        let nodes = nodes.map(|(id, name)| {
-            let node = Node {
-                name: name.clone(),
-                slots: 0,
-                is_implicit: true,
-                is_drained: false,
-                standing: NodeStanding::Starting,
-            };
-            (id, node)
-        });
         let mut machine = Self {
             name: setup.name.clone(),
             epoch: setup.epoch,
@@ -309,7 +302,8 @@ impl Machine {
                 running: Some(RUNNING_MAX),
                 ..Limits::default()
             }),
-            nodes: nodes.collect(),
+            nodes: BTreeMap::new(),
+            comings: Comings::default(),
             jobs: BTreeMap::new(),
             recent: VecDeque::new(),
             next: 1,
@@ -325,6 +319,7 @@ impl Machine {
             restored: Restored::default(),
             outputs: VecDeque::new(),
         };
+        machine.begin_with(&setup.nodes, setup.local);
         machine.restored = machine.restore(&setup.stored);
         machine
     }
@@ -380,6 +375,7 @@ impl Machine {
             };
             self.on_queue(now, first);
         }
+        self.settle_nodes();
         self.tell_ready();
         let (jobs, queue) = (&self.jobs, &self.queue);
         let entry = |id: JobId| Some(jobs.get(&id)?.to_store(queue.requeues(id)));
@@ -396,57 +392,6 @@ impl Machine {
         }
         for front in std::mem::take(&mut self.wait_for_nodes) {
             self.reply(front, Reply::Status(self.status()));
-        }
-    }
-
-    /// Notes that the daemon of a node has joined. Jobs may start there.
-    pub fn node_up(&mut self, now: Time, id: NodeId, slots: u32, said: Slots) {
-        let Some(node) = self.nodes.get_mut(&id) else {
-            return;
-        };
-        node.slots = slots.max(1);
-        node.is_implicit = said == Slots::Implicit;
-        node.standing = NodeStanding::Up;
-        self.queue.add_node(id, Amounts::slots(node.slots));
-        if node.is_drained {
-            node.standing = NodeStanding::Drained;
-            self.queue.set_node(id, NodeState::Closed);
-        }
-        self.fit_to_nodes();
-        self.settle(now);
-    }
-
-    /// Notes that a node cannot be used any more. Its runs end by themselves.
-    pub fn node_lost(&mut self, now: Time, id: NodeId, why: &str) {
-        let Some(node) = self.nodes.get_mut(&id) else {
-            return;
-        };
-        node.standing = NodeStanding::Bad(why.to_owned());
-        self.queue.set_node(id, NodeState::Closed);
-        self.fit_to_nodes();
-        self.settle(now);
-    }
-
-    /// Lets jobs that wait for more than the usable nodes have ask for what those have, if they ask for all that there is. Jobs
-    /// that name an amount wait for it. While nodes are being started, nobody knows what there will be.
-    fn fit_to_nodes(&mut self) {
-        let nodes = &self.nodes;
-        let starts = |node: &Node| node.standing == NodeStanding::Starting;
-        if nodes.values().any(starts) || planted::is(Bug::LostNodesCount) {
-            return;
-        }
-        let is_usable = |id: NodeId| nodes.get(&id).is_some_and(Node::is_usable);
-        for id in self.queue.too_large(is_usable) {
-            let Some(entry) = self.jobs.get_mut(&id) else {
-                continue;
-            };
-            let wishes = &entry.record.wishes;
-            let demand = demand(&entry.spec.placement, wishes.sharing, nodes);
-            let slots = demand.units.saturating_mul(demand.unit.slots);
-            if slots != entry.record.slots && self.queue.set_demand(id, demand) {
-                entry.record.slots = slots;
-                self.books.touch(id);
-            }
         }
     }
 
@@ -670,6 +615,7 @@ impl Machine {
     /// Forgets a front that is gone.
     pub fn front_lost(&mut self, now: Time, front: FrontId) {
         self.waiters.remove(&front);
+        self.nodes_front_lost(front);
         self.withdraw(now, front);
         if self.wait_for_nodes.remove(&front) {
             // Who has started the machine has given up.

@@ -30,6 +30,7 @@ use self::{
 pub use self::{
     kind::{KINDS, explain},
     machine::not_done,
+    nodes::not_used,
     preload::size,
     start::{StartProblem, classify},
 };
@@ -212,7 +213,7 @@ fn placement_note(note: &place::Note) -> Message {
 #[must_use]
 pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
-        Note::NotJoined(failed) => nodes::not_used(failed),
+        Note::NotJoined(failed) => not_used(failed),
         Note::Placement(note) => placement_note(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
         Note::DebuggerLost { job, ranks } => debugger_gone(*job, ranks, scene),

@@ -144,6 +144,8 @@ pub enum ToDaemon {
     SendTopology,
     /// For the process of the daemon, which runs start commands. The daemon itself does not get it.
     Starter(ToStarter),
+    /// For the process of the daemon, which is to end: no job of the machine uses its node any more.
+    Leave,
 }
 
 impl ToDaemon {

@@ -231,7 +231,8 @@ impl Queue {
     ///
     /// # Panics
     ///
-    /// Panics if there is one with this number. A number is not used again after the node was removed.
+    /// Panics if there is one with this number. A number may be used again when no task has part of the removed node
+    /// ([`Self::tasks_on`]).
     pub fn add_node(&mut self, id: NodeId, capacity: Amounts) {
         self.nodes.add(id, capacity);
         self.is_changed = true;
@@ -246,11 +247,23 @@ impl Queue {
     /// Removes a node. The tasks that have part of it are to be ended, and count as having lost it, however they end.
     pub fn remove_node(&mut self, id: NodeId) {
         for task in self.running.on(id) {
-            self.running.mark(task, Mark::Lost);
-            self.outputs.push_back(Output::End { task });
+            self.evict(task);
         }
         self.nodes.remove(id);
         self.is_changed = true;
+    }
+
+    /// Ends a task, which counts as having lost a node, however it ends.
+    pub fn evict(&mut self, task: TaskId) {
+        if self.running.mark(task, Mark::Lost) {
+            self.outputs.push_back(Output::End { task });
+        }
+    }
+
+    /// Returns the running tasks that have part of a node.
+    #[must_use]
+    pub fn tasks_on(&self, id: NodeId) -> Vec<TaskId> {
+        self.running.on(id)
     }
 
     /// Sets how much there is of the resources that no node has. Returns false, and changes nothing, if running tasks have some.

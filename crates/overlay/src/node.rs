@@ -36,6 +36,9 @@
 //! lease, both have the reconnect window of [`Timing`]; the dialer also has it if nobody answers. A link that was not resumed is lost, and with it the
 //! process below it. The processes further below return to the root (`heal`), and no message is lost (`delivery`).
 //!
+//! The root may expect further processes later ([`Node::expect`]). Their places are below the root, and not where the shape of
+//! the tree would put them: that process may be lost by then, and few come late.
+//!
 //! The root reports that a process has joined before anything that the process sends, and its loss after everything. A
 //! process speaks only for itself and for those that have joined below it.
 //!

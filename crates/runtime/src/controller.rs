@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::SocketAddr, os::fd::OwnedFd, path::PathBuf
 use base::{NodeId, Time};
 use dvm::{
     ControllerInput, ControllerOutput,
-    bootstrap::{CommandId, NotJoined},
+    bootstrap::{Addition, CommandId, NotJoined},
     proto::{CannotRun, FromFront, FrontId, Missing, Note, ToController, ToDaemon, ToFront},
     spec::HoldAt,
 };
@@ -40,6 +40,8 @@ pub(crate) enum Step {
     Read,
     /// A start command waits for the user, or goes on.
     Command(CommandId, Wait),
+    /// Start the daemons of further nodes.
+    Add(Addition),
 }
 
 /// Result of writing to the fronts and serving them.
@@ -363,6 +365,9 @@ impl ControllerHost {
                 if let Some(machine) = &self.setup.machine {
                     machine.append(output, bytes);
                 }
+            }
+            ControllerOutput::AddNodes { nodes, environment } => {
+                return Step::Add(Addition { nodes, environment });
             }
             ControllerOutput::CaptureEnd(job) => {
                 if let Some(machine) = &self.setup.machine {

@@ -188,6 +188,11 @@ impl DaemonTree {
         self.host.resume(reactor);
     }
 
+    /// Expects one more daemon.
+    pub(crate) fn expect(&mut self, node: NodeId) {
+        self.host.expect(address_of(node));
+    }
+
     pub(crate) fn give_up(&mut self, now: Time, node: NodeId) {
         self.host.give_up(now, address_of(node));
     }

@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-use base::{JobId, Time};
+use base::{JobId, NodeId, Time};
 use bytes::Bytes;
 use dvm::{
     CaptureStart, Captured, ControllerInput,
@@ -211,6 +211,7 @@ impl MachineHost {
     pub(crate) fn open(
         plan: &MachinePlan,
         nodes: Vec<String>,
+        local: Option<NodeId>,
         reactor: &mut Reactor,
     ) -> Result<(Self, Setup), MachineError> {
         let directory = &plan.directory;
@@ -248,6 +249,7 @@ impl MachineHost {
             name: plan.name.clone(),
             epoch: epoch(Clock::now()),
             nodes,
+            local,
             stored,
         };
         Ok((host, setup))

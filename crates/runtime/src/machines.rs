@@ -267,6 +267,7 @@ impl Logged for ControllerOutput {
             | Self::Store(_)
             | Self::CaptureStart(..)
             | Self::CaptureEnd(_)
+            | Self::AddNodes { .. }
             | Self::Fetch { .. } => Rate::Rare,
         }
     }
@@ -287,6 +288,7 @@ impl Logged for ControllerOutput {
             }
             Self::CaptureStart(output, _) => write!(f, "CaptureStart job={}", output.job),
             Self::CaptureEnd(job) => write!(f, "CaptureEnd job={job}"),
+            Self::AddNodes { nodes, .. } => write!(f, "AddNodes nodes={}", nodes.len()),
             Self::Log(_) => Name(self).fmt(f),
         }
     }

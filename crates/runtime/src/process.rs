@@ -23,6 +23,7 @@ use os::{ChildEvent, Clock, Event};
 use overlay::{Full, InProcess, Loss};
 
 pub use self::member::{MemberBirth, guard_member};
+use self::root::Ground;
 pub(crate) use self::root::{open_tree, random_bytes, run};
 use crate::{
     controller::{self, ControllerHost, Flushed},
@@ -114,6 +115,8 @@ pub(crate) struct Process {
     tree: Option<DaemonTree>,
     /// The commands that start the other daemons; in a process without the controller, those that it runs for it.
     starters: Option<Starters>,
+    /// What is needed for other nodes, if this is a machine; they may come later.
+    ground: Option<Box<Ground>>,
     delegate: Option<Delegate>,
     /// Set when the session is over and the other daemons are about to end: the time at which that takes too long.
     ending: Option<Time>,
@@ -149,6 +152,7 @@ impl Process {
             daemons: daemons.map(|(node, host)| (node, local(host))).collect(),
             tree: None,
             starters: None,
+            ground: None,
             delegate: None,
             ending: None,
             unsent: None,
@@ -442,6 +446,7 @@ impl Process {
                 controller::Step::Idle => return Progress::Done,
                 controller::Step::Done
                 | controller::Step::Send(..)
+                | controller::Step::Add(_)
                 | controller::Step::Command(..) => {}
                 controller::Step::Read => started += READ_COST,
             }
@@ -499,6 +504,12 @@ impl Process {
             (daemons::News::ToDaemon(ToDaemon::Starter(order)), Head::Member(_)) => {
                 if let Some(delegate) = &mut self.delegate {
                     delegate.on_order(now, order, &mut self.reactor);
+                }
+            }
+            (daemons::News::ToDaemon(ToDaemon::Leave), Head::Member(member)) => {
+                member.end(Exit::Clean, now);
+                if let Some(delegate) = &mut self.delegate {
+                    delegate.end(now);
                 }
             }
             (daemons::News::FromDaemon(node, message), Head::Controller(controller)) => {
@@ -618,8 +629,13 @@ impl Process {
             }
             return controller::Step::Done;
         }
-        let controller::Step::Send(node, message) = step else {
-            return step;
+        let (node, message) = match step {
+            controller::Step::Send(node, message) => (node, message),
+            controller::Step::Add(addition) => {
+                self.add_nodes(now, addition);
+                return controller::Step::Done;
+            }
+            step => return step,
         };
         if let Some(local) = self.daemons.get_mut(&node) {
             return match local.link.down.send(message) {

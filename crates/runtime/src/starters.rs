@@ -16,8 +16,8 @@ use std::{
 use base::{NodeId, Time};
 use dvm::{
     bootstrap::{
-        Bootstrap, CommandId, DaemonPlan, Delivery, Input, NotJoined, Output, Part, Place,
-        Prompting, StartCommand, stage,
+        Addition, Bootstrap, CommandId, DaemonPlan, Delivery, Input, NotJoined, Output, Part,
+        Place, Prompting, StartCommand, stage,
     },
     proto::{FromStarter, ToStarter},
 };
@@ -126,6 +126,21 @@ impl Starters {
     pub(crate) fn with_those_that_join(mut self) -> Self {
         self.bootstrap = self.bootstrap.with_those_that_join();
         self
+    }
+
+    /// Uses the nodes that join, and takes further ones.
+    pub(crate) fn of_machine(mut self) -> Self {
+        self.bootstrap = self.bootstrap.of_machine();
+        self
+    }
+
+    /// Starts the daemons of further nodes.
+    pub(crate) fn add(&mut self, now: Time, addition: Addition) {
+        for (node, host) in &addition.nodes {
+            self.hosts.resize(node.0 as usize, String::new());
+            self.hosts.push(host.clone());
+        }
+        self.bootstrap.add(now, addition);
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {

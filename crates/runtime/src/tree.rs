@@ -125,6 +125,11 @@ impl TreeHost {
         self.listener.resume(reactor);
     }
 
+    /// Expects one more process.
+    pub(crate) fn expect(&mut self, member: Address) {
+        self.node.expect(member);
+    }
+
     pub(crate) fn give_up(&mut self, now: Time, member: Address) {
         self.node.give_up(now, member);
     }

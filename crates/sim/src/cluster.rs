@@ -549,6 +549,7 @@ impl Cluster {
             | ControllerOutput::Fetch { .. }
             | ControllerOutput::CaptureStart(..)
             | ControllerOutput::CaptureEnd(_)
+            | ControllerOutput::AddNodes { .. }
             | ControllerOutput::Capture { .. } => {
                 self.world.fault("the controller is no machine".to_owned());
             }

@@ -268,6 +268,7 @@ impl World {
             nodes: (0..self.capacity.len())
                 .map(|id| format!("n{id}"))
                 .collect(),
+            local: None,
             stored: live.map(|(key, value)| (*key, value.clone())).collect(),
         };
         self.machine = Some(Machine::new(&setup));
@@ -420,6 +421,12 @@ impl World {
                 MachineOutput::ShowRun(..) => {}
                 MachineOutput::Store(batch) => self.on_store(batch),
                 MachineOutput::Fetch { before, most } => self.on_fetch(call, before, most),
+                MachineOutput::AddNodes { .. }
+                | MachineOutput::Reopen(..)
+                | MachineOutput::Leave(_)
+                | MachineOutput::Forget(_) => {
+                    self.fault(Some("nobody has added or dropped nodes".to_owned()));
+                }
             }
             if self.record.is_faulty() {
                 return;

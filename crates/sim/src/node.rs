@@ -357,7 +357,8 @@ impl Node {
             | ToDaemon::ExitedElsewhere { .. }
             | ToDaemon::FenceAwaited { .. }
             | ToDaemon::SendTopology
-            | ToDaemon::Starter(_) => {}
+            | ToDaemon::Starter(_)
+            | ToDaemon::Leave => {}
         }
         let id = self.id;
         world.note(|| format!("d{id}"), || format!("<- {message:?}"));

@@ -374,6 +374,7 @@ impl Run {
                 | ControllerOutput::Fetch { .. }
                 | ControllerOutput::CaptureStart(..)
                 | ControllerOutput::CaptureEnd(_)
+                | ControllerOutput::AddNodes { .. }
                 | ControllerOutput::Capture { .. } => {}
             }
         }

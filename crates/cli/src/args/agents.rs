@@ -139,6 +139,7 @@ impl AgentArgs {
             window: bootstrap::WINDOW,
             // The process that starts the agents has no messages for other starters.
             tree_start: bootstrap::TreeStart::Never,
+            late: None,
         })
     }
 }

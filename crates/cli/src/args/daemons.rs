@@ -14,12 +14,13 @@ use std::{
 
 use base::NodeId;
 use dvm::bootstrap::{
-    DAEMON_PARALLEL, DaemonPlan, Delivery, Hosting, PARALLEL, Prompting, StartCommand,
+    DAEMON_PARALLEL, DaemonPlan, Delivery, HOST_WORD, Hosting, LateStart, PARALLEL, Prompting,
+    StartCommand,
 };
 
 use self::slurm::Allocation;
 use super::{
-    DAEMON_ARGUMENT, Error, JobLine, World,
+    DAEMON_ARGUMENT, Error, JobLine, Purpose, World,
     batch::{self, Manager},
     environment::is_of_a_host,
     error::NotOffered,
@@ -28,7 +29,7 @@ use super::{
 use crate::choices::Bootstrap;
 use crate::config::{Settings, Source};
 
-/// Returns how the daemons of an allocation are started. `None` if it is this node alone.
+/// Returns how the daemons of an allocation are started. `None` if it is this node alone, and no other one can follow.
 ///
 /// # Errors
 ///
@@ -49,7 +50,7 @@ pub(super) fn plan(
         own.map(|(id, _)| id)
     };
     let remote: Vec<_> = numbered().filter(|(id, _)| Some(*id) != local).collect();
-    if remote.is_empty() {
+    if remote.is_empty() && job.purpose == Purpose::Job {
         return Ok(None);
     }
     let manager = match settings.bootstrap_command.value {
@@ -64,7 +65,7 @@ pub(super) fn plan(
         .iter()
         .map(|(id, node)| (*id, node.name.as_str()))
         .collect();
-    if !is_forked {
+    if !is_forked && !remote.is_empty() {
         check_networks(&job.args.if_include, || job.typed("if-include"), world)?;
     }
     let program = Program {
@@ -88,6 +89,7 @@ pub(super) fn plan(
         lease: job.args.lease.unwrap_or(dvm::bootstrap::LEASE),
         window: dvm::bootstrap::WINDOW,
         tree_start: settings.tree_start(),
+        late: (job.purpose == Purpose::Machine).then(|| Box::new(late(way, &program, settings))),
     };
     let why = (manager == Some(Manager::Pbs)).then(|| match way {
         Way::Pbs => "by `pbsdsh`: the nodes belong to a job of PBS".to_owned(),
@@ -273,6 +275,40 @@ pub(super) fn commands(
             };
             by_group.into_iter().map(command).collect()
         }
+    }
+}
+
+/// Returns how a machine starts the daemons of nodes that it gets later. Nobody is asked then: the front has left.
+fn late(way: Way, program: &Program<'_>, settings: &Settings) -> LateStart {
+    let nobody = NodeId(0);
+    let own = program.words();
+    let here = StartCommand {
+        argv: own.to_vec(),
+        nodes: Vec::new(),
+        delivery: Delivery::Direct,
+        check: Vec::new(),
+        prompting: Prompting::Never,
+        elsewhere: None,
+    };
+    let template = commands(way, &[(nobody, HOST_WORD)], program, settings);
+    let mut command = template.into_iter().next().unwrap_or_else(|| here.clone());
+    if let Delivery::Checked { shell } = &command.delivery {
+        command.argv = shell.iter().map(OsString::from).collect();
+        command.delivery = Delivery::Staged;
+    }
+    if command.prompting == Prompting::OnTerminal
+        && let Some(unasked) = command.elsewhere.take()
+    {
+        command.argv = unasked;
+    }
+    LateStart {
+        command: StartCommand {
+            prompting: Prompting::Never,
+            elsewhere: None,
+            ..command
+        },
+        here: program.world.names().host().to_owned(),
+        command_here: here,
     }
 }
 

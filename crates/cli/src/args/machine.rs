@@ -4,14 +4,15 @@ use std::{ffi::OsString, path::Path};
 
 use base::{RankSet, Signal};
 use dvm::{
-    machine::{Down, OutputFiles, Submission, Wishes},
+    alloc::{self, Base, MAX_HOSTFILE},
+    machine::{Additions, Down, OutputFiles, Submission, Wishes},
     queue::{Array, Hold, Requeue, Sharing},
 };
 
 use super::error::{AppFileProblem, FileKind, NotOffered};
 use super::{
-    AppLine, Canonical, Error, JobLine, MessageFormat, Personality, ReleaseArgs, ReleaseRequest,
-    RunLine, RunRequest, Segment, World, command_of,
+    AppLine, Canonical, Error, JobLine, MessageFormat, Personality, Purpose, ReleaseArgs,
+    ReleaseRequest, RunLine, RunRequest, Segment, World, command_of,
     compat::{Asks, Native, Translation, translate},
     define::machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PageArgs,
@@ -148,7 +149,8 @@ fn up(words: &[OsString]) -> Result<super::Args, Error> {
         }
         segment.program = vec![OsString::from(PLACEHOLDER)];
     }
-    let line = read_segments(segments, ignored, Personality::Rally)?;
+    let mut line = read_segments(segments, ignored, Personality::Rally)?;
+    line.job.purpose = Purpose::Machine;
     Ok(super::Args::Machine(MachineLine::Up(own, Box::new(line))))
 }
 
@@ -315,15 +317,67 @@ pub(super) fn resolve(
             };
             MachineRequest::Output(which(&args.which), request)
         }
-        MachineLine::Nodes(args) => {
-            let request = NodesRequest {
-                drain: args.drain.clone(),
-                resume: args.resume.clone(),
-                watching: watching(args.watch),
-            };
-            MachineRequest::Nodes(which(&args.which), request)
-        }
+        MachineLine::Nodes(args) => MachineRequest::Nodes(which(&args.which), nodes(args, world)?),
         MachineLine::Page(args) => MachineRequest::Page(which(&args.which), args.port),
+    })
+}
+
+/// Variables by which ssh finds what it needs to log in. They are those of the login that adds nodes: the login that has started the
+/// machine may be over.
+const OF_A_LOGIN: [&str; 3] = ["SSH_AUTH_SOCK", "SSH_AGENT_PID", "KRB5CCNAME"];
+
+fn nodes(args: &NodesArgs, world: &World) -> Result<NodesRequest, Error> {
+    let names = world.names();
+    let added = if let Some(text) = &args.add {
+        Some(alloc::hosts(text, "`--add`", &names, Base::default()).map_err(Error::Nodes)?)
+    } else if let Some(path) = &args.add_hostfile {
+        let max = u64::try_from(MAX_HOSTFILE).unwrap_or(u64::MAX);
+        let text = world.read_text(path, FileKind::HostFile, max)?;
+        let origin = format!("`{}`", path.display());
+        let file = alloc::hostfile(&text, &origin, &names, Base::default());
+        Some(file.map_err(Error::Nodes)?)
+    } else {
+        None
+    };
+    if let (None, Some(flag)) = (
+        &args.drop,
+        [(args.wait, "--wait"), (args.now, "--now")]
+            .into_iter()
+            .find_map(|(is_given, flag)| is_given.then_some(flag)),
+    ) {
+        return Err(Error::Together {
+            first: flag.to_owned(),
+            second: "no --drop".to_owned(),
+            why: "it says what happens to jobs on nodes that are dropped",
+        });
+    }
+    let login = world.variables.iter().filter(|(name, _)| {
+        let name = name.to_str();
+        name.is_some_and(|name| OF_A_LOGIN.contains(&name))
+    });
+    Ok(NodesRequest {
+        drain: args.drain.clone(),
+        resume: args.resume.clone(),
+        watching: watching(args.watch),
+        add: added.map(|allocation| Additions {
+            nodes: allocation.nodes,
+            environment: login
+                .map(|(name, value)| {
+                    let mut entry = name.clone();
+                    entry.push("=");
+                    entry.push(value);
+                    entry
+                })
+                .collect(),
+        }),
+        drop: args.drop.clone().map(|nodes| {
+            let down = match (args.now, args.wait) {
+                (true, _) => Down::Now,
+                (false, true) => Down::WhenIdle,
+                (false, false) => Down::IfIdle,
+            };
+            (nodes, down)
+        }),
     })
 }
 

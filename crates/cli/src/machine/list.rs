@@ -78,6 +78,7 @@ pub(crate) const fn standing_word(standing: &NodeStanding) -> &'static str {
         NodeStanding::Drained => "drained",
         NodeStanding::Starting => "starting",
         NodeStanding::Bad(_) => "bad",
+        NodeStanding::Leaving => "leaving",
     }
 }
 
@@ -169,7 +170,7 @@ pub(super) fn status(
         return lines([StatusRow::of(status, directory, now)]);
     }
     let mut text = format!(
-        "machine {}, up {}{}\n  directory: {}\n  nodes: {} of {} usable\n  slots: {} of {} free\n  jobs: {} running, {} waiting\n",
+        "machine {}, up {}{}\n  directory: {}\n  nodes: {} of {} usable{}\n  slots: {} of {} free\n  jobs: {} running, {} waiting\n",
         status.name,
         clock(up),
         if status.is_going_down {
@@ -180,6 +181,11 @@ pub(super) fn status(
         directory.display(),
         status.usable,
         status.nodes,
+        if status.usable < status.nodes {
+            "; `rally nodes` says why"
+        } else {
+            ""
+        },
         status.free,
         status.slots,
         status.running,

@@ -2,9 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use base::{JobId, Signal};
+use base::{HostList, JobId, Signal};
 use dvm::{
-    machine::{Record, State, Status},
+    machine::{Added, NodeLine, NodeStanding, Record, State, Status},
     proto::CannotRun,
 };
 use message::Message;
@@ -41,7 +41,18 @@ and Ctrl-C takes it out of the queue."
 used."
 
     NODES_BAD: Warning "machine/bad-nodes"
-"The daemons of these nodes did not start, so that no job starts there. `rally nodes` shows the reasons."
+"The daemons of these nodes did not start, or were lost, so that no job starts there. `rally nodes` shows the reasons, and `rally nodes --add` starts \
+the daemons again."
+
+    NODES_ADDED: Note "machine/nodes-added"
+"The daemons of these nodes have connected, and jobs start there."
+
+    NODES_THERE: Note "machine/nodes-there"
+"These nodes are in the machine, so that `rally nodes --add` has nothing to do. Jobs start on a drained node after `rally nodes --resume`."
+
+    NOT_ADDED: Error "machine/nodes-not-added"
+"The daemons of the nodes that were to be added did not start, or did not connect. The machine goes on without them, and lists them as bad. The facts \
+are those of `bootstrap/not-joined`. The exit code is 123."
 
     NO_NODE: Error "machine/no-usable-node"
 "The daemons of all nodes of the machine did not start. Nothing remains of it but its directory. The exit code is 123."
@@ -121,6 +132,62 @@ pub(crate) fn up(status: &Status, directory: &Path) -> Vec<Message> {
     }
     all.extend(restored(status));
     all
+}
+
+/// Says what has become of nodes that were added. Returns the exit code too, which is that of `rally up`.
+pub(super) fn added(added: &Added, machine: &str) -> (Vec<Message>, u8) {
+    let mut all = Vec::new();
+    let listed = |hosts: &HostList| {
+        let nodes = count(hosts.len() as u64, "node", "nodes");
+        (nodes, format!("`{hosts}`"))
+    };
+    if !added.there.is_empty() {
+        let (nodes, names) = listed(&added.there);
+        let verb = if added.there.len() == 1 { "is" } else { "are" };
+        let what = format!("{nodes} {verb} in machine `{machine}` already");
+        all.push(Message::new(&NODES_THERE, what).fact("nodes", names));
+    }
+    if !added.joined.is_empty() {
+        let (nodes, names) = listed(&added.joined);
+        let verb = if added.joined.len() == 1 {
+            "has"
+        } else {
+            "have"
+        };
+        let what = format!("{nodes} {verb} joined machine `{machine}`");
+        all.push(Message::new(&NODES_ADDED, what).fact("nodes", names));
+    }
+    let mut code = exit::SUCCESS;
+    if !added.failed.classes.is_empty() {
+        let mut failed = dvm::messages::not_used(&added.failed);
+        if added.joined.is_empty() && added.there.is_empty() {
+            let what = format!("no node has joined machine `{machine}`");
+            let Message { facts, help, .. } = failed;
+            failed = Message::new(&NOT_ADDED, what);
+            failed.facts = facts;
+            failed.help = help;
+            code = ExitCode::Resources.code();
+        }
+        all.push(failed);
+    }
+    (all, code)
+}
+
+/// Says what to do about bad nodes.
+pub(super) fn bad_nodes(nodes: &[NodeLine]) -> Option<Message> {
+    let bad = nodes
+        .iter()
+        .filter(|node| matches!(node.state, NodeStanding::Bad(_)));
+    let bad: HostList = bad.map(|node| node.name.as_str()).collect();
+    if bad.is_empty() {
+        return None;
+    }
+    let nodes = count(bad.len() as u64, "node", "nodes");
+    let what = format!("{nodes} cannot be used");
+    let help = format!(
+        "when the reason is gone, `rally nodes --add {bad}` starts the daemons again; `rally nodes --drop {bad}` takes them out of the list"
+    );
+    Some(Message::new(&NODES_BAD, what).with_help(help))
 }
 
 /// Says what has become of the jobs of a machine that had ended without warning.

@@ -10,6 +10,7 @@ mod finding;
 mod holding;
 mod host;
 mod limits;
+mod machine;
 mod mpi;
 mod page;
 mod prompts;

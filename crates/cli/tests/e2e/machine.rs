@@ -1,6 +1,7 @@
 //! Machines: `rally up`, its queue, and what survives.
 
 mod control;
+mod nodes;
 
 use std::{collections::BTreeMap, fs};
 
@@ -64,16 +65,8 @@ impl<'a> Machine<'a> {
         self.0.expect_no_process();
     }
 
-    /// Kills the process of the controller, and waits until all of the machine is gone.
-    fn kill(self) -> &'a Sandbox {
-        let sandbox = self.0;
-        self.kill_controller();
-        sandbox.expect_no_process();
-        sandbox
-    }
-
-    /// Kills the process of the controller.
-    pub(crate) fn kill_controller(self) {
+    /// Returns the pid of the controller.
+    fn controller(&self) -> i32 {
         let ours = self.0.alive().into_iter();
         let ours: Vec<_> = ours
             .filter(|process| process.runs(&rally()) && process.args.contains(" up"))
@@ -85,7 +78,20 @@ impl<'a> Machine<'a> {
             .iter()
             .find(|process| parent(process.ppid).is_some_and(is_guardian))
             .expect("the guardian has a child");
-        signal::kill(Pid::from_raw(controller.pid), Signal::SIGKILL).unwrap();
+        controller.pid
+    }
+
+    /// Kills the process of the controller.
+    pub(crate) fn kill_controller(self) {
+        signal::kill(Pid::from_raw(self.controller()), Signal::SIGKILL).unwrap();
+    }
+
+    /// Kills the process of the controller, and waits until all of the machine is gone.
+    fn kill(self) -> &'a Sandbox {
+        let sandbox = self.0;
+        self.kill_controller();
+        sandbox.expect_no_process();
+        sandbox
     }
 }
 

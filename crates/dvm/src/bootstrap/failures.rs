@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{HostList, NodeId};
 use serde::{Deserialize, Serialize};
 
-use super::{Bootstrap, Command, CommandId, OnFailure, StartCommand, State, stage};
+use super::{Bootstrap, Command, CommandId, OnFailure, Output, StartCommand, State, stage};
 
 /// Nodes whose daemons did not join, in classes of equal reasons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,31 @@ pub const NO_PORT: &str = "no port is free in";
 type Key<'a> = (&'a Reason, &'a [String], Vec<String>);
 
 impl Bootstrap {
+    /// Reports the failures once every other command has failed too, or its daemons have joined.
+    pub(super) fn report_if_complete(&mut self) {
+        let mut commands = self.commands.iter();
+        if !commands.any(|command| command.state.is_starting()) {
+            self.report();
+        }
+    }
+
+    pub(super) fn report(&mut self) {
+        self.report_at = None;
+        let failed = match self.on_failure {
+            OnFailure::GoOnTogether => {
+                let unreported = std::mem::take(&mut self.unreported);
+                self.failures(unreported)
+            }
+            OnFailure::ReportAll | OnFailure::GoOn => {
+                if std::mem::replace(&mut self.is_reported, true) {
+                    return;
+                }
+                self.failures(0..u32::try_from(self.commands.len()).unwrap_or(u32::MAX))
+            }
+        };
+        self.outputs.push_back(Output::Failed(failed));
+    }
+
     /// Returns those of these commands that have failed, in classes.
     pub(super) fn failures(&self, of: impl IntoIterator<Item = CommandId>) -> NotJoined {
         let mut classes: BTreeMap<Key<'_>, Vec<CommandId>> = BTreeMap::new();

@@ -1,9 +1,11 @@
 //! The plan of a start: the commands, and what all daemons have in common.
 
-use std::{ffi::OsString, num::NonZeroU32, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, os::unix::ffi::OsStrExt as _, time::Duration};
 
 use base::NodeId;
 use serde::{Deserialize, Serialize};
+
+use super::HOST_WORD;
 
 /// Least number of nodes for which daemons start others, by default.
 pub const TREE_START_MIN: u32 = 128;
@@ -32,9 +34,58 @@ pub struct DaemonPlan {
     pub lease: Duration,
     pub window: Duration,
     pub tree_start: TreeStart,
+    /// How nodes are started that are not in the plan; `None` if there are never any.
+    pub late: Option<Box<LateStart>>,
+}
+
+/// How a node is started that a machine gets while it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateStart {
+    /// The command without a node. [`HOST_WORD`] stands for the name of the node.
+    pub command: StartCommand,
+    /// The name of the controller's host, and the command that starts our program there.
+    pub here: String,
+    pub command_here: StartCommand,
+}
+
+impl LateStart {
+    /// Returns the command for a node.
+    #[must_use]
+    pub fn command_for(&self, host: &str, node: NodeId) -> StartCommand {
+        let command = match host == self.here {
+            true => &self.command_here,
+            false => &self.command,
+        };
+        let filled = |word: &OsString| match word.to_str() {
+            Some(word) => word.replace(HOST_WORD, host).into(),
+            // It is a path of ours.
+            None => word.clone(),
+        };
+        let all = |words: &[OsString]| words.iter().map(filled).collect();
+        StartCommand {
+            argv: all(&command.argv),
+            nodes: vec![node],
+            check: all(&command.check),
+            elsewhere: None,
+            ..command.clone()
+        }
+    }
 }
 
 impl DaemonPlan {
+    /// Replaces variables of the commands by others of the same names.
+    pub(super) fn renew_environment(&mut self, variables: Vec<OsString>) {
+        let name = |entry: &OsString| -> Vec<u8> {
+            let mut parts = entry.as_bytes().split(|byte| *byte == b'=');
+            parts.next().unwrap_or_default().to_vec()
+        };
+        for variable in variables {
+            let replaced = name(&variable);
+            self.environment.retain(|entry| name(entry) != replaced);
+            self.environment.push(variable);
+        }
+    }
+
     /// Returns true if daemons that have joined start others: the list is long enough, and every command can run at a daemon.
     #[must_use]
     pub fn starts_in_tree(&self) -> bool {

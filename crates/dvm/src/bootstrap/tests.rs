@@ -1,5 +1,6 @@
 //! Starts of daemons, event by event.
 
+mod growth;
 mod tree;
 
 use super::*;
@@ -34,6 +35,7 @@ fn plan(nodes: u32, delivery: Delivery) -> DaemonPlan {
         lease: LEASE,
         window: WINDOW,
         tree_start: TreeStart::Never,
+        late: None,
     }
 }
 

@@ -9,7 +9,7 @@
 //! | – | the same, but there is no job | – : ask when a job is submitted | – |
 //! | `Asked`, `Known` | a further node says it | – | as before |
 //! | `Asked` | the topology | place the jobs that wait | `Known` |
-//! | `Asked` | the node is lost | – : the controller refuses all jobs that wait | `Asked` |
+//! | `Asked` | the asked node is lost | a machine asks another node of the class, if there is one; without a machine – : the controller refuses all jobs that wait | `Asked`; – without another |
 
 #[cfg(test)]
 mod tests;
@@ -30,14 +30,14 @@ pub(super) struct Classes(BTreeMap<TopologyDigest, Class>);
 
 #[derive(Debug)]
 enum Class {
-    Asked,
+    Asked(NodeId),
     Known(Topology),
 }
 
 impl Classes {
     pub(super) fn get(&self, digest: TopologyDigest) -> Option<&Topology> {
         match self.0.get(&digest)? {
-            Class::Asked => None,
+            Class::Asked(_) => None,
             Class::Known(topology) => Some(topology),
         }
     }
@@ -57,7 +57,7 @@ impl Controller {
             return;
         }
         if let Entry::Vacant(class) = self.topologies.0.entry(digest) {
-            class.insert(Class::Asked);
+            class.insert(Class::Asked(node));
             let question = ControllerOutput::Daemon(node, ToDaemon::SendTopology);
             self.outputs.push_back(question);
         }
@@ -69,6 +69,20 @@ impl Controller {
         let all: Vec<_> = all.map(|(id, node)| (*id, node.topology)).collect();
         for (node, digest) in all {
             self.classify(node, digest);
+        }
+    }
+
+    /// Handles the loss of a node that may have been asked for the topology of its class.
+    pub(super) fn ask_other_for_topology(&mut self, lost: NodeId) {
+        // A job that runs for itself needs all its nodes, and is refused.
+        if self.machine.is_none() {
+            return;
+        }
+        let classes = &mut self.topologies.0;
+        let before = classes.len();
+        classes.retain(|_, class| !matches!(class, Class::Asked(node) if *node == lost));
+        if classes.len() < before {
+            self.classify_all();
         }
     }
 

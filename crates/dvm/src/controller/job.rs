@@ -153,6 +153,8 @@ pub(super) struct Job {
     /// What of the machine it may use; `None`: everything.
     pub(super) grant: Option<Arc<Grant>>,
     pub(super) phase: Phase,
+    /// What its daemons were told; `None` before it is placed.
+    pub(super) launch: Option<Arc<Launch>>,
     /// Number of ranks; 0 before the job is placed.
     pub(super) size: u32,
     /// Ranks that exited with code 0 without initializing, or without finalizing, PMI or PMIx; only in jobs of several nodes.
@@ -228,6 +230,7 @@ impl Job {
             nspace,
             grant,
             phase: Phase::Waiting,
+            launch: None,
             size: 0,
             exited_early: BTreeMap::new(),
             refused_spawns: 0,
@@ -319,6 +322,7 @@ impl Job {
     /// Launches the job, which the controller has placed: sends `Launch` to each of its nodes.
     pub(super) fn launch(&mut self, launch: &Arc<Launch>) {
         self.phase = Phase::Launching;
+        self.launch = Some(Arc::clone(launch));
         self.size = launch.map.ranks();
         self.hold = Hold::gathering(self.spec.hold.among(self.size));
         if self.is_of_front() {

@@ -60,6 +60,7 @@ impl Controller {
         } else {
             self.nodes.insert(node, Node { host, topology });
             self.classify(node, topology);
+            self.tell_running_jobs(node);
         }
         for job in self.living() {
             self.launch_if_ready(job);
@@ -94,15 +95,22 @@ impl Controller {
         if let Some(grant) = &job.grant {
             return self.place_granted(job, grant);
         }
-        let request = self.without_lost(job)?;
-        if self.nodes.len() + self.lost.len() < self.allocation.nodes.len() {
-            return Ok(None);
-        }
+        let (request, allocation) = if self.machine.is_some() {
+            match self.among_joined(job)? {
+                Some((request, allocation)) => (request, Cow::Owned(allocation)),
+                None => return Ok(None),
+            }
+        } else {
+            let request = self.without_lost(job)?;
+            if self.nodes.len() + self.lost.len() < self.allocation.nodes.len() {
+                return Ok(None);
+            }
+            (request, Cow::Borrowed(&self.allocation))
+        };
         let Some(topologies) = self.topologies.of(&self.nodes) else {
             return Ok(None);
         };
-        let map =
-            place::place(&request, &self.allocation, &topologies).map_err(Refusal::Placement)?;
+        let map = place::place(&request, &allocation, &topologies).map_err(Refusal::Placement)?;
         check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
         let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
         refusal.map_or(Ok(Some((map, topologies))), Err)
@@ -135,8 +143,7 @@ impl Controller {
         let gone = |host: &str| Refusal::NodeLost {
             host: host.to_owned(),
         };
-        // The nodes of a machine were not started for one job.
-        let is_first = self.offset == 0 && self.machine.is_none();
+        let is_first = self.offset == 0;
         if is_first || job.spec.end.on_node_loss != OnFailure::Continue {
             return Err(gone(self.name_of(*first)));
         }
@@ -159,7 +166,7 @@ impl Controller {
         node.map_or("", |node| node.name.as_str())
     }
 
-    fn names_of_lost(&self) -> BTreeSet<&str> {
+    pub(super) fn names_of_lost(&self) -> BTreeSet<&str> {
         self.lost.keys().map(|id| self.name_of(*id)).collect()
     }
 
@@ -271,7 +278,10 @@ impl Controller {
         };
         let room = (0..)
             .zip(&self.allocation.nodes)
-            .filter(|(index, _)| !self.lost.contains_key(&NodeId(*index)))
+            .filter(|(index, _)| {
+                let id = NodeId(*index);
+                !self.lost.contains_key(&id) && !self.retired.contains(&id)
+            })
             .map(|(index, node)| match node.slots {
                 Slots::Explicit(slots) => slots,
                 Slots::Implicit => cores(index).unwrap_or(1),

@@ -23,10 +23,9 @@ use bytes::Bytes;
 use super::{CaptureStart, Captured, Controller, ControllerOutput, Job, Origin};
 use crate::{
     alloc::{Allocation, Slots},
-    bootstrap::NotJoined,
     machine::{Ask, Grant, Machine, MachineOutput, NotDone, Reply, Run, RunLine, Setup},
-    place::{self, BindTarget, BindTo, CpuUnit, Oversubscribe},
-    proto::{Cause, Chunk, EndReason, FrontId, Note, Outcome, Refusal, Stream, ToFront},
+    place::{self, BindTarget, BindTo, Oversubscribe},
+    proto::{Cause, Chunk, EndReason, FrontId, Outcome, Refusal, Stream, ToDaemon, ToFront},
     queue::Sharing,
     stdio,
 };
@@ -65,9 +64,9 @@ struct Capture {
 /// The machine, and what the controller does for it.
 #[derive(Debug)]
 pub(super) struct Host {
-    machine: Machine,
-    /// Nodes of which the machine knows.
-    known: BTreeSet<NodeId>,
+    pub(super) machine: Machine,
+    /// Nodes of which the machine knows, of those whose daemon has said hello.
+    pub(super) known: BTreeSet<NodeId>,
     news: Vec<News>,
     /// Fronts whose job waits in the queue.
     queued: BTreeSet<FrontId>,
@@ -151,7 +150,7 @@ impl Controller {
     }
 
     /// Calls the machine, if there is one.
-    fn with_machine(&mut self, act: impl FnOnce(&mut Machine)) {
+    pub(super) fn with_machine(&mut self, act: impl FnOnce(&mut Machine)) {
         if let Some(host) = &mut self.machine {
             act(&mut host.machine);
         }
@@ -281,36 +280,6 @@ impl Controller {
             .push_back(ControllerOutput::CaptureEnd(capture.run));
     }
 
-    pub(super) fn machine_node_lost(&mut self, now: Time, node: NodeId, why: &str) {
-        self.with_machine(|machine| machine.node_lost(now, node, why));
-    }
-
-    /// Notes that some nodes did not join. Returns false if there is no machine: then no job can be launched.
-    pub(super) fn machine_without(&mut self, now: Time, failed: &NotJoined) -> bool {
-        if self.machine.is_none() {
-            return false;
-        }
-        if let Some(front) = self.anyone() {
-            self.tell(front, ToFront::Note(Note::NotJoined(failed.clone())));
-        }
-        for class in &failed.classes {
-            let why = class.why();
-            for node in self.nodes_named(&class.hosts) {
-                // Jobs that use no slots do without it too.
-                let host = self.name_of(node).to_owned();
-                self.lost.insert(node, host);
-                self.machine_node_lost(now, node, &why);
-            }
-        }
-        true
-    }
-
-    fn nodes_named(&self, hosts: &HostList) -> Vec<NodeId> {
-        let nodes = (0..).map(NodeId).zip(&self.allocation.nodes);
-        let named = nodes.filter(|(_, node)| hosts.contains(&node.name));
-        named.map(|(id, _)| id).collect()
-    }
-
     /// Tells the machine what has happened, and carries out what it wants. Ends every input.
     pub(super) fn pump_machine(&mut self, now: Time) {
         if self.machine.is_none() {
@@ -369,6 +338,13 @@ impl Controller {
                 self.outputs
                     .push_back(ControllerOutput::Fetch { before, most });
             }
+            MachineOutput::AddNodes { nodes, environment } => self.add_nodes(nodes, environment),
+            MachineOutput::Reopen(node, said) => self.reopen_node(now, node, said),
+            MachineOutput::Leave(node) => {
+                self.outputs
+                    .push_back(ControllerOutput::Daemon(node, ToDaemon::Leave));
+            }
+            MachineOutput::Forget(node) => self.forget_node(node),
         }
     }
 
@@ -410,31 +386,6 @@ impl Controller {
             id,
             Some(Arc::new(run.grant)),
         );
-    }
-
-    /// Tells the machine of nodes whose daemon and topology are known.
-    fn announce_nodes(&mut self, now: Time) {
-        let Some(host) = &mut self.machine else {
-            return;
-        };
-        if host.known.len() == self.nodes.len() {
-            return;
-        }
-        host.known.retain(|id| self.nodes.contains_key(id));
-        for (id, node) in &self.nodes {
-            if host.known.contains(id) {
-                continue;
-            }
-            let Some(topology) = self.topologies.get(node.topology) else {
-                continue;
-            };
-            let Some(said) = self.allocation.nodes.get(id.0 as usize) else {
-                continue;
-            };
-            let slots = place::slots(said.slots, Some(topology), CpuUnit::default());
-            host.machine.node_up(now, *id, slots, said.slots);
-            host.known.insert(*id);
-        }
     }
 
     /// Opens the files for the output of a run without a front.
@@ -550,7 +501,7 @@ impl Controller {
         request: &'a place::Request,
         grant: &Grant,
     ) -> Result<(Cow<'a, place::Request>, Allocation), Refusal> {
-        let mut allocation = self.allocation.clone();
+        let mut allocation = self.living_allocation();
         let mut granted = HostList::default();
         let is_shared = grant.sharing == Sharing::Shared;
         // The queue counts a slot for each CPU of a proc, and the placement one for each proc.

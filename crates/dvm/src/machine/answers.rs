@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{HostList, JobId, NodeId, Rank, RankSet, Time};
+use base::{JobId, Rank, RankSet, Time};
 use bytes::Bytes;
 
 use super::{
-    Effect, Machine, MachineOutput, Node, PAGE_BYTES, PAGE_RECORDS, Question, Stage, WAITED_MAX,
-    Waiter, is_met,
+    Effect, Machine, MachineOutput, PAGE_BYTES, PAGE_RECORDS, Question, Stage, WAITED_MAX, Waiter,
+    is_met,
     planted::{self, Bug},
     record::{Record, Submission},
     restore,
-    talk::{Ask, Down, NodeLine, NodeStanding, NotDone, Reply, Status},
+    talk::{Ask, Down, NotDone, Reply, Status},
 };
 use crate::{
     proto::FrontId,
@@ -100,6 +100,8 @@ impl Machine {
             Ask::Drain(hosts) => self.set_nodes(&hosts, NodeState::Closed)?,
             Ask::Resume(hosts) => self.set_nodes(&hosts, NodeState::Up)?,
             Ask::Down(down) => self.go_down(down)?,
+            Ask::Add(additions) => return self.add_nodes(front, *additions),
+            Ask::Drop(hosts, down) => return self.drop_nodes(front, &hosts, down),
         };
         Ok(Some(reply))
     }
@@ -166,7 +168,7 @@ impl Machine {
     }
 
     /// Cancels tasks of a job. Those that it does not have, or that are over, are ignored.
-    fn cancel_some(&mut self, id: JobId, tasks: &RankSet) {
+    pub(super) fn cancel_some(&mut self, id: JobId, tasks: &RankSet) {
         let Some(entry) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -221,29 +223,6 @@ impl Machine {
             );
         }
         Ok(None)
-    }
-
-    fn set_nodes(&mut self, hosts: &HostList, state: NodeState) -> Result<Reply, NotDone> {
-        let named = |node: &Node| hosts.contains(&node.name);
-        for host in hosts.iter() {
-            if !self.nodes.values().any(|node| node.name == host) {
-                return Err(NotDone::NoSuchNode(host.to_owned()));
-            }
-        }
-        for (id, node) in self.nodes.iter_mut().filter(|(_, node)| named(node)) {
-            match node.standing {
-                NodeStanding::Starting => node.is_drained = state == NodeState::Closed,
-                NodeStanding::Up | NodeStanding::Drained => {
-                    node.standing = match state {
-                        NodeState::Up => NodeStanding::Up,
-                        NodeState::Closed => NodeStanding::Drained,
-                    };
-                    self.queue.set_node(*id, state);
-                }
-                NodeStanding::Bad(_) => {}
-            }
-        }
-        Ok(Reply::Done)
     }
 
     fn go_down(&mut self, down: Down) -> Result<Reply, NotDone> {
@@ -353,10 +332,11 @@ impl Machine {
             .jobs()
             .filter(|(_, _, state)| waits(*state))
             .count();
+        let listed = self.nodes.values().filter(|node| node.is_listed());
         Status {
             name: self.name.clone(),
             since: self.epoch,
-            nodes: u32::try_from(self.nodes.len()).unwrap_or(u32::MAX),
+            nodes: u32::try_from(listed.count()).unwrap_or(u32::MAX),
             usable,
             slots,
             free,
@@ -366,26 +346,6 @@ impl Machine {
             is_going_down: self.down.is_some(),
             restored: self.restored.clone(),
         }
-    }
-
-    fn node_lines(&self) -> Vec<NodeLine> {
-        let mut jobs: BTreeMap<NodeId, BTreeSet<JobId>> = BTreeMap::new();
-        for task in self.runs.values() {
-            for (node, _) in self.queue.units(*task).into_iter().flatten() {
-                jobs.entry(*node).or_default().insert(task.job);
-            }
-        }
-        let lines = self.nodes.iter().map(|(id, node)| {
-            let free = self.queue.node(*id).map_or(0, |(_, free, _)| free.slots);
-            NodeLine {
-                name: node.name.clone(),
-                state: node.standing.clone(),
-                slots: node.slots,
-                free,
-                jobs: jobs.remove(id).unwrap_or_default().into_iter().collect(),
-            }
-        });
-        lines.collect()
     }
 
     /// Answers with the jobs in the queue and the last `over` ones, of those before this job, or reads those first.

@@ -190,6 +190,11 @@ impl Machine {
             .wishes
             .after
             .retain(|dependency| lives(&dependency.on));
+        for app in &spec.placement.apps {
+            if let Some(hosts) = &app.hosts {
+                self.foresee(hosts);
+            }
+        }
         let mut request = self.request(&spec, &record.wishes);
         // No node has joined yet, so what the job needs of all nodes is not known. It is what it was when the job was accepted.
         let demand = &mut request.demand;

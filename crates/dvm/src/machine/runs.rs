@@ -63,7 +63,9 @@ impl Machine {
                 Sharing::Shared => units.saturating_mul(unit),
                 Sharing::Exclusive => nodes.get(id).map_or(*units, |node| node.slots),
             };
-            (*id, granted)
+            // A daemon that is lost meanwhile is found to be so when the run is placed.
+            let daemon = nodes.get(id).and_then(|node| node.daemon);
+            (daemon.unwrap_or(*id), granted)
         });
         let run = Run {
             task,

@@ -1,15 +1,19 @@
 //! What a front asks a machine, and what the machine answers.
 
-use std::time::Duration;
+use std::{ffi::OsString, time::Duration};
 
-use base::{HostList, JobId, Rank, RankSet, Signal, Usage};
+use base::{HostList, JobId, NodeId, Rank, RankSet, Signal, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Wall,
     record::{Record, Submission},
 };
-use crate::queue::{Dependency, Hold, LimitHit, Refusal, TaskId};
+use crate::{
+    alloc::AllocatedNode,
+    bootstrap::NotJoined,
+    queue::{Dependency, Hold, LimitHit, Refusal, TaskId},
+};
 
 /// Question or order of a front for the machine. Each is answered with one [`Reply`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,14 +50,27 @@ pub enum Ask {
     /// Jobs start again on these nodes.
     Resume(HostList),
     Down(Down),
+    /// Answered when the daemons of these nodes have joined or failed.
+    Add(Box<Additions>),
+    /// No more jobs start on these nodes. Answered when they are gone.
+    Drop(HostList, Down),
 }
 
-/// What happens to running jobs when the machine is to end.
+/// Nodes for a machine that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Additions {
+    pub nodes: Vec<AllocatedNode>,
+    /// Variables of the commands that start the daemons, `NAME=value`, in place of those of the machine with the same names: the agent
+    /// of the login that has started the machine may be gone.
+    pub environment: Vec<OsString>,
+}
+
+/// What happens to running jobs when the machine is to end, or nodes of it are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Down {
-    /// The machine goes on if any job runs.
+    /// Nothing happens if any job runs.
     IfIdle,
-    /// No further job starts, and the machine ends when the running ones have ended.
+    /// No further job starts, and the end comes when the running ones have ended.
     WhenIdle,
     /// They are ended.
     Now,
@@ -81,6 +98,16 @@ pub enum Reply {
     Over(Vec<Record>),
     Usage(Box<UsageReport>),
     Refused(NotDone),
+    Added(Box<Added>),
+}
+
+/// What became of nodes that were added.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Added {
+    pub joined: HostList,
+    /// Nodes that were there before.
+    pub there: HostList,
+    pub failed: NotJoined,
 }
 
 /// Why a machine does not do what it was asked.
@@ -105,6 +132,14 @@ pub enum NotDone {
     GoingDown,
     /// So many jobs run.
     Busy(usize),
+    /// So many tasks run on nodes that were to be dropped.
+    NodesBusy(usize),
+    /// The node is about to leave the machine.
+    NodeLeaves(String),
+    /// The node was to be dropped, and was resumed.
+    NodeStays(String),
+    /// The machine has started so many daemons, and can start no further ones.
+    TooManyStarts(u32),
 }
 
 /// Ranks in a [`UsageReport`] at most.
@@ -165,6 +200,8 @@ pub struct Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLine {
     pub name: String,
+    /// The number by which messages about jobs name it.
+    pub number: NodeId,
     pub state: NodeStanding,
     pub slots: u32,
     pub free: u32,
@@ -190,6 +227,8 @@ pub enum NodeStanding {
     Starting,
     /// Its daemon was lost or did not start, for the reason given.
     Bad(String),
+    /// It is dropped, and its last jobs run, or its daemon ends.
+    Leaving,
 }
 
 /// Why a job waits ([`crate::queue::Explanation`]), with times that a user can read.

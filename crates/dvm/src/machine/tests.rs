@@ -1,5 +1,6 @@
 //! A machine with nodes of some slots, driven by hand.
 
+mod coming;
 mod control;
 mod ends;
 mod history;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use self::control::SPENT;
 use super::*;
 use crate::{
+    alloc::Slots,
     place,
     proto::{Cause, EndReason, Outcome},
     queue::{Array, Requeue},
@@ -49,6 +51,7 @@ impl World {
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
             nodes: (0..slots.len()).map(|node| format!("n{node}")).collect(),
+            local: None,
             stored: live.map(|(key, value)| (*key, value.clone())).collect(),
         };
         let mut world = Self {
@@ -180,6 +183,7 @@ impl World {
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
             nodes: vec!["n0".to_owned()],
+            local: None,
             stored: stored.collect(),
         };
         world.machine = Machine::new(&setup);
@@ -943,6 +947,7 @@ fn a_node_that_is_drained_while_it_starts_gets_no_job() {
         name: "main".to_owned(),
         epoch: Wall(0),
         nodes: vec!["n0".to_owned()],
+        local: None,
         stored: Vec::new(),
     };
     world.machine = Machine::new(&setup);
@@ -990,13 +995,9 @@ fn what_is_read_for_an_earlier_wait_does_not_concern_a_later_one() {
 fn demands_are_the_least_that_can_be_placed() {
     let nodes: BTreeMap<NodeId, Node> = (0..3)
         .map(|id| {
-            let node = Node {
-                name: format!("n{id}"),
-                slots: 4,
-                is_implicit: id == 9,
-                is_drained: false,
-                standing: NodeStanding::Up,
-            };
+            let mut node = Node::starting(format!("n{id}"), NodeId(id));
+            node.slots = 4;
+            node.is_implicit = id == 9;
             (NodeId(id), node)
         })
         .collect();

@@ -208,6 +208,20 @@ The exit code is 123."
     MACHINE_BUSY: Error "machine/busy"
 "`rally down` ends only a machine on which nothing runs, unless it is told what to do with the running jobs. The exit code is 123."
 
+    NODES_BUSY: Error "machine/nodes-busy"
+"`rally nodes --drop` takes only nodes out of the machine on which nothing runs, unless it is told what to do with the running jobs. The exit code is 123."
+
+    NODE_LEAVES: Error "machine/node-leaves"
+"A node that is being dropped can be added again when its last jobs and its daemon have ended. `rally nodes --resume` keeps it instead. The exit \
+code is 123."
+
+    NODE_STAYS: Error "machine/node-stays"
+"While `rally nodes --drop --wait` waited for the jobs on a node, `rally nodes --resume` took the node into use again. The exit code is 123."
+
+    TOO_MANY_STARTS: Error "machine/too-many-starts"
+"Each start of a daemon has a number of its own as long as the machine lives. A machine whose nodes were added very often has no number left. The \
+exit code is 123."
+
     NOT_JOINED: Error "bootstrap/not-joined"
 "`rally` starts a daemon on each node of the job, and each daemon connects to `rally`. On some nodes one of the two has failed, so the job was not started. Nodes that failed for the same reason share one entry. `ssh` (or the command that was used instead) and the lines behind it are the words of that command. Try the command by hand. If ssh asks for a password there, or whether to accept a key, start `rally` on a terminal: it passes such questions on, and only there. If it works, the daemon may be unable to connect: a firewall between the nodes, or a network that the nodes do not share (`--if-include` selects one, `--port-range` the ports). The exit code is 123."
 

@@ -57,5 +57,24 @@ pub fn not_done(why: &NotDone) -> Message {
                 .fact("effect", "the machine goes on")
                 .with_help("`rally down --wait` ends it when they have ended, `rally down --now` ends them too")
         }
+        NotDone::NodesBusy(running) => {
+            let jobs = count(*running as u64, "task runs", "tasks run");
+            Message::new(&k::NODES_BUSY, format!("{jobs} on these nodes"))
+                .fact("effect", "the nodes stay in the machine")
+                .with_help("`rally nodes --drop NODES --wait` drops them when the tasks have ended, `--now` ends the tasks")
+        }
+        NotDone::NodeLeaves(name) => {
+            Message::new(&k::NODE_LEAVES, format!("`{name}` is about to leave the machine"))
+                .fact("effect", "no node was added")
+                .with_help(format!("add it when `rally nodes` does not list it any more, or keep it with `rally nodes --resume {name}`"))
+        }
+        NotDone::NodeStays(name) => {
+            Message::new(&k::NODE_STAYS, format!("`{name}` stays in the machine: it was resumed before it was idle"))
+        }
+        NotDone::TooManyStarts(most) => {
+            Message::new(&k::TOO_MANY_STARTS, format!("the machine has started {most} daemons, which is the maximum"))
+                .fact("effect", "no node was added")
+                .with_help("end the machine with `rally down --wait`, and start it again: jobs that wait are kept")
+        }
     }
 }

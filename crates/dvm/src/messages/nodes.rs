@@ -35,7 +35,8 @@ pub(super) fn spawn_not_placed(by: ProcId, why: &Refusal, lost: &HostList) -> Me
 }
 
 /// Says which nodes a machine does without.
-pub(super) fn not_used(failed: &NotJoined) -> Message {
+#[must_use]
+pub fn not_used(failed: &NotJoined) -> Message {
     let Message { facts, help, .. } = not_joined(failed);
     let lost: usize = failed.classes.iter().map(|class| class.hosts.len()).sum();
     let all = count(u64::from(failed.nodes), "node", "nodes");

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::SocketAddr};
 use base::Time;
 use bytes::Bytes;
 
-use super::{Comer, Conn, DialError, Node, Output, PENDING_MAX, Phase, Side, Standing};
+use super::{Comer, Conn, DialError, Expected, Node, Output, PENDING_MAX, Phase, Side, Standing};
 use crate::{
     lanes::Lane,
     packet::{Address, Head, Hello, Loss, MEMBERS_MAX, Note, Reason, Refusal, Welcome},
@@ -13,6 +13,16 @@ use crate::{
 };
 
 impl Node {
+    /// Expects one more process, whose place is below the root. Its address was never used before: a lost process may still
+    /// run, and must not be taken for another one.
+    pub fn expect(&mut self, member: Address) {
+        let expected = Expected {
+            parent: Address::ROOT,
+            state: Standing::Absent,
+        };
+        self.expected.entry(member).or_insert(expected);
+    }
+
     /// Expects a process no longer, because it could not be started or has not joined in time. Processes below it get a place
     /// below the root. The caller sets that time: a process that was lost before the root heard that it had joined is
     /// reported by nobody.

@@ -34,6 +34,35 @@ fn processes_join_in_any_order_and_form_the_tree() {
 }
 
 #[test]
+fn a_process_that_is_expected_later_joins_below_the_root_and_a_lost_one_is_not_taken_for_it() {
+    let mut net = Net::joined(6, 2);
+    net.start(7);
+    net.run(Duration::from_millis(10));
+    assert!(!net.joined_members().contains(&7), "nobody expects it");
+    net.root().expect(Address(7));
+    net.root().expect(Address(8));
+    net.kill(7);
+    net.start(7);
+    net.cut.insert(Address(2));
+    net.run(Duration::from_secs(15));
+    assert!(net.joined_members().contains(&7));
+    assert!(net.nodes[&Address::ROOT].links.contains_key(&Address(7)));
+    // The lost one runs, and finds its way again too late. Its node has another process now.
+    net.start(8);
+    net.cut.remove(&Address(2));
+    net.run(Duration::from_secs(15));
+    assert!(net.joined_members().contains(&8));
+    net.news.clear();
+    net.cast(&[7, 8], b"hello");
+    net.send(8, Lane::Control, b"yes".to_vec());
+    net.run(Duration::from_millis(10));
+    for member in [7, 8] {
+        assert_eq!(net.received(member), [(0, b"hello".to_vec())]);
+    }
+    assert_eq!(net.received(0), [(8, b"yes".to_vec())]);
+}
+
+#[test]
 fn a_cast_reaches_its_members_once_and_no_other() {
     let mut net = Net::joined(12, 3);
     net.cast(&[2, 3, 7, 12], b"to some");

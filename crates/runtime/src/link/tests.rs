@@ -7,9 +7,10 @@ use std::os::fd::AsFd;
 use base::{NodeId, RankSet, Signal, Topology};
 use dvm::{
     alloc::{AllocatedNode, Slots},
+    bootstrap::NotJoined,
     machine::{
-        Ask, Explained, OutputFiles, Reason, Record, Reply, RunLine, Sooner, Start, Submission,
-        Tasks, Wall, Way, Wishes,
+        Added, Additions, Ask, Down, Explained, OutputFiles, Reason, Record, Reply, RunLine,
+        Sooner, Start, Submission, Tasks, Wall, Way, Wishes,
     },
     place,
     prompts::{Asked, Prompt, PromptId, Secret},
@@ -163,6 +164,19 @@ fn from_front() -> Vec<FromFront> {
             job: JobId(17),
             index: Some(3),
         }))),
+        FromFront::Ask(Box::new(Ask::Add(Box::new(Additions {
+            nodes: vec![AllocatedNode {
+                name: "n5".to_owned(),
+                slots: Slots::Explicit(4),
+                max_slots: None,
+                granted: None,
+            }],
+            environment: vec!["SSH_AUTH_SOCK=/a".into()],
+        })))),
+        FromFront::Ask(Box::new(Ask::Drop(
+            ["n5"].into_iter().collect(),
+            Down::WhenIdle,
+        ))),
     ];
     for message in &all {
         match message {
@@ -311,6 +325,15 @@ fn replies() -> Vec<Reply> {
             nspace: "rally-n1-e68e2a20-7039@21".to_owned(),
             hosts: ["n1", "n2"].into_iter().collect(),
         })),
+        Reply::Added(Box::new(Added {
+            joined: ["n5"].into_iter().collect(),
+            there: ["n1"].into_iter().collect(),
+            failed: NotJoined {
+                classes: Vec::new(),
+                nodes: 1,
+                joined: 1,
+            },
+        })),
     ]
 }
 
@@ -402,6 +425,9 @@ fn every_message_of_this_version() {
     0e0201000161010001780100014100013100012f00042f62696e0000120000000000000000000000000000000000000500000000010000000000000161052e2f61203100010302010101e70701013200000000142f686f6d652f752f72616c6c792d256a2e6f757400
     0e0a110101030101
     0e07110103
+    0e09110101030101
+    0e0f01026e35010400000100105353485f415554485f534f434b3d2f61
+    0e10026e3501
     ---
     0002
     0104000704
@@ -428,6 +454,7 @@ fn every_message_of_this_version() {
     15020111010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f75740000000000000000000000
     150411010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f75740000000000000000000000060104000104010080a0f1c2b134010203
     1506011972616c6c792d6e312d65363865326132302d37303339403231066e5b312d325d
+    1509026e35026e31000101
     ");
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     os::{fd::AsFd, unix::ffi::OsStrExt as _},
+    path::PathBuf,
     rc::Rc,
     time::Duration,
 };
@@ -96,7 +97,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         return Ok(Exit::Clean);
     };
     os::set_nonblocking(socket.as_fd())?;
-    let machine = match open_machine(machine, &allocation, &mut reactor) {
+    let machine = match open_machine(machine, &allocation, local, &mut reactor) {
         Ok(machine) => machine,
         Err(error) => {
             link::send_failure(socket.as_fd(), error.into());
@@ -105,32 +106,32 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     };
     let prompts = PromptHost::new(plan.as_ref(), &allocation, birth.terminal.take());
     let session = record.session();
-    let to_ask = match (&machine, &session) {
-        (Some((machine, _)), _) => Some(machine.control()),
-        (None, session) => session
-            .as_ref()
-            .map(|it| control::path(it, birth.front_pid)),
-    };
     let now = Clock::now();
-    let tree = match plan {
-        Some(plan) => {
-            let hosts = names(&allocation);
-            let (build, log) = (&birth.build, birth.log.as_ref());
-            match open_tree(now, plan, hosts, &name, build, log, &mut reactor) {
-                Ok((tree, starters)) => {
-                    let starters = starters.with_recording(recording).with_prompts(to_ask);
-                    let starters = starters.with_descriptors(birth.descriptors);
-                    Some((tree, starters.with_session(record.session())))
-                }
-                Err(BootError::Os(error)) => return Err(error),
-                Err(error) => {
-                    let why = CannotRun::System(error.to_string());
-                    link::send_failure(socket.as_fd(), why);
-                    return Ok(Exit::Failed);
-                }
-            }
+    let ground = plan.map(|plan| Ground {
+        plan,
+        hosts: names(&allocation),
+        controller: name.clone(),
+        build: birth.build.clone(),
+        log: birth.log.clone(),
+        recording,
+        prompts: match (&machine, &session) {
+            (Some((machine, _)), _) => Some(machine.control()),
+            (None, Some(session)) => Some(control::path(session, birth.front_pid)),
+            (None, None) => None,
+        },
+        descriptors: birth.descriptors,
+        session: session.clone(),
+        is_machine: machine.is_some(),
+    });
+    let needed = ground.as_ref().filter(|ground| ground.is_needed_now());
+    let tree = match needed.map(|ground| ground.open(now, &mut reactor)) {
+        Some(Err(BootError::Os(error))) => return Err(error),
+        Some(Err(error)) => {
+            let why = CannotRun::System(error.to_string());
+            link::send_failure(socket.as_fd(), why);
+            return Ok(Exit::Failed);
         }
-        None => None,
+        opened => opened.transpose().ok().flatten(),
     };
     let mut state = ControllerMachine::new(allocation, name, tape.clone());
     let machine = machine.map(|(machine, setup)| {
@@ -155,11 +156,61 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     controller.take_messages(now, STARTER, &mut reactor);
     let mut process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
     process.tape = tape;
-    Ok(run_with(process, tree))
+    Ok(run_with(process, tree, ground))
+}
+
+/// What is needed to open the port for other nodes, and to start their daemons.
+pub(super) struct Ground {
+    plan: DaemonPlan,
+    /// The names of all nodes of the plan.
+    hosts: Vec<String>,
+    controller: String,
+    build: String,
+    log: Option<log::Elsewhere>,
+    recording: Option<PathBuf>,
+    /// The socket to which the prompts of commands go.
+    prompts: Option<PathBuf>,
+    descriptors: (u64, u64),
+    session: Option<PathBuf>,
+    is_machine: bool,
+}
+
+impl Ground {
+    /// Returns false if there is no other node. Then there is no port for them, until nodes are added.
+    const fn is_needed_now(&self) -> bool {
+        !self.plan.commands.is_empty()
+    }
+
+    /// Opens the port, and begins to start the daemons of the plan.
+    pub(super) fn open(
+        &self,
+        now: Time,
+        reactor: &mut Reactor,
+    ) -> Result<(TreeHost, Starters), BootError> {
+        let (plan, hosts) = (self.plan.clone(), self.hosts.clone());
+        let (build, log) = (&self.build, self.log.as_ref());
+        let (tree, starters) = open_tree(now, plan, hosts, &self.controller, build, log, reactor)?;
+        let starters = starters
+            .with_recording(self.recording.clone())
+            .with_prompts(self.prompts.clone())
+            .with_descriptors(self.descriptors)
+            .with_session(self.session.clone());
+        let starters = match self.is_machine {
+            true => starters.of_machine(),
+            false => starters,
+        };
+        Ok((tree, starters))
+    }
 }
 
 /// Runs the process with its place in the tree, if it has one.
-fn run_with(mut process: Process, tree: Option<(TreeHost, Starters)>) -> Exit {
+fn run_with(
+    mut process: Process,
+    tree: Option<(TreeHost, Starters)>,
+    ground: Option<Ground>,
+) -> Exit {
+    let ground = ground.filter(|ground| ground.is_machine);
+    process.ground = ground.map(Box::new);
     if let Some((mut tree, starters)) = tree {
         tree.wait_at_most(PARENT_MAX);
         process.admit_fronts();
@@ -173,9 +224,10 @@ fn run_with(mut process: Process, tree: Option<(TreeHost, Starters)>) -> Exit {
 fn open_machine(
     plan: Option<MachinePlan>,
     allocation: &Allocation,
+    local: Option<base::NodeId>,
     reactor: &mut Reactor,
 ) -> Result<Option<(MachineHost, Setup)>, MachineError> {
-    let opened = plan.map(|plan| MachineHost::open(&plan, names(allocation), reactor));
+    let opened = plan.map(|plan| MachineHost::open(&plan, names(allocation), local, reactor));
     opened.transpose()
 }
 

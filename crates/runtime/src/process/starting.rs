@@ -1,16 +1,59 @@
 //! The start of daemons on other nodes: the commands that the process with the controller runs, and those that the process of a
 //! daemon runs for it.
 
-use base::{ExitStatus, Time};
+use base::{ExitStatus, HostList, Time};
 use dvm::{
-    bootstrap::CommandId,
+    bootstrap::{Addition, CommandId, NotJoined, NotJoinedClass, Reason},
     proto::{ToController, ToDaemon},
 };
 
 use super::{Head, MemberState, Process};
-use crate::starters::News;
+use crate::{daemons::DaemonTree, starters::News};
 
 impl Process {
+    /// Starts the daemons of further nodes of the machine. The first ones need the port for other nodes.
+    pub(super) fn add_nodes(&mut self, now: Time, addition: Addition) {
+        if let (None, Some(ground)) = (&self.starters, &self.ground) {
+            match ground.open(now, &mut self.reactor) {
+                Ok((tree, starters)) => {
+                    self.tree = Some(DaemonTree::new(tree));
+                    self.starters = Some(starters);
+                }
+                Err(error) => return self.cannot_add(now, &addition, error.to_string()),
+            }
+        }
+        let (Some(tree), Some(starters)) = (&mut self.tree, &mut self.starters) else {
+            let why = "this machine was not prepared for other nodes".to_owned();
+            return self.cannot_add(now, &addition, why);
+        };
+        for (node, _) in &addition.nodes {
+            tree.expect(*node);
+        }
+        starters.add(now, addition);
+    }
+
+    fn cannot_add(&mut self, now: Time, addition: &Addition, why: String) {
+        let Head::Controller(controller) = &mut self.head else {
+            return;
+        };
+        let hosts = addition.nodes.iter().map(|(_, host)| host.as_str());
+        let hosts: HostList = hosts.collect();
+        let failed = NotJoined {
+            nodes: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
+            joined: 0,
+            classes: vec![NotJoinedClass {
+                hosts,
+                reason: Reason::NotStarted(why),
+                tried: Vec::new(),
+                program: String::new(),
+                check: Vec::new(),
+                printed: Vec::new(),
+                failed_at: HostList::default(),
+            }],
+        };
+        controller.on_not_joined(now, failed);
+    }
+
     /// Reads what a command has printed.
     pub(super) fn on_printed(&mut self, now: Time, command: CommandId) {
         let reactor = &mut self.reactor;

@@ -172,6 +172,7 @@ fn plan(nodes: u32, tree_start: TreeStart, radix: NonZeroU32) -> DaemonPlan {
         lease: LEASE,
         window: WINDOW,
         tree_start,
+        late: None,
     }
 }
 

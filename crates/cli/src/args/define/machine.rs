@@ -322,8 +322,31 @@ pub(crate) struct NodesArgs {
     #[arg(long, value_name = "NODES", value_parser = values::host_list)]
     pub(crate) resume: Option<HostList>,
 
+    /// Start the daemons of further nodes, or those of bad nodes again: `n5,n6:4`
+    ///
+    /// Nodes and slots are written as for --host. ssh and all that belongs to it is as it was for `rally up`, but the agent is that of
+    /// this login. ssh asks nothing.
+    #[arg(long, value_name = "HOSTS", conflicts_with_all = ["drain", "resume"])]
+    pub(crate) add: Option<String>,
+
+    /// The same with the nodes of a host file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["add", "drain", "resume"])]
+    pub(crate) add_hostfile: Option<PathBuf>,
+
+    /// End the daemons of these nodes, on which no job runs
+    #[arg(long, value_name = "NODES", value_parser = values::host_list, conflicts_with_all = ["add", "add_hostfile", "drain", "resume"])]
+    pub(crate) drop: Option<HostList>,
+
+    /// With --drop: end the jobs on these nodes
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) now: bool,
+
+    /// With --drop: start no further jobs there, and wait until the running ones have ended
+    #[arg(long)]
+    pub(crate) wait: bool,
+
     /// Go on, and show the list again whenever it changes
-    #[arg(long, conflicts_with_all = ["drain", "resume"])]
+    #[arg(long, conflicts_with_all = ["add", "add_hostfile", "drop", "drain", "resume"])]
     pub(crate) watch: bool,
 
     #[command(flatten)]

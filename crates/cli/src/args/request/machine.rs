@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use base::{HostList, JobId, Signal};
-use dvm::machine::{Down, Submission};
+use dvm::machine::{Additions, Down, Submission};
 
 use super::{MessageFormat, RunRequest};
 use crate::values::Tasks;
@@ -102,6 +102,8 @@ pub(crate) struct OutputRequest {
 pub(crate) struct NodesRequest {
     pub(crate) drain: Option<HostList>,
     pub(crate) resume: Option<HostList>,
+    pub(crate) add: Option<Additions>,
+    pub(crate) drop: Option<(HostList, Down)>,
     pub(crate) watching: Watching,
 }
 

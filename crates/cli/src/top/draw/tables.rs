@@ -261,7 +261,7 @@ pub(super) fn nodes(frame: &mut Frame<'_>, top: &Top, brush: Brush, area: Rect) 
     let rows = (0..).zip(&shown).map(|(index, node)| {
         let style = match node.state {
             NodeStanding::Up => brush.good(),
-            NodeStanding::Drained | NodeStanding::Starting => brush.warn(),
+            NodeStanding::Drained | NodeStanding::Leaving | NodeStanding::Starting => brush.warn(),
             NodeStanding::Bad(_) => brush.bad(),
         };
         let last = match &node.state {

@@ -72,6 +72,7 @@ fn failed(id: u32, name: &str) -> Record {
 fn node(name: &str, state: NodeStanding, free: u32) -> NodeLine {
     NodeLine {
         name: name.to_owned(),
+        number: base::NodeId(0),
         state,
         slots: 8,
         free,

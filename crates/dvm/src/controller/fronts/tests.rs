@@ -79,6 +79,7 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
         | ControllerOutput::Fetch { .. }
         | ControllerOutput::CaptureStart(..)
         | ControllerOutput::CaptureEnd(_)
+        | ControllerOutput::AddNodes { .. }
         | ControllerOutput::Capture { .. } => None,
     };
     outputs.into_iter().filter_map(one).collect()

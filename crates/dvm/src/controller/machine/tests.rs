@@ -1,6 +1,6 @@
 //! Where a run is placed, and what happens if its files hang.
 
-use base::{ExitStatus, Rank, Signal, Topology};
+use base::{ExitStatus, Rank, Signal, Topology, Usage};
 
 use super::*;
 use crate::{
@@ -133,6 +133,7 @@ impl World {
             name: "main".to_owned(),
             epoch: crate::machine::Wall(0),
             nodes: vec!["n0".to_owned(), "n1".to_owned()],
+            local: None,
             stored: Vec::new(),
         };
         world.handle(ControllerInput::Machine(setup.into()));
@@ -200,7 +201,10 @@ impl World {
         };
         let classes = vec![class];
         self.says(ToController::Ended { job, classes });
-        self.says(ToController::Clean { job });
+        self.says(ToController::Clean {
+            job,
+            spent: Usage::default(),
+        });
     }
 
     /// Returns the state of a job.

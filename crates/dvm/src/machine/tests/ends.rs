@@ -186,6 +186,7 @@ fn no_number_is_given_twice_whatever_is_damaged() {
             name: "main".to_owned(),
             epoch: Wall(0),
             nodes: vec!["n0".to_owned()],
+            local: None,
             stored: stored.to_vec(),
         };
         let mut world = World::new(&[1]);

@@ -76,6 +76,7 @@ fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lack
         name: "main".to_owned(),
         epoch: Wall(0),
         nodes: vec!["n0".to_owned(), "n1".to_owned()],
+        local: None,
         stored: world.stored.clone().into_iter().collect(),
     };
     world.machine = Machine::new(&setup);

@@ -1,7 +1,10 @@
 //! Messages about nodes that could not be used.
 
 use super::*;
-use crate::bootstrap::{NotJoined, NotJoinedClass, Reason};
+use crate::{
+    bootstrap::{NotJoined, NotJoinedClass, Reason},
+    machine::NotDone,
+};
 
 /// A class of failures of ssh.
 fn class(hosts: &str, reason: Reason, printed: &[&str]) -> NotJoinedClass {
@@ -400,5 +403,32 @@ fn a_spawn_that_needs_a_lost_node_names_it() {
     job/spawn-refused Warning: rank 3 of job 1 cannot spawn a job: not enough slots: the job needs 8, there are 4
       nodes: `n1`
       lost: `n2`
+    ");
+}
+
+#[test]
+fn a_machine_says_why_nodes_do_not_come_or_go() {
+    let name = || "n5".to_owned();
+    let all = [
+        NotDone::NodesBusy(2),
+        NotDone::NodeLeaves(name()),
+        NotDone::NodeStays(name()),
+        NotDone::TooManyStarts(65_536),
+    ];
+    let all: Vec<String> = all.iter().map(|why| shown(&not_done(why))).collect();
+    insta::assert_snapshot!(all.join("\n"), @"
+    machine/nodes-busy Error: 2 tasks run on these nodes
+      effect: the nodes stay in the machine
+      help: `rally nodes --drop NODES --wait` drops them when the tasks have ended, `--now` ends the tasks
+
+    machine/node-leaves Error: `n5` is about to leave the machine
+      effect: no node was added
+      help: add it when `rally nodes` does not list it any more, or keep it with `rally nodes --resume n5`
+
+    machine/node-stays Error: `n5` stays in the machine: it was resumed before it was idle
+
+    machine/too-many-starts Error: the machine has started 65536 daemons, which is the maximum
+      effect: no node was added
+      help: end the machine with `rally down --wait`, and start it again: jobs that wait are kept
     ");
 }

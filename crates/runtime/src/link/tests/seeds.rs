@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dvm::bootstrap::{Delivery, Hosting, Prompting, StartCommand};
+use dvm::bootstrap::{Delivery, Hosting, LateStart, Prompting, StartCommand};
 
 use super::*;
 
@@ -60,6 +60,17 @@ fn openings() -> [Opening; 2] {
         prompting: Prompting::OnTerminal,
         elsewhere: Some(vec!["ssh".into()]),
     };
+    let late = LateStart {
+        command: StartCommand {
+            nodes: Vec::new(),
+            ..command.clone()
+        },
+        here: "head".to_owned(),
+        command_here: StartCommand {
+            delivery: Delivery::Direct,
+            ..command.clone()
+        },
+    };
     let daemons = DaemonPlan {
         local: Some(NodeId(0)),
         commands: vec![command],
@@ -73,6 +84,7 @@ fn openings() -> [Opening; 2] {
         lease: dvm::bootstrap::LEASE,
         window: dvm::bootstrap::WINDOW,
         tree_start: dvm::bootstrap::TreeStart::From(2),
+        late: Some(Box::new(late)),
     };
     let over_nodes = Opening {
         daemons: Some(daemons),
