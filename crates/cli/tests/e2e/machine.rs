@@ -1,7 +1,9 @@
 //! Machines: `rally up`, its queue, and what survives.
 
 mod control;
+mod leaks;
 mod nodes;
+mod users;
 
 use std::{collections::BTreeMap, fs};
 
