@@ -11,6 +11,7 @@ mod disk;
 mod fronts;
 mod model;
 mod needs;
+mod nodes;
 mod questions;
 mod runs;
 mod shape;
@@ -48,6 +49,8 @@ const DEATHS_MAX: u32 = 6;
 enum Event {
     NodeUp(NodeId),
     NodeLost(NodeId),
+    /// A daemon that was told to end has ended.
+    NodeGone(NodeId),
     /// A front does something, or another one.
     Act,
     FrontLost(FrontId),
@@ -230,6 +233,7 @@ impl World {
             Event::Explain => self.explain_all(),
             Event::NodeUp(id) => self.node_up(id),
             Event::NodeLost(id) => self.node_lost(id),
+            Event::NodeGone(id) => self.node_gone(id),
             Event::FrontLost(front) => self.lose_front(front),
             Event::Answer => self.answer_order(),
             Event::Launched(order) => self.launched(order),
@@ -282,16 +286,12 @@ impl World {
                 standing: Standing::Starting,
                 closed_since: None,
                 is_drained: false,
+                is_dropped: false,
+                is_told: false,
+                daemon: id,
             };
             self.nodes.insert(id, known);
-            let wait = self.rng.millis(0, 800);
-            let is_lost = self.rng.chance(4) && !self.is_calm;
-            let event = if is_lost {
-                Event::NodeLost
-            } else {
-                Event::NodeUp
-            };
-            self.later(wait, event(id));
+            self.start_node(id);
             if self.rng.chance(12) && !self.is_calm {
                 let wait = self.rng.millis(800, 60_000);
                 self.later(wait, Event::NodeLost(id));
@@ -345,9 +345,11 @@ impl World {
         let Some((slots, is_implicit)) = self.capacity.get(id.0 as usize).copied() else {
             return;
         };
-        let Some(node) = self.nodes.get_mut(&id) else {
+        let node = self.nodes.get_mut(&id);
+        let Some(node) = node.filter(|node| node.standing == Standing::Starting) else {
             return;
         };
+        let daemon = node.daemon;
         node.slots = slots;
         node.is_implicit = is_implicit;
         node.standing = Standing::Up;
@@ -361,7 +363,7 @@ impl World {
         self.model.call += 1;
         self.model.fit_to_nodes(&self.nodes);
         self.call(Call::Other, |machine| {
-            machine.node_up(now, id, slots, said);
+            machine.node_up(now, daemon, slots, said);
         });
     }
 
@@ -374,20 +376,15 @@ impl World {
         {
             return;
         }
-        self.faults += 1;
-        self.note(|| format!("node {id} is lost"));
-        self.model.call += 1;
-        let call = self.model.call;
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.standing = Standing::Lost;
-            node.closed_since.get_or_insert(call);
+        // What leaves with its tasks keeps part of the queue's node, which the model does not know.
+        let node = self.nodes.get(&id);
+        if node
+            .is_some_and(|node| node.is_dropped && node.standing == Standing::Up && !node.is_told)
+        {
+            return;
         }
-        self.model.fit_to_nodes(&self.nodes);
-        self.end_on(id);
-        let now = self.agenda.now;
-        self.call(Call::Other, |machine| {
-            machine.node_lost(now, id, "no answer");
-        });
+        self.faults += 1;
+        self.lose_node(id);
     }
 
     /// Collects what the machine wants, and does it.
@@ -421,11 +418,14 @@ impl World {
                 MachineOutput::ShowRun(..) => {}
                 MachineOutput::Store(batch) => self.on_store(batch),
                 MachineOutput::Fetch { before, most } => self.on_fetch(call, before, most),
-                MachineOutput::AddNodes { .. }
-                | MachineOutput::Reopen(..)
-                | MachineOutput::Leave(_)
-                | MachineOutput::Forget(_) => {
-                    self.fault(Some("nobody has added or dropped nodes".to_owned()));
+                MachineOutput::AddNodes { nodes, .. } => self.start_nodes(&nodes),
+                MachineOutput::Leave(daemon) => self.leave(daemon),
+                // Nobody speaks of it any more, and the model does not either.
+                MachineOutput::Forget(_) => {}
+                MachineOutput::Reopen(..) => {
+                    self.fault(Some(
+                        "no daemon is in the process of the machine".to_owned(),
+                    ));
                 }
             }
             if self.record.is_faulty() {
@@ -491,8 +491,7 @@ impl World {
             let front = self.new_front();
             self.ask(front, Ask::Release(id), None);
         }
-        let all = (0..self.capacity.len()).map(|id| format!("n{id}"));
-        let all: Vec<String> = all.collect();
+        let all = self.listed();
         let front = self.new_front();
         self.resume(front, &all);
     }

@@ -113,9 +113,10 @@ impl Node {
         self.part != Part::Gone
     }
 
-    /// Returns true if it has joined, was not lost, and is to stay. The user may have drained it.
-    pub(super) fn is_usable(&self) -> bool {
-        self.slots > 0 && !matches!(self.standing, NodeStanding::Bad(_)) && self.part == Part::Stays
+    /// Returns true if it has joined, and was neither lost nor dropped. The user may have drained it.
+    pub(super) const fn is_usable(&self) -> bool {
+        let has_joined = matches!(self.standing, NodeStanding::Up | NodeStanding::Drained);
+        has_joined && self.slots > 0
     }
 
     fn shown(&self) -> NodeStanding {

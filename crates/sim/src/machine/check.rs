@@ -209,7 +209,8 @@ impl Model {
         let closed = run.grant.slots.keys().find(|id| {
             let node = nodes.get(id);
             node.is_none_or(|node| {
-                node.standing == Standing::Starting
+                // A task whose start was being stored when the node got another daemon is refused there.
+                node.standing == Standing::Starting && node.daemon == **id
                     || node.closed_since.is_some_and(|since| since <= after)
             })
         });

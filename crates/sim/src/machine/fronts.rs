@@ -48,7 +48,7 @@ impl World {
             self.later(wait, Event::FrontLost(front));
         }
         let id = shape::some_job(&mut self.rng, &self.model);
-        let (ask, asked) = match self.rng.below(44) {
+        let (ask, asked) = match self.rng.below(48) {
             0..12 => {
                 let (submission, shape) = shape::submission(&mut self.rng, &self.model);
                 let submission = Box::new(submission);
@@ -82,7 +82,7 @@ impl World {
             35 => (Ask::Nodes, Some(Asked::Nodes)),
             36 => return self.drain(front),
             37 => {
-                let all = (0..self.capacity.len()).map(|id| format!("n{id}"));
+                let all = self.listed().into_iter();
                 let some: Vec<String> = all.filter(|_| self.rng.chance(50)).collect();
                 return self.resume(front, &some);
             }
@@ -90,6 +90,17 @@ impl World {
             39..41 => {
                 let signal = self.rng.pick([Signal::STOP, Signal::CONT]);
                 (Ask::Signal(id, None, signal), Some(Asked::Signal(id)))
+            }
+            41..43 => {
+                let all = (0..self.capacity.len()).map(|_| NodeId(self.rng.number(0, 4)));
+                let all: BTreeSet<NodeId> = all.collect();
+                let known = all.into_iter().filter(|id| self.nodes.contains_key(id));
+                let known: Vec<NodeId> = known.collect();
+                return self.add_nodes(front, &known);
+            }
+            43..45 => {
+                let id = NodeId(self.rng.number(0, 4));
+                return self.drop_node(front, id);
             }
             _ => match self.rng.below(5) {
                 0 => (Ask::Ready, Some(Asked::Ready)),
@@ -159,7 +170,7 @@ impl World {
         let call = self.model.call;
         self.note(|| format!("{front:?} drains {name}"));
         let node = self.nodes.get_mut(&id);
-        let expected = match node {
+        let expected = match node.filter(|node| node.standing != Standing::Gone) {
             Some(node) => {
                 node.is_drained = true;
                 node.closed_since.get_or_insert(call);
@@ -182,7 +193,11 @@ impl World {
         self.note(|| format!("{front:?} resumes {names:?}"));
         for (id, node) in &mut self.nodes {
             if names.contains(&format!("n{id}")) {
+                if node.is_told {
+                    continue;
+                }
                 node.is_drained = false;
+                node.is_dropped = false;
                 if node.standing != Standing::Lost {
                     node.closed_since = None;
                 }
@@ -368,7 +383,11 @@ impl World {
             let lives = |id: &JobId| self.model.jobs.contains_key(id);
             match &front.asked {
                 Some(Asked::Wait(jobs)) => !jobs.iter().any(lives) && !self.is_reading_for(**id),
-                Some(Asked::Ready) => is_ready,
+                Some(Asked::Ready | Asked::Add) => is_ready,
+                Some(Asked::Drop(id)) => {
+                    let node = self.nodes.get(id);
+                    node.is_none_or(|node| !node.is_dropped)
+                }
                 Some(Asked::Submit(_, _, None) | Asked::Job(_) | Asked::List(_)) => {
                     !self.is_reading_for(**id)
                 }

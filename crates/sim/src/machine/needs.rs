@@ -25,6 +25,12 @@ pub(super) struct Known {
     /// The call since which nothing may start there.
     pub(super) closed_since: Option<u64>,
     pub(super) is_drained: bool,
+    /// It is to leave.
+    pub(super) is_dropped: bool,
+    /// Its daemon was told to end.
+    pub(super) is_told: bool,
+    /// Its daemon, by whose number the machine speaks of it.
+    pub(super) daemon: NodeId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +38,8 @@ pub(super) enum Standing {
     Starting,
     Up,
     Lost,
+    /// It was dropped, and is not listed.
+    Gone,
 }
 
 impl Needs {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{JobId, RankSet};
+use base::{JobId, NodeId, RankSet};
 use dvm::{
     machine::{Ask, Down, NotDone, Reason, Record, Reply, Submission},
     queue::{DependencyKind, Refusal},
@@ -47,6 +47,10 @@ pub(super) enum Asked {
     DownIfIdle,
     Explain(JobId),
     Nodes,
+    /// Nodes that are to come.
+    Add,
+    /// A node that is to go.
+    Drop(NodeId),
     /// The status of a machine on which nothing runs, and nothing can start.
     Quiet,
 }
@@ -151,6 +155,10 @@ impl Moment<'_> {
                     && status.free == status.slots
                     && waiting == self.model.jobs.len()
             }
+            (Asked::Add, Reply::Added(added)) => added.failed.classes.is_empty(),
+            (Asked::Add, Reply::Refused(NotDone::GoingDown)) => self.model.down.is_some(),
+            (Asked::Add, Reply::Refused(NotDone::NodeLeaves(_)))
+            | (Asked::Drop(_), Reply::Done | Reply::Refused(NotDone::NodeStays(_))) => true,
             (Asked::Nodes, Reply::Nodes(lines)) => {
                 let known = |id: &JobId| self.model.jobs.contains_key(id);
                 lines

@@ -57,6 +57,15 @@ impl Runs {
         self.going.contains_key(&run)
     }
 
+    /// Returns a task that runs on a node, or is about to.
+    pub(super) fn on(&self, node: NodeId) -> Option<TaskId> {
+        let ordered = self.ordered.values().map(|run| (run.task, &run.grant));
+        let going = self.going.values().map(|run| (run.task, &run.grant));
+        let mut all = ordered.chain(going);
+        let found = all.find(|(_, grant)| grant.slots.contains_key(&node));
+        found.map(|(task, _)| task)
+    }
+
     /// Returns what runs have of each node: slots, and how many runs have the whole node.
     fn granted(&self) -> BTreeMap<NodeId, (u32, u32)> {
         let mut granted: BTreeMap<NodeId, (u32, u32)> = BTreeMap::new();
@@ -117,6 +126,7 @@ impl End {
 
 impl World {
     pub(super) fn on_launch(&mut self, run: Run) {
+        let run = self.by_name(run);
         let granted = self.runs.granted();
         let stored = &self.disk.stored;
         let wrong = self.model.check_launch(&run, stored, &self.nodes, &granted);
