@@ -997,6 +997,7 @@ fn demands_are_the_least_that_can_be_placed() {
         .map(|id| {
             let mut node = Node::starting(format!("n{id}"), NodeId(id));
             node.slots = 4;
+            node.standing = NodeStanding::Up;
             node.is_implicit = id == 9;
             (NodeId(id), node)
         })
