@@ -78,7 +78,7 @@ pub use process::{
     Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
     close_from, close_on_exec_from, current_pid, descendants, effective_gid, effective_uid, end_of,
     environment_of, exit_at_once, fork, host_name, inspect, kill, kill_group, leaves_to_default,
-    limit, may_signal, new_session, raise_descriptor_limit, start_time, tracer,
+    limit, listed_descendants, may_signal, new_session, raise_descriptor_limit, start_time, tracer,
 };
 pub use publish::{NotWritten, publish};
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};

@@ -446,6 +446,16 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     })
 }
 
+/// Returns the descendants of `root` as far as the kernel lists them now. Unlike [`descendants`], it does not look through all processes
+/// if there are none, unless the kernel has no such lists: ask it about many processes.
+#[must_use]
+pub fn listed_descendants(root: Pid) -> Vec<Pid> {
+    match listed_children(root) {
+        Some(_) => walk(root, |parent| listed_children(parent).unwrap_or_default()),
+        None => descendants(root),
+    }
+}
+
 fn walk(root: Pid, mut children_of: impl FnMut(Pid) -> Vec<Pid>) -> Vec<Pid> {
     let mut found = Vec::new();
     // A pid that is reused meanwhile could close a cycle.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::Usage;
 
-use crate::process::{Pid, TICK, descendants, read_proc};
+use crate::process::{Pid, TICK, listed_descendants, read_proc};
 
 /// What a process and its descendants use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Load {
 #[must_use]
 pub fn usage_below(root: Pid) -> Option<Load> {
     let mut all = usage_of(root)?;
-    for pid in descendants(root) {
+    for pid in listed_descendants(root) {
         if let Some(one) = usage_of(pid) {
             all.processes += 1;
             all.resident = all.resident.saturating_add(one.resident);

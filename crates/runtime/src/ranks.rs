@@ -699,7 +699,7 @@ fn remove(reactor: &mut Reactor, token: Option<Token>) {
 
 /// Returns the processes below a rank that are not in its group.
 fn outside_of_group(leader: Pid) -> Vec<Pid> {
-    let mut found = os::descendants(leader);
+    let mut found = os::listed_descendants(leader);
     found.retain(|&pid| os::inspect(pid).is_some_and(|info| info.pgrp != leader));
     found
 }
