@@ -213,6 +213,7 @@ impl Entry {
         let tasks = &mut record.tasks;
         tasks.running = tasks.running.difference(&self.ending);
         tasks.canceled = tasks.canceled.union(&self.ending);
+        record.paused = record.paused.difference(&self.ending);
         Cow::Owned(record)
     }
 }

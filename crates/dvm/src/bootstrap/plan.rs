@@ -149,7 +149,7 @@ pub enum Delivery {
     /// The command runs the words that follow it on each of its nodes, which share its standard input. They are `/bin/sh` and a
     /// script, which executes our program if the node has it. Nodes that do not have it get it through commands of their own.
     Checked {
-        /// The command that runs `/bin/sh` on one node, with a standard input of its own. [`HOST_WORD`](super::HOST_WORD) stands for its name.
+        /// The command that runs `/bin/sh` on one node, with a standard input of its own. [`HOST_WORD`] stands for its name.
         shell: Vec<String>,
     },
     /// The command runs `/bin/sh`, which reads a script from standard input, and after it the program, if it is missing.

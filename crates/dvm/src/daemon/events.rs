@@ -81,7 +81,7 @@ pub enum Input<'a> {
     PmiClosed {
         proc: ProcId,
     },
-    /// A client has connected to the port in [`ServiceConfig`]. A connection id is never reused.
+    /// A client has connected to the port in [`ServiceConfig`](super::ServiceConfig). A connection id is never reused.
     ClientAccepted {
         #[serde(with = "ConnForm")]
         conn: Conn,
@@ -122,7 +122,7 @@ pub enum Input<'a> {
         job: JobId,
         result: Result<Option<OsString>, PreloadFailure>,
     },
-    /// The time that [`Daemon::deadline`] returned has passed.
+    /// The time that [`Daemon::deadline`](super::Daemon::deadline) returned has passed.
     Tick,
 }
 
