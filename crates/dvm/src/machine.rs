@@ -523,7 +523,7 @@ impl Machine {
                     let index = task.index.unwrap_or(0);
                     let record = &mut entry.record;
                     record.requeued.insert(Rank(index));
-                    record.tasks.put(index, |tasks| &mut tasks.waiting);
+                    record.put(index, |tasks| &mut tasks.waiting);
                     // It has not failed after all.
                     record.failure.take_if(|(failed, _)| *failed == index);
                 }

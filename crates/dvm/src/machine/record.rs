@@ -158,6 +158,14 @@ impl Record {
         }
     }
 
+    /// Moves a task to one of the sets. What does not run is not paused.
+    pub(super) fn put(&mut self, index: u32, place: impl FnOnce(&mut Tasks) -> &mut RankSet) {
+        self.tasks.put(index, place);
+        if !self.tasks.running.contains(Rank(index)) && !planted::is(Bug::PauseOutlivesRun) {
+            self.paused = self.paused.difference(&RankSet::single(Rank(index)));
+        }
+    }
+
     /// Returns true if the job is an array.
     #[must_use]
     pub const fn is_array(&self) -> bool {

@@ -39,7 +39,6 @@ impl Machine {
         entry.record.hosts = hosts;
         entry
             .record
-            .tasks
             .put(task.index.unwrap_or(0), |tasks| &mut tasks.running);
         self.books.touch(task.job);
         if entry.front.is_some() || planted::is(Bug::LaunchedBeforeStored) {
@@ -166,7 +165,7 @@ impl Machine {
                 let failure = &mut entry.record.failure;
                 failure.take_if(|(failed, _)| *failed == index);
             }
-            entry.record.tasks.put(index, |tasks| &mut tasks.waiting);
+            entry.record.put(index, |tasks| &mut tasks.waiting);
         }
         self.books.touch(task.job);
         self.queue.take_back(task);
@@ -212,12 +211,9 @@ impl Machine {
         if let Some(entry) = self.jobs.get_mut(&task.job) {
             entry.runs.remove(&task.index);
             let index = task.index.unwrap_or(0);
-            entry.record.tasks.put(index, place);
+            entry.record.put(index, place);
             let one = RankSet::single(Rank(index));
             entry.ending = entry.ending.difference(&one);
-            if !planted::is(Bug::PauseOutlivesRun) {
-                entry.record.paused = entry.record.paused.difference(&one);
-            }
         }
         self.books.touch(task.job);
         // If the task is requeued, or the job is over, the queue says so: see [`Self::settle`].
