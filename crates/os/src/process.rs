@@ -280,8 +280,12 @@ pub struct ProcessInfo {
     pub start_time: u64,
     /// Name of the command, at most 15 bytes.
     pub name: String,
-    /// CPU time of its threads, and of the children that it has reaped.
+    /// CPU time of its threads, and of the children that it has reaped: `user` and `system` together.
     pub cpu: Duration,
+    /// The part in user mode.
+    pub user: Duration,
+    /// The part in the kernel.
+    pub system: Duration,
     /// Addresses of the program in memory.
     pub loaded: Loaded,
     /// Whether it is a kernel thread, which has no memory of its own.
@@ -538,8 +542,11 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
     let start_time = rest.split_ascii_whitespace().nth(19)?.parse().ok()?;
     // Fields 14 to 17: CPU time of the process and of its reaped children.
     let ticks = rest.split_ascii_whitespace().skip(11).take(4);
-    let ticks = ticks.filter_map(|field| field.parse::<u32>().ok());
-    let ticks = ticks.fold(0, u32::saturating_add);
+    let mut ticks = ticks.map(|field| field.parse::<u32>().unwrap_or(0));
+    let mut time = || TICK.saturating_mul(ticks.next().unwrap_or(0));
+    let [user, system, children_user, children_system] = [(); 4].map(|()| time());
+    let user = user.saturating_add(children_user);
+    let system = system.saturating_add(children_system);
     // Fields 9, 26 and 28: flags, start of code, start of stack.
     let field = |at| {
         let mut fields = rest.split_ascii_whitespace();
@@ -560,7 +567,9 @@ fn parse_stat(stat: &[u8]) -> Option<ProcessInfo> {
         session: Pid(session),
         start_time,
         name,
-        cpu: TICK.saturating_mul(ticks),
+        cpu: user.saturating_add(system),
+        user,
+        system,
         loaded,
         is_kernel: field(6) & KERNEL_THREAD != 0,
     })
@@ -587,6 +596,8 @@ mod tests {
                 start_time: 987_654,
                 name: name.to_owned(),
                 cpu: Duration::from_millis(260),
+                user: Duration::from_millis(120),
+                system: Duration::from_millis(140),
                 loaded: Loaded {
                     code: 4096,
                     stack: 140_000,

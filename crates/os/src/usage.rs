@@ -1,10 +1,8 @@
 //! What running processes use, as /proc tells it.
 
-use std::time::Duration;
-
 use base::Usage;
 
-use crate::process::{Pid, TICK, listed_descendants, read_proc};
+use crate::process::{Pid, inspect, listed_descendants, read_proc};
 
 /// What a process and its descendants use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,8 +31,7 @@ pub fn usage_below(root: Pid) -> Option<Load> {
 }
 
 fn usage_of(pid: Pid) -> Option<Load> {
-    let stat = read_proc(pid, "stat")?;
-    let (user, system) = times(&stat)?;
+    let info = inspect(pid)?;
     let text = |file| {
         let bytes = read_proc(pid, file).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -46,27 +43,13 @@ fn usage_of(pid: Pid) -> Option<Load> {
         processes: 1,
         resident: memory("VmRSS:"),
         used: Usage {
-            user,
-            system,
+            user: info.user,
+            system: info.system,
             peak: memory("VmHWM:"),
             read: field(&io, "read_bytes:"),
             written: field(&io, "write_bytes:"),
         },
     })
-}
-
-/// Returns the CPU time in user mode and in the kernel, with that of the children that were waited for: fields 14 to 17 of
-/// proc_pid_stat(5). The name, field 2, may contain anything, and ends at the last parenthesis.
-fn times(stat: &[u8]) -> Option<(Duration, Duration)> {
-    let close = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
-    let fields = rest.split_ascii_whitespace().skip(11).take(4);
-    let ticks: Vec<u32> = fields.filter_map(|field| field.parse().ok()).collect();
-    let [user, system, children_user, children_system] = ticks[..] else {
-        return None;
-    };
-    let time = |own: u32, children: u32| TICK.saturating_mul(own.saturating_add(children));
-    Some((time(user, children_user), time(system, children_system)))
 }
 
 /// Returns the first number behind a name at the start of a line; 0 if there is none.
@@ -79,14 +62,6 @@ fn field(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_times_follow_the_last_parenthesis() {
-        let stat = b"7 (a) b) S 1 7 7 0 -1 0 1 2 3 4 100 20 3 1 20 0 1 0 5";
-        let expected = (Duration::from_millis(1030), Duration::from_millis(210));
-        assert_eq!(times(stat), Some(expected));
-        assert_eq!(times(b"7 (a) S 1"), None);
-    }
 
     #[test]
     fn a_field_is_found_by_its_name() {

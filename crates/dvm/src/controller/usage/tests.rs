@@ -100,6 +100,7 @@ fn a_front_that_is_gone_is_told_nothing() {
     for node in 0..NODES {
         assert_eq!(measured(&mut world, node, 1), None);
     }
+    assert!(world.controller.measurements.open.is_empty());
 }
 
 #[test]
