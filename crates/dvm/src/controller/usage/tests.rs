@@ -97,10 +97,10 @@ fn a_front_that_is_gone_is_told_nothing() {
     let mut world = World::new();
     begin(&mut world);
     world.handle(ControllerInput::FrontLost(FRONT));
+    assert!(world.controller.measurements.open.is_empty());
     for node in 0..NODES {
         assert_eq!(measured(&mut world, node, 1), None);
     }
-    assert!(world.controller.measurements.open.is_empty());
 }
 
 #[test]
