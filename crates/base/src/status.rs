@@ -98,6 +98,8 @@ pub enum ExitStatus {
     Exited(u8),
     /// It was killed by a signal.
     Signaled { signal: Signal, core_dumped: bool },
+    /// It was killed by SIGKILL of the kernel: it and the processes with which it shares a limit of memory, in bytes, needed more.
+    OutOfMemory { limit: u64 },
 }
 
 impl ExitStatus {
@@ -114,6 +116,7 @@ impl ExitStatus {
         match self {
             Self::Exited(code) => code,
             Self::Signaled { signal, .. } => u8::try_from(128 + signal.0).unwrap_or(u8::MAX),
+            Self::OutOfMemory { .. } => 128 + 9,
         }
     }
 }
@@ -130,6 +133,7 @@ impl fmt::Display for ExitStatus {
                 signal,
                 core_dumped: true,
             } => write!(f, "killed by {signal}, core dumped"),
+            Self::OutOfMemory { .. } => f.write_str("killed by the kernel, at its limit of memory"),
         }
     }
 }

@@ -7,7 +7,7 @@
     )
 )]
 
-pub(crate) use self::native::{begun_again, leading, read, write};
+pub(crate) use self::native::{BREAKPOINT, before_breakpoint, begun_again, leading, read, write};
 
 #[cfg(target_arch = "x86_64")]
 mod native {
@@ -28,6 +28,22 @@ mod native {
     pub(crate) fn write(tid: Pid, registers: &user_regs_struct) {
         // An error means that the thread was killed.
         let _ = ptrace::setregs(nix::unistd::Pid::from_raw(tid.as_raw()), *registers);
+    }
+
+    /// The instruction that stops a traced thread: `int3`.
+    pub(crate) const BREAKPOINT: [u8; 1] = [0xcc];
+
+    /// Returns the registers with which a thread that has executed the breakpoint at an address executes what was there before.
+    /// `None` if it has not.
+    pub(crate) const fn before_breakpoint(
+        mut registers: user_regs_struct,
+        address: u64,
+    ) -> Option<user_regs_struct> {
+        if registers.rip != address.wrapping_add(BREAKPOINT.len() as u64) {
+            return None;
+        }
+        registers.rip = address;
+        Some(registers)
     }
 
     /// Length of the `syscall` instruction in bytes.
@@ -104,8 +120,20 @@ mod native {
         Ok(unsafe { registers.assume_init() })
     }
 
-    /// Does nothing: see [`begun_again`].
+    /// Does nothing: see [`begun_again`] and [`before_breakpoint`].
     pub(crate) const fn write(_: Pid, _: &user_regs_struct) {}
+
+    /// The instruction that stops a traced thread: `brk #0`.
+    pub(crate) const BREAKPOINT: [u8; 4] = 0xd420_0000_u32.to_le_bytes();
+
+    /// Returns the registers of a thread that has stopped at the breakpoint at an address. The processor has not moved it behind the
+    /// breakpoint. `None` if it is not there.
+    pub(crate) fn before_breakpoint(
+        registers: user_regs_struct,
+        address: u64,
+    ) -> Option<user_regs_struct> {
+        (registers.pc == address).then_some(registers)
+    }
 
     /// Returns the registers from which the stack is unwound.
     pub(crate) const fn leading(registers: &user_regs_struct) -> Registers {

@@ -1,7 +1,10 @@
-//! The CPU time that the cgroup grants.
+//! Cgroups: the CPU time that ours grants, and those that we make (`tree`).
+
+mod tree;
 
 use std::path::{Path, PathBuf};
 
+pub use self::tree::{Cgroup, CgroupLimits, CgroupTree, CgroupUsage, Controller, NoCgroup};
 use crate::files::read_small;
 
 /// The file that lists the cgroups of this process.

@@ -3,12 +3,13 @@
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::{AsFd as _, OwnedFd},
     time::Duration,
 };
 
 use base::Time;
 
-use crate::clock::Clock;
+use crate::{PeerIdentity, SocketOwners, clock::Clock};
 
 /// A TCP connection used by one thread, which blocks.
 #[derive(Debug)]
@@ -61,6 +62,22 @@ impl Conversation {
                 Err(error) => return Err(in_time(error)),
             }
         }
+    }
+
+    /// Returns the connection for an event loop: non-blocking, and small writes are sent immediately.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn into_connection(self) -> io::Result<OwnedFd> {
+        self.stream.set_nonblocking(true)?;
+        // A socket that was reset may refuse this; nothing can be sent on it anyway.
+        let _ = self.stream.set_nodelay(true);
+        Ok(self.stream.into())
+    }
+
+    /// Returns the user at the other end, once it has accepted the connection.
+    pub fn peer(&self, owners: &mut SocketOwners) -> PeerIdentity {
+        owners.peer_of(self.stream.as_fd())
     }
 
     /// Shuts down both directions.

@@ -91,6 +91,11 @@ impl Interest {
         matches!(self, Self::Write | Self::ReadWrite)
     }
 
+    /// Returns false if only a hang-up is waited for, or nothing. What is always ready never hangs up.
+    const fn moves_data(self) -> bool {
+        self.reads() || self.writes()
+    }
+
     fn flags(self) -> EpollFlags {
         let mut flags = EpollFlags::empty();
         flags.set(EpollFlags::EPOLLIN, self.reads());
@@ -238,7 +243,7 @@ impl Loop {
                 }
             }
         };
-        if kind == Kind::AlwaysReady {
+        if kind == Kind::AlwaysReady && interest.moves_data() {
             self.always_ready.insert(token);
         }
         self.slots[token.slot as usize].entry = Some(Entry { fd, interest, kind });
@@ -257,7 +262,7 @@ impl Loop {
             return Ok(());
         }
         let kind = match (entry.kind, interest) {
-            (Kind::AlwaysReady, Interest::None) => {
+            (Kind::AlwaysReady, interest) if !interest.moves_data() => {
                 self.always_ready.remove(&token);
                 Kind::AlwaysReady
             }
@@ -282,7 +287,7 @@ impl Loop {
             }
             (Kind::Unregistered, _) => {
                 let kind = self.register(entry.fd.as_fd(), token, interest)?;
-                if kind == Kind::AlwaysReady {
+                if kind == Kind::AlwaysReady && interest.moves_data() {
                     self.always_ready.insert(token);
                 }
                 kind

@@ -10,6 +10,7 @@ mod cgroup;
 mod clock;
 mod conversation;
 mod copies;
+mod debuggee;
 mod error;
 mod event;
 mod files;
@@ -40,10 +41,11 @@ mod worker;
 
 pub use abandoned::{Abandoned, abandoned_files, files_held_by};
 pub use affinity::allowed_cpus;
-pub use cgroup::cpu_quota;
+pub use cgroup::{Cgroup, CgroupLimits, CgroupTree, CgroupUsage, Controller, NoCgroup, cpu_quota};
 pub use clock::{Clock, sleep, wall_clock};
 pub use conversation::Conversation;
 pub use copies::{Copies, Room, SourceFile, room};
+pub use debuggee::{Debuggee, Happened, entry_point, write_memory};
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
@@ -66,9 +68,9 @@ pub use permission::{
 pub use pipe::{
     Direction, MAX_SLICES, ReadOutcome, Start, WriteOutcome, append_to, dev_null, duplicate,
     duplicate_inherited, is_readable, is_regular_or_null, is_same_file, let_go_of_standard_stream,
-    open_output, pipe, read, reopen_nonblocking, replace_standard_stream, request_pipe_size,
-    set_nonblocking, socket_pair, standard_streams, unreadable_input, wait_readable, write,
-    write_if_room, write_vectored,
+    open_fifo, open_output, pipe, read, reopen_nonblocking, replace_standard_stream,
+    request_pipe_size, set_nonblocking, socket_pair, standard_streams, unreadable_input,
+    wait_readable, write, write_if_room, write_vectored,
 };
 pub use private::{
     Appender, Links, is_private_dir, make_private_dir, random_number, remove_private_dir,
@@ -76,23 +78,27 @@ pub use private::{
 };
 pub use process::{
     Forked, Loaded, Pid, ProcessInfo, all_processes, become_subreaper, bytes_written, children,
-    close_from, close_on_exec_from, current_pid, descendants, effective_gid, effective_uid, end_of,
-    environment_of, exit_at_once, fork, host_name, inspect, kill, kill_group, leaves_to_default,
-    limit, listed_descendants, may_signal, new_session, raise_descriptor_limit, start_time, tracer,
+    close_from, close_on_exec_from, current_pid, descendants, descendants_without_those_below,
+    effective_gid, effective_uid, end_of, environment_of, exit_at_once, fork, host_name, inspect,
+    kill, kill_group, leaves_to_default, limit, listed_descendants, may_signal, new_session,
+    raise_descriptor_limit, signal_at_parents_death, start_time, tracer,
 };
 pub use publish::{NotWritten, publish};
 pub use reap::{ChildEvent, has_children, inject, leave_stopped, reap};
-pub use resource::{Resource, umask};
+pub use resource::{Resource, give_back_memory, umask};
 pub use shared::{MAX_SLOTS, SharedRegion, Slot, SlotReader, SlotView, SlotWriter};
 pub use shared_files::is_on_shared_files;
-pub use signal::{Suspended, default_signal, is_ignored, pending_signal, suspend, unblock_signal};
+pub use signal::{
+    Suspended, block_signals, default_signal, is_ignored, pending_signal, suspend, unblock_signal,
+    wait_for_signal,
+};
 pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, InterfaceAddress, Peer, PeerIdentity, RemoteOutcome,
     SocketOwners, UnknownPeer, accept, accept_at, accept_remote, connect_at, connect_loopback,
     connect_outcome, connect_remote, interface_addresses, listen_anywhere, listen_at,
     listen_loopback, listen_loopback_on, unused_port,
 };
-pub use spawn::{Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
+pub use spawn::{Orphan, Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use terminal::{
     Echo, HiddenInput, LineMode, RawMode, Standing, WindowSize, controlling_terminal, has_hung_up,
     is_terminal, open_output_pty, open_pty, set_window_size, standing, window_size,

@@ -143,6 +143,32 @@ pub fn open_output(path: &Path, umask: u32, start: Start) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a FIFO for writing, without blocking.
+///
+/// # Errors
+/// `ENXIO`: no process reads it, or it is no FIFO.
+pub fn open_fifo(path: &Path) -> Result<OwnedFd, Error> {
+    const OPEN: &str = "open the FIFO";
+    let file = File::options()
+        .write(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)
+        .map_err(Error::file(OPEN, path))?;
+    let kind = file
+        .metadata()
+        .map_err(Error::file(OPEN, path))?
+        .file_type();
+    if kind.is_fifo() {
+        Ok(file.into())
+    } else {
+        Err(Error::File {
+            operation: OPEN,
+            path: path.to_owned(),
+            errno: libc::ENXIO,
+        })
+    }
+}
+
 fn file_flags(fd: BorrowedFd<'_>) -> Result<OFlag, Error> {
     fcntl(fd, FcntlArg::F_GETFL)
         .map(OFlag::from_bits_retain)

@@ -138,6 +138,22 @@ pub fn become_subreaper() -> Result<(), Error> {
     check("adopt orphans", result).map(drop)
 }
 
+/// Has the kernel send us a signal when our parent dies. Returns false if `parent` is not our parent any more: then it has died
+/// already, and no signal comes.
+///
+/// # Errors
+/// Only for a number that is no signal.
+pub fn signal_at_parents_death(signal: Signal, parent: Pid) -> Result<bool, Error> {
+    let number = u64::try_from(signal.0).unwrap_or(0);
+    // SAFETY: this option takes a number and touches no memory; the other call returns one.
+    let (result, now) = unsafe {
+        let result = libc::prctl(libc::PR_SET_PDEATHSIG, number, 0_u64, 0_u64, 0_u64);
+        (result, libc::getppid())
+    };
+    check("learn of the death of the parent", result)?;
+    Ok(now == parent.0)
+}
+
 /// Which of the two processes we are after [`fork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forked {
@@ -362,7 +378,8 @@ fn waits_for_signals(thread: &Path) -> bool {
 /// `EMFILE`, `ENFILE`, `ENOMEM`: its status could not be read now.
 pub fn tracer(pid: Pid) -> Result<Option<Pid>, Error> {
     let path = format!("/proc/{pid}/status");
-    let status = match fs::read(&path) {
+    let read = fs::File::open(&path).and_then(|mut file| read_kernel_file(&mut file));
+    let status = match read {
         Ok(status) => status,
         Err(error) => {
             let error = Error::file("read", path)(error);
@@ -437,7 +454,17 @@ pub fn children() -> Vec<Pid> {
 /// (on an old kernel, or because a child was omitted while another exited), every process is examined.
 #[must_use]
 pub fn descendants(root: Pid) -> Vec<Pid> {
-    let listed = walk(root, |parent| listed_children(parent).unwrap_or_default());
+    descendants_without_those_below(root, |_| false)
+}
+
+/// Returns the descendants of `root`, as [`descendants`] does, without those that are below a process for which `is_end` returns true.
+/// Where most children are known, this costs as much as there are others.
+#[must_use]
+pub fn descendants_without_those_below(root: Pid, is_end: impl Fn(Pid) -> bool) -> Vec<Pid> {
+    let listed = walk(root, |parent| match is_end(parent) {
+        true => Vec::new(),
+        false => listed_children(parent).unwrap_or_default(),
+    });
     if !listed.is_empty() {
         return listed;
     }
@@ -445,8 +472,9 @@ pub fn descendants(root: Pid) -> Vec<Pid> {
     for (pid, parent) in parents_of_all() {
         children_of.entry(parent).or_default().push(pid);
     }
-    walk(root, |parent| {
-        children_of.remove(&parent).unwrap_or_default()
+    walk(root, |parent| match is_end(parent) {
+        true => Vec::new(),
+        false => children_of.remove(&parent).unwrap_or_default(),
     })
 }
 
@@ -482,7 +510,9 @@ fn listed_children(pid: Pid) -> Option<Vec<Pid>> {
     let mut supported = false;
     for thread in numeric_entries(&format!("/proc/{pid}/task")) {
         // If a thread has exited meanwhile, its children now belong to another thread.
-        if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")) {
+        let file = format!("task/{thread}/children");
+        let list = read_proc(pid, &file).and_then(|list| String::from_utf8(list).ok());
+        if let Some(text) = list {
             supported = true;
             children.extend(
                 text.split_ascii_whitespace()

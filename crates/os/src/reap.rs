@@ -145,7 +145,7 @@ fn usage(used: &libc::rusage) -> Usage {
 }
 
 /// Decodes a wait status; `None` for "continued", which we never request.
-fn decode(pid: Pid, status: libc::c_int, used: Usage) -> Option<ChildEvent> {
+pub(crate) fn decode(pid: Pid, status: libc::c_int, used: Usage) -> Option<ChildEvent> {
     if libc::WIFEXITED(status) {
         let code = u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX);
         Some(ChildEvent::Exited {

@@ -1,4 +1,5 @@
-//! Resource limits and the umask of a process.
+//! Resource limits, the umask and the free memory of a process.
+#![expect(unsafe_code, reason = "no crate has the call of the allocator")]
 
 use nix::sys::stat::{Mode, umask as set_umask};
 
@@ -9,6 +10,16 @@ pub fn umask() -> u32 {
     let mask = set_umask(Mode::from_bits_truncate(0o077));
     set_umask(mask);
     mask.bits()
+}
+
+/// Gives the system back the free memory of this process, in whole pages. The allocator does that by itself only behind the last
+/// piece in use: one that stays keeps all before it.
+pub fn give_back_memory() {
+    // SAFETY: it changes nothing but memory that is free, under the locks of the allocator.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0)
+    };
 }
 
 /// A resource with a limit, see getrlimit(2).
@@ -52,5 +63,35 @@ impl Resource {
             Self::Processes => libc::RLIMIT_NPROC as u32,
             Self::Stack => libc::RLIMIT_STACK as u32,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the resident memory of this process that is its own, in KiB.
+    fn resident() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+        let number = line.unwrap().split_whitespace().nth(1);
+        number.unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn one_piece_keeps_no_others() {
+        const PIECES: usize = 64 << 10;
+        let mut pieces: Vec<Box<[u8]>> = (0..PIECES).map(|_| vec![1; 1 << 10].into()).collect();
+        let last = pieces.pop();
+        let before = resident();
+        drop(pieces);
+        give_back_memory();
+        // Other tests run beside this one.
+        assert!(
+            resident() + (PIECES / 2) < before,
+            "{before}, {}",
+            resident()
+        );
+        drop(last);
     }
 }

@@ -4,7 +4,7 @@
     reason = "signal masks and dispositions are set by raw calls: nix's enum has no real-time signals"
 )]
 
-use std::{mem, ptr};
+use std::{mem, ptr, time::Duration};
 
 use base::Signal;
 
@@ -146,6 +146,28 @@ pub fn pending_signal(of: &[Signal]) -> Option<Signal> {
     let is_pending =
         |signal: &Signal| unsafe { libc::sigismember(pending.as_ptr(), signal.0) == 1 };
     of.iter().copied().find(is_pending)
+}
+
+/// Blocks these signals in this thread, so that they stay pending until [`wait_for_signal`] takes them.
+///
+/// # Errors
+/// Only for a number that is no signal.
+pub fn block_signals(signals: &[Signal]) -> Result<(), Error> {
+    SignalSet::of(signals).block()
+}
+
+/// Waits at most `limit` for one of these blocked signals, and takes it.
+#[must_use]
+pub fn wait_for_signal(of: &[Signal], limit: Duration) -> Option<Signal> {
+    let set = SignalSet::of(of);
+    let time = libc::timespec {
+        tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: reads an initialised set and an owned time; the information about the signal is not requested.
+    let signal = unsafe { libc::sigtimedwait(set.as_ptr(), ptr::null_mut(), &raw const time) };
+    // An error is the end of the time, or another signal that was handled.
+    (signal > 0).then_some(Signal(signal))
 }
 
 /// Returns true if `signal` is ignored now, whether by us or by inheritance (`nohup`, a shell's background job).

@@ -5,7 +5,8 @@
 //! (`docs/decisions/0003-spawn.md`). In return, the child may only make raw system calls between clone and exec: no
 //! allocation, no lock, no panic, no signal handler.
 //!
-//! The order of the child's steps matters in three places. Descriptors come before limits, because a low limit of
+//! The order of the child's steps matters in four places. The child joins its cgroup first: the descriptor for that is one of
+//! ours, and what follows already counts there. Descriptors come before limits, because a low limit of
 //! descriptors would prevent moving them. Signals are unblocked before tracing begins: a traced child stops on any signal,
 //! and its tracer, which is suspended by vfork, could never continue it. And SIGTSTP is dropped first: a Ctrl-Z that
 //! arrives before the child has its own process group would stop it, and us with it.
@@ -59,9 +60,9 @@ pub struct SpawnSpec<'a> {
     pub argv: &'a [CString],
     /// The environment: `NAME=value` entries.
     pub envp: &'a [CString],
-    /// More environment, for variables that differ between ranks. It comes before `envp`, so that it wins in programs that
-    /// take the first of two equal names, as getenv(3) does.
-    pub envp_extra: &'a [CString],
+    /// More environment, for variables that programs share. It comes behind `envp`, which wins in programs that take the first
+    /// of two equal names, as getenv(3) does.
+    pub envp_shared: &'a [&'a CStr],
     /// The working directory; ours if `None`.
     pub cwd: Option<&'a CStr>,
     /// Descriptors for the program, each with its number there. Sources and targets may overlap in any way. All other
@@ -77,8 +78,35 @@ pub struct SpawnSpec<'a> {
     pub limits: &'a [(Resource, u64, u64)],
     /// The session that it runs in.
     pub session: Session,
+    /// What happens to it when we end.
+    pub orphan: Orphan,
     /// Whether it stops at its first instruction.
     pub trace: Trace,
+    /// The file `cgroup.procs` of the cgroup that it joins, open for writing; ours if `None`.
+    pub cgroup: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> SpawnSpec<'a> {
+    /// Returns the setup of a program in our session, without descriptors, that has all else from us.
+    #[must_use]
+    pub const fn new(program: &'a CStr, argv: &'a [CString], envp: &'a [CString]) -> Self {
+        Self {
+            program,
+            argv,
+            envp,
+            envp_shared: &[],
+            cwd: None,
+            fds: &[],
+            affinity: None,
+            umask: None,
+            tracers: Tracers::Ancestors,
+            limits: &[],
+            session: Session::Ours,
+            orphan: Orphan::Killed,
+            trace: Trace::No,
+            cgroup: None,
+        }
+    }
 }
 
 /// The session that a program runs in. The program leads a process group of its own in any case.
@@ -91,6 +119,16 @@ pub enum Session {
     Own,
     /// A new one, with the terminal on descriptor 0 as its controlling terminal.
     WithTerminal,
+}
+
+/// What happens to a program when the thread that has started it exits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Orphan {
+    /// It gets SIGKILL.
+    #[default]
+    Killed,
+    /// Nothing: it learns of our end in another way, and has to clean up.
+    Lives,
 }
 
 /// Whether we trace a program when it starts.
@@ -119,6 +157,8 @@ pub enum Tracers {
 pub enum SpawnStep {
     /// Creating the process.
     Clone,
+    /// Moving it to its cgroup.
+    Cgroup,
     /// Giving it a process group or session.
     ProcessGroup,
     /// Setting its parent-death signal.
@@ -208,8 +248,8 @@ impl Spawner {
     }
 
     /// Starts a program. Returns when it is executing, or has failed, after about 100 us. The program leads a process group
-    /// of its own whose number is its pid, and gets SIGKILL when this thread exits. It blocks no signal; those that we
-    /// handle or ignore ourselves have their default action.
+    /// of its own whose number is its pid, and gets SIGKILL when this thread exits, unless it is to live on. It blocks no signal;
+    /// those that we handle or ignore ourselves have their default action.
     ///
     /// # Errors
     /// The step that failed, and why. No child is left then.
@@ -337,12 +377,9 @@ impl Pointers {
         }
         self.argv.push(ptr::null());
         self.envp.clear();
-        self.envp.extend(
-            spec.envp_extra
-                .iter()
-                .chain(spec.envp)
-                .map(|variable| variable.as_ptr()),
-        );
+        let own = spec.envp.iter().map(|variable| variable.as_ptr());
+        let shared = spec.envp_shared.iter().map(|variable| variable.as_ptr());
+        self.envp.extend(own.chain(shared));
         self.envp.push(ptr::null());
         self.fds.clear();
     }
@@ -380,13 +417,24 @@ enum Never {}
 
 impl Child<'_> {
     fn become_program(&mut self) -> Result<Never, c_int> {
+        self.enter(SpawnStep::Cgroup);
+        if let Some(cgroup) = self.spec.cgroup {
+            // 0 stands for the process that writes.
+            let own = b"0";
+            raw(
+                libc::SYS_write,
+                [word(cgroup.as_raw_fd()), address(own.as_ptr()), 1, 0],
+            )?;
+        }
         self.enter(SpawnStep::ProcessGroup);
         match self.spec.session {
             Session::Ours => raw(libc::SYS_setpgid, [0, 0, 0, 0])?,
             Session::Own | Session::WithTerminal => raw(libc::SYS_setsid, [0; 4])?,
         };
         self.enter(SpawnStep::ParentDeath);
-        self.die_with_parent()?;
+        if self.spec.orphan == Orphan::Killed {
+            self.die_with_parent()?;
+        }
         self.enter(SpawnStep::Descriptors);
         self.leave_our_table()?;
         self.move_descriptors()?;

@@ -95,6 +95,8 @@ fn descendants_with_sessions_of_their_own_are_found() {
     let all = [child, below[0], below[1]];
     assert_eq!(os::descendants(os::current_pid()), all);
     assert_eq!(os::listed_descendants(os::current_pid()), all);
+    let above = os::descendants_without_those_below(os::current_pid(), |pid| pid == all[0]);
+    assert_eq!(above, all[..1]);
     assert!(os::listed_descendants(all[2]).is_empty());
     assert_eq!(os::children(), [child]);
     // Killed from the top: we adopt each orphan; the last one is killed by its parent-death signal.

@@ -242,6 +242,12 @@ fn regular_files_and_the_null_device_are_always_ready() {
     drop(events.remove(pipe));
     events.set_interest(file, Interest::None).unwrap();
     drop(events.remove(null));
+    // Nor do they hang up: who waits only for that sleeps.
+    let null = events
+        .add(os::dev_null().unwrap(), Interest::HangUp)
+        .unwrap();
+    events.set_interest(null, Interest::Read).unwrap();
+    events.set_interest(null, Interest::HangUp).unwrap();
     let (seen, spent) = events_until(&mut events, LONG);
     assert_eq!(seen, [Event::Deadline]);
     assert!(spent < LONG / 2, "spent {spent:?}");

@@ -8,6 +8,8 @@
 )]
 #![expect(clippy::print_stdout, reason = "a harness reports")]
 
+mod cgroup;
+mod debuggee;
 mod foreign;
 mod fork;
 mod hold;
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         socket::TESTS,
         private::TESTS,
         foreign::TESTS,
+        cgroup::TESTS,
+        debuggee::TESTS,
     ]
     .concat();
     let tests = tests.into_iter().filter(|(name, _)| wanted(name));

@@ -62,11 +62,11 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn a_program_runs_with_its_arguments_environment_and_directory() {
     let mut world = World::new();
-    let extra = strings(&["WHO=rank"]);
-    let envp = strings(&["WHO=all", "PATH=/usr/bin:/bin"]);
+    let envp = strings(&["WHO=rank"]);
+    let shared = [c"WHO=all", c"PATH=/usr/bin:/bin"];
     let (text, status) = world.shell("echo $WHO; pwd; umask; echo err >&2; exit 3", |spec| {
         spec.envp = Box::leak(Box::new(envp.clone()));
-        spec.envp_extra = Box::leak(Box::new(extra.clone()));
+        spec.envp_shared = Box::leak(Box::new(shared));
         spec.cwd = Some(c"/usr");
         spec.umask = Some(0o027);
         // A kernel without Yama starts the program nevertheless.

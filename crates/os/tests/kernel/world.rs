@@ -12,7 +12,7 @@ use std::{
 };
 
 use base::ExitStatus;
-use os::{ChildEvent, Clock, Event, Loop, Pid, ReadOutcome, Session, SpawnSpec, Spawner, Trace};
+use os::{ChildEvent, Clock, Event, Loop, Pid, ReadOutcome, SpawnSpec, Spawner};
 
 /// Far longer than anything here takes: exceeding it means that something hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,20 +90,7 @@ pub(crate) fn c_path(path: &Path) -> CString {
 }
 
 pub(crate) const fn spec<'a>(program: &'a CStr, argv: &'a [CString]) -> SpawnSpec<'a> {
-    SpawnSpec {
-        program,
-        argv,
-        envp: &[],
-        envp_extra: &[],
-        cwd: None,
-        fds: &[],
-        affinity: None,
-        umask: None,
-        tracers: os::Tracers::Ancestors,
-        limits: &[],
-        session: Session::Ours,
-        trace: Trace::No,
-    }
+    SpawnSpec::new(program, argv, &[])
 }
 
 pub(crate) fn read_to_end(reader: &OwnedFd) -> String {
