@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::{ContainsNul, Entry, State};
+use crate::{ARGUMENTS_SIZE, ContainsNul, Entry, PATH_SIZE, Server, State};
 
 /// A row of the table as a debugger reads it. A debugger without debug information assumes this layout.
 #[repr(C)]
@@ -49,6 +49,13 @@ static mut MPIR_partial_attach_ok: c_int = 1;
 #[unsafe(no_mangle)]
 static mut totalview_jobid: *const c_char = ptr::null();
 
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_executable_path: [u8; PATH_SIZE] = [0; PATH_SIZE];
+// SAFETY: the prefix is reserved, see above.
+#[unsafe(no_mangle)]
+static mut MPIR_server_arguments: [u8; ARGUMENTS_SIZE] = [0; ARGUMENTS_SIZE];
+
 // It is in assembly for two reasons. A compiler must not know that it does nothing. And the frame in which a debugger stops
 // decides which language the debugger uses.
 std::arch::global_asm!(include_str!("symbols.s"));
@@ -84,6 +91,21 @@ pub fn being_debugged() -> bool {
     // SAFETY: the static is an aligned integer that no code of this process writes; the debugger writes it while we are
     // stopped. The read is volatile because the compiler cannot see that.
     unsafe { (&raw const MPIR_being_debugged).read_volatile() != 0 }
+}
+
+/// Returns the server that the debugger wants on each node; `None` if it wants none. It may write the symbols at any time that it stops
+/// us, so call this again whenever the answer matters.
+#[must_use]
+pub fn server() -> Option<Server> {
+    // SAFETY: the statics are arrays of bytes that no code of this process writes; the debugger writes them while we are stopped. The
+    // reads are volatile because the compiler cannot see that.
+    let (path, arguments) = unsafe {
+        (
+            (&raw const MPIR_executable_path).read_volatile(),
+            (&raw const MPIR_server_arguments).read_volatile(),
+        )
+    };
+    Server::read(&path, &arguments)
 }
 
 /// Replaces the contents of the table. A debugger that reads without stopping us sees the old table, none, or the new one.
@@ -245,10 +267,12 @@ mod tests {
                 size_of_val(&(&raw const MPIR_debug_state).read_volatile()),
                 size_of_val(&(&raw const MPIR_debug_abort_string).read_volatile()),
                 size_of_val(&(&raw const totalview_jobid).read_volatile()),
+                size_of_val(&(&raw const MPIR_executable_path).read_volatile()),
+                size_of_val(&(&raw const MPIR_server_arguments).read_volatile()),
             ]
         };
         let pointer = size_of::<usize>();
-        assert_eq!(sizes, [pointer, 4, 4, 4, pointer, pointer]);
+        assert_eq!(sizes, [pointer, 4, 4, 4, pointer, pointer, 256, 4096]);
     }
 
     fn entry(host: &str, executable: &str, pid: i32) -> Entry {

@@ -26,8 +26,7 @@
 //!   which. A debugger that relied on the promise would wait for a start that is over. Without the symbol a debugger checks
 //!   where each process is, which is always right.
 //! - `MPIR_force_to_main` and `MPIR_ignore_queues` are statements about the program, which may use MPI or not.
-//! - `MPIR_executable_path`, `MPIR_server_arguments` and `MPIR_attach_fifo` promise to start the debugger's daemons, or to
-//!   fill the table late. The table is always filled early, and starting daemons of debuggers is not implemented yet.
+//! - `MPIR_attach_fifo` promises to fill the table late. It is always filled early.
 //! - `MPIR_debug_gate` belongs in MPI processes.
 
 #[expect(
@@ -36,7 +35,15 @@
 )]
 mod exported;
 
-pub use exported::{being_debugged, breakpoint, name_job, publish, set_state};
+mod server;
+
+pub use exported::{being_debugged, breakpoint, name_job, publish, server, set_state};
+pub use server::Server;
+
+/// Size of `MPIR_executable_path`: that of the interface.
+pub const PATH_SIZE: usize = 256;
+/// Size of `MPIR_server_arguments`. The interface says 1,024 bytes, and debuggers need twice as much.
+pub const ARGUMENTS_SIZE: usize = 4096;
 
 /// One row of the table. The row's index is the rank.
 #[derive(Clone, Debug, PartialEq, Eq)]

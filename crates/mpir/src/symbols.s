@@ -37,6 +37,10 @@ MPIR_Breakpoint:
     .byte 8, 0x34, 0, 0x03, 0x08, 0x49, 0x13, 0x3f, 0x19, 0x02, 0x18, 0, 0
     # 9: function: name, external, with a prototype, address, size
     .byte 9, 0x2e, 0, 0x03, 0x08, 0x3f, 0x19, 0x27, 0x19, 0x11, 0x01, 0x12, 0x07, 0, 0
+    # 10: array with children: of what
+    .byte 10, 0x01, 1, 0x49, 0x13, 0, 0
+    # 11: its subscripts: type, the highest one
+    .byte 11, 0x21, 0, 0x49, 0x13, 0x2f, 0x05, 0, 0
     .byte 0
 
 .section .debug_info,"",@progbits,unique,4022
@@ -89,6 +93,21 @@ MPIR_Breakpoint:
     .byte 3, 8
     .long .Lmpir_procdesc - .Lmpir_unit
 
+.Lmpir_path:
+    .byte 10
+    .long .Lmpir_char - .Lmpir_unit
+    .byte 11
+    .long .Lmpir_int - .Lmpir_unit
+    .short 256 - 1
+    .byte 0
+.Lmpir_arguments:
+    .byte 10
+    .long .Lmpir_char - .Lmpir_unit
+    .byte 11
+    .long .Lmpir_int - .Lmpir_unit
+    .short 4096 - 1
+    .byte 0
+
 .macro mpir_variable name, type
     .byte 8
     .asciz "\name"
@@ -105,6 +124,8 @@ MPIR_Breakpoint:
     mpir_variable MPIR_i_am_starter, .Lmpir_int
     mpir_variable MPIR_partial_attach_ok, .Lmpir_int
     mpir_variable totalview_jobid, .Lmpir_text
+    mpir_variable MPIR_executable_path, .Lmpir_path
+    mpir_variable MPIR_server_arguments, .Lmpir_arguments
 .purgem mpir_variable
     .byte 9
     .asciz "MPIR_Breakpoint"
