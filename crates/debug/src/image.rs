@@ -17,6 +17,7 @@ use std::{
 
 use addr2line::gimli::{self, BaseAddresses, EhFrame, EhFrameHdr, UnwindSection};
 use bytes::Bytes;
+use memchr::memmem::Finder;
 use object::{
     CompressedData, CompressionFormat, LittleEndian, ObjectSection, elf,
     read::elf::{ElfFile64, ProgramHeader},
@@ -205,6 +206,31 @@ impl Image {
     #[must_use]
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<(u64, u64)>; N] {
         symbols::find(&self.file, names)
+    }
+
+    /// Returns true if the debug information of this file, or its separate debug information, contains a name. That is a hint that it
+    /// describes the type or function of this name.
+    #[must_use]
+    pub fn describes(&self, name: &str, path: &str, files: &dyn Files) -> bool {
+        let text = [name.as_bytes(), &[0]].concat();
+        let finder = Finder::new(&text);
+        let has = |file: &Bytes| {
+            let Ok(elf) = ElfFile64::<LittleEndian>::parse(&**file) else {
+                return false;
+            };
+            let mut left = MAX_DECOMPRESSED;
+            // Short names are in `.debug_info` itself.
+            [".debug_str", ".debug_info"].iter().any(|section| {
+                let section = sections::by_name(&elf, section);
+                let bytes = section.and_then(|section| contents(&section, file, &mut left));
+                bytes.is_some_and(|bytes| finder.find(&bytes).is_some())
+            })
+        };
+        let separate = || self.debug_files(path).into_iter();
+        has(&self.file)
+            || separate()
+                .filter_map(|path| files.open(&path))
+                .any(|file| has(&file))
     }
 
     /// Returns whether the code can connect its job with another: whether it refers to an MPI function that does.

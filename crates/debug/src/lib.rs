@@ -13,6 +13,7 @@ pub mod known;
 pub mod languages;
 pub mod maps;
 pub mod memory;
+pub mod mpir;
 pub mod peers;
 pub mod planted;
 pub mod proto;

@@ -20,7 +20,6 @@
 
 mod environment;
 mod later;
-mod mpir;
 mod names;
 mod nodes;
 mod outcome;
@@ -37,8 +36,9 @@ use base::Rank;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    environment::rank_in,
     later::later,
-    names::matches,
+    names::{is_here, matches},
     nodes::{Claims, FoundProc, OnNode, identify, on_node, over_nodes},
     outcome::{Doubt, How, NoAnswer, NotFound, Note, Tried},
     permission::{Advice, Situation},

@@ -131,6 +131,13 @@ pub(super) fn evidence(environment: &[u8]) -> Vec<Evidence> {
         .collect()
 }
 
+/// Returns the rank that an environment says, by the most reliable of its variables; `None` if it says none.
+#[must_use]
+pub fn rank_in(environment: &[u8]) -> Option<u32> {
+    let first = evidence(environment).into_iter().next();
+    first.map(|evidence| evidence.rank)
+}
+
 /// A process and its evidence.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {

@@ -52,7 +52,8 @@ pub(super) fn is_name(host: &str) -> bool {
 }
 
 /// Returns true if a host name in a launcher's table refers to this node.
-pub(super) fn is_here(host: &str, own: &str) -> bool {
+#[must_use]
+pub fn is_here(host: &str, own: &str) -> bool {
     // Do not cut an IP address at its dots.
     let is_name = host.chars().any(|c| c.is_ascii_alphabetic());
     host == own

@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use base::Rank;
 
 use super::{Found, RankRow, Search, is_dead, proof::ClaimedRow};
-use crate::target::{
-    How, NoAnswer, Note, Tried,
-    environment::Evidence,
-    mpir::{self, Miss, Tables},
-    names::file_name,
-    wrappers::{is_pmix, is_remote_launcher, may_answer},
+use crate::{
+    mpir::{Finder, Miss, Reader, Row},
+    target::{
+        How, NoAnswer, Note, Tried,
+        environment::Evidence,
+        names::file_name,
+        wrappers::{is_pmix, is_remote_launcher, may_answer},
+    },
 };
 
 /// Maximum number of processes searched for a table: the named one and its descendants.
@@ -27,10 +29,19 @@ enum Standing {
     Elsewhere,
 }
 
+/// The table of a launcher.
+struct Starter {
+    rows: Vec<Row>,
+    /// The file that contains the symbols.
+    file: String,
+    /// The launcher's name for the job.
+    job: Option<String>,
+}
+
 impl Search<'_> {
     /// Reads the table for debuggers of the launcher of a process.
     pub(in crate::target) fn table(&mut self, pid: i32) -> Option<(How, Vec<RankRow>)> {
-        let tables = Tables::default();
+        let finder = Finder::default();
         let mut found = None;
         let mut searched = 0;
         for (launcher, standing) in self.launchers(pid) {
@@ -38,7 +49,7 @@ impl Search<'_> {
                 break;
             }
             let program = file_name(&self.program(launcher)).to_owned();
-            match tables.read(self.system, launcher) {
+            match self.starter(&finder, launcher) {
                 Ok(table) => {
                     let rows = self.ranks_of(launcher, &table);
                     if standing != Standing::Below && !self.has(&rows, pid) {
@@ -99,7 +110,21 @@ impl Search<'_> {
         found
     }
 
-    fn ranks_of(&self, launcher: i32, table: &mpir::Table) -> Vec<RankRow> {
+    /// Reads the table of a process.
+    fn starter(&self, finder: &Finder, pid: i32) -> Result<Starter, Miss> {
+        let mappings = self.system.mappings(pid).ok_or(Miss::Unreadable)?;
+        let located = finder.locate(&mappings, &*self.system.files(pid));
+        let located = located.ok_or(Miss::NoSymbols)?;
+        let memory = self.system.memory(pid);
+        let reader = Reader::new(&*memory, &located);
+        Ok(Starter {
+            rows: reader.table()?.rows,
+            file: located.file().to_owned(),
+            job: reader.job(),
+        })
+    }
+
+    fn ranks_of(&self, launcher: i32, table: &Starter) -> Vec<RankRow> {
         let claimed = (0..).zip(&table.rows).map(|(rank, row)| ClaimedRow {
             rank: Rank(rank),
             host: row.host.clone(),
@@ -241,7 +266,7 @@ impl Search<'_> {
     }
 }
 
-fn how(launcher: i32, program: String, table: mpir::Table) -> How {
+fn how(launcher: i32, program: String, table: Starter) -> How {
     let job = table.job;
     // Only `rally` names its jobs like this, whatever name it was called by.
     if job.as_deref().is_some_and(|job| job.starts_with("rally-")) {
