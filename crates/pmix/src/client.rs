@@ -56,7 +56,13 @@
 //! what was wrong.
 //!
 //! A process that initializes and finalizes several times creates a new `Client` or `Program` each time.
+//!
+//! # A connection that the other side has opened
+//!
+//! A launcher that a tool has started connects to the tool, and then serves it. [`Client::accept`] takes such a connection: it
+//! answers the handshake and the request for job info, and goes on in *Ready*. `acceptor` has its states.
 
+mod acceptor;
 mod config;
 mod facts;
 mod program;
@@ -64,15 +70,17 @@ mod uri;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    ffi::CString,
     net::SocketAddr,
     time::Duration,
 };
 
 use base::Time;
 
-pub(crate) use self::config::{infos, version_numbers};
+pub(crate) use self::config::version_numbers;
 pub use self::{
-    config::{Codec, Config, ConfigError, Connector, Security},
+    acceptor::Terms,
+    config::{Codec, Config, ConfigError, Connector, Security, infos},
     facts::{JobFacts, Viewpoint},
     program::{
         Collect, Done, Event as ProgramEvent, FACTS_WAIT, HandlerId, MAX_HANDLERS, MAX_WAITING,
@@ -96,8 +104,11 @@ pub const FINALIZE_WAIT: Duration = Duration::from_secs(10);
 /// Maximum number of outstanding requests. A further one is answered `RESOURCE_BUSY` immediately.
 pub const MAX_OUTSTANDING: usize = 4096;
 
-/// Largest tag of a request. libpmix 6 reserves the upper half for requests of the server.
+/// Largest tag of a request of the side that has opened the connection. The upper half is for the side that has accepted it, as
+/// in libpmix 6.
 const LAST_TAG: u32 = frame::FIRST_REQUEST + (u32::MAX - frame::FIRST_REQUEST) / 2;
+/// Largest tag of a request of the side that has accepted the connection. [`Tag`] reserves the number above it.
+const LAST_ACCEPTOR_TAG: u32 = u32::MAX - 1;
 
 /// Handle of a request, unique within its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -176,18 +187,58 @@ pub struct Client {
     state: State,
     framer: Framer,
     next_ticket: Ticket,
-    last_tag: u32,
+    tags: Tags,
+    /// What the other side is told; `None` if this side has opened the connection.
+    terms: Option<Terms>,
+    /// Name and version of a launcher that has connected to this side.
+    peer: Option<(Proc, CString)>,
     /// The outstanding requests by tag.
     outstanding: BTreeMap<u32, Outstanding>,
     /// The tags of the outstanding requests.
-    tags: BTreeMap<Ticket, u32>,
+    tag_of: BTreeMap<Ticket, u32>,
     /// The outstanding requests with a deadline, as (deadline, tag).
     limits: BTreeSet<(Time, u32)>,
     outputs: VecDeque<Output<Event>>,
 }
 
+/// The tags for the requests of one side.
+#[derive(Clone, Copy, Debug)]
+struct Tags {
+    /// The tag before the first one.
+    before: u32,
+    last: u32,
+    used: u32,
+}
+
+impl Tags {
+    const fn new(before: u32, last: u32) -> Self {
+        Self {
+            before,
+            last,
+            used: before,
+        }
+    }
+
+    const fn next(&mut self) -> u32 {
+        self.used = if self.used == self.last {
+            self.before + 1
+        } else {
+            self.used + 1
+        };
+        self.used
+    }
+}
+
 #[derive(Debug)]
 enum State {
+    /// The other side has opened the connection, and its handshake is awaited.
+    Accepting {
+        until: Time,
+    },
+    /// The other side has not asked for its job info.
+    Informing {
+        until: Time,
+    },
     Connecting {
         until: Time,
     },
@@ -226,9 +277,11 @@ impl Client {
             },
             framer: Framer::default(),
             next_ticket: Ticket(0),
-            last_tag: frame::FIRST_REQUEST,
+            tags: Tags::new(frame::FIRST_REQUEST, LAST_TAG),
+            terms: None,
+            peer: None,
             outstanding: BTreeMap::new(),
-            tags: BTreeMap::new(),
+            tag_of: BTreeMap::new(),
             limits: BTreeSet::new(),
             outputs: VecDeque::from([Output::Connect(address)]),
         }
@@ -261,7 +314,10 @@ impl Client {
     pub fn deadline(&self) -> Option<Time> {
         let limit = self.limits.first().map(|(time, _)| *time);
         match self.state {
-            State::Connecting { until } | State::Greeting { until, .. } => Some(until),
+            State::Accepting { until }
+            | State::Informing { until }
+            | State::Connecting { until }
+            | State::Greeting { until, .. } => Some(until),
             State::Leaving { until, .. } => Some(limit.map_or(until, |limit| limit.min(until))),
             State::Ready { .. } => limit,
             State::Ended => None,
@@ -280,7 +336,7 @@ impl Client {
     /// Sends a finalize. After its answer the connection closes.
     pub fn finalize(&mut self, now: Time) -> Ticket {
         let ticket = self.send(&Request::Finalize);
-        if self.tags.contains_key(&ticket) {
+        if self.tag_of.contains_key(&ticket) {
             self.state = State::Leaving {
                 finalize: ticket,
                 until: now + FINALIZE_WAIT,
@@ -291,7 +347,7 @@ impl Client {
 
     /// Sets the time at which an outstanding request is answered `TIMEOUT`. An answer that comes later is ignored.
     pub fn limit(&mut self, ticket: Ticket, until: Time) {
-        let Some(tag) = self.tags.get(&ticket).copied() else {
+        let Some(tag) = self.tag_of.get(&ticket).copied() else {
             return;
         };
         let request = self.outstanding.get_mut(&tag);
@@ -322,7 +378,7 @@ impl Client {
 
     /// Drops an outstanding request: it gets no answer event.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
-        if let Some(tag) = self.tags.get(&ticket) {
+        if let Some(tag) = self.tag_of.get(&ticket) {
             self.take(*tag);
         }
     }
@@ -337,14 +393,10 @@ impl Client {
     /// Returns a tag that no outstanding request has.
     fn tag(&mut self) -> u32 {
         loop {
-            self.last_tag = if self.last_tag == LAST_TAG {
-                frame::FIRST_REQUEST + 1
-            } else {
-                self.last_tag + 1
-            };
+            let tag = self.tags.next();
             // There are far more tags than outstanding requests.
-            if !self.outstanding.contains_key(&self.last_tag) {
-                return self.last_tag;
+            if !self.outstanding.contains_key(&tag) {
+                return tag;
             }
         }
     }
@@ -366,7 +418,11 @@ impl Client {
                 begun.extend_from_slice(bytes);
                 self.greeted(begun);
             }
-            State::Ready { .. } | State::Leaving { .. } => {
+            State::Accepting { .. } => {
+                self.framer.push(bytes);
+                self.accepted();
+            }
+            State::Informing { .. } | State::Ready { .. } | State::Leaving { .. } => {
                 self.framer.push(bytes);
                 self.frames();
             }
@@ -412,7 +468,10 @@ impl Client {
     }
 
     fn frames(&mut self) {
-        while matches!(self.state, State::Ready { .. } | State::Leaving { .. }) {
+        while matches!(
+            self.state,
+            State::Informing { .. } | State::Ready { .. } | State::Leaving { .. }
+        ) {
             match self.framer.next_frame() {
                 Ok(Some(frame)) => self.frame(&frame),
                 Ok(None) => break,
@@ -425,6 +484,9 @@ impl Client {
         let format = self.config.format();
         let tag = frame.tag.number();
         if let Tag::Request(_) = frame.tag {
+            if self.terms.is_some() && tag <= self.tags.before {
+                return self.asked(tag, &frame.payload);
+            }
             return match self.take(tag) {
                 Some(request) => self.answer(&request, frame),
                 None => self.event(Event::Ignored {
@@ -523,7 +585,7 @@ impl Client {
                 limit,
             };
             self.outstanding.insert(tag, request);
-            self.tags.insert(ticket, tag);
+            self.tag_of.insert(ticket, tag);
         }
         ticket
     }
@@ -550,17 +612,22 @@ impl Client {
             }
         }
         match self.state {
-            State::Connecting { until } | State::Greeting { until, .. } if until <= now => {
+            State::Accepting { until }
+            | State::Informing { until }
+            | State::Connecting { until }
+            | State::Greeting { until, .. }
+            | State::Leaving { until, .. }
+                if until <= now =>
+            {
                 self.lose(Lost::Silent);
             }
-            State::Leaving { until, .. } if until <= now => self.lose(Lost::Silent),
             _ => {}
         }
     }
 
     fn take(&mut self, tag: u32) -> Option<Outstanding> {
         let request = self.outstanding.remove(&tag)?;
-        self.tags.remove(&request.ticket);
+        self.tag_of.remove(&request.ticket);
         if let Some(limit) = request.limit {
             self.limits.remove(&(limit, tag));
         }
@@ -575,7 +642,7 @@ impl Client {
         self.framer = Framer::default();
         self.limits.clear();
         self.outstanding.clear();
-        for ticket in std::mem::take(&mut self.tags).into_keys() {
+        for ticket in std::mem::take(&mut self.tag_of).into_keys() {
             let answer = Answer::Status(Status::UNREACH);
             self.event(Event::Answer { ticket, answer });
         }
@@ -611,9 +678,9 @@ mod tests {
         client.handle(Time::ZERO, Input::Opened);
         client.handle(Time::ZERO, Input::Bytes(&[0; 8]));
         let long = client.request(&Request::JobInfo);
-        client.last_tag = LAST_TAG - 1;
+        client.tags.used = LAST_TAG - 1;
         let tickets = [0, 1].map(|_| client.request(&Request::JobInfo));
-        let mut tags: Vec<_> = client.tags.into_iter().collect();
+        let mut tags: Vec<_> = client.tag_of.into_iter().collect();
         tags.sort_unstable();
         assert_eq!(
             tags,

@@ -158,6 +158,11 @@ impl Framer {
         self.cut(length, Bound::Handshake)
     }
 
+    /// Returns the received bytes that are not part of a returned message.
+    pub(crate) fn take_rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.bytes).freeze()
+    }
+
     fn cut(&mut self, length: u32, bound: Bound) -> Result<Option<Bytes>, Error> {
         let value = u64::from(length);
         if value > bound.limit() {

@@ -16,6 +16,7 @@
 //! **Architecture invariant:** no sockets, no processes, no clock, and no knowledge of our overlay or of the placement of ranks.
 //! Any program with a byte stream can use this crate.
 
+pub mod allocation;
 mod bound;
 pub mod client;
 pub mod codec;
@@ -23,6 +24,7 @@ mod error;
 pub mod frame;
 pub mod handshake;
 pub mod keys;
+pub mod launcher;
 pub mod message;
 pub mod planted;
 pub mod pmi;

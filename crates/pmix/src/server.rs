@@ -21,11 +21,13 @@
 //!
 //! States of a connection:
 //!
-//! | state | handshake | request | finalize | malformed input | connection closes |
-//! |---|---|---|---|---|---|
-//! | `Greeting` | `Connected`, or refused and closed | – | – | closed | peer dropped |
-//! | `Connected` | – | answered | `Finalized` | closed, process *lost* | process *lost* |
-//! | `Finalized` | – | refused with INIT | refused with INIT | frame: closed; request: refused with INIT | peer dropped |
+//! | state | handshake | the host decides | request | finalize | malformed input | connection closes |
+//! |---|---|---|---|---|---|---|
+//! | `Greeting` | of a process: `Connected`, or refused and closed; of a tool: `Waiting`, or refused and closed | – | – | – | closed | peer dropped |
+//! | `Waiting` | – | `Connected`, or refused and closed | closed | closed | closed | peer dropped |
+//! | `Called`: a tool that has started this launcher | – | `Connected`, or closed | kept | kept | kept | peer dropped |
+//! | `Connected` | – | – | answered | `Finalized` | closed, process *lost* | process *lost*; tool dropped |
+//! | `Finalized` | – | – | refused with INIT | refused with INIT | frame: closed; request: refused with INIT | peer dropped |
 //!
 //! A process is *lost* if its connection closed without PMIx_Finalize and it has not reconnected within [`LOST_DELAY`].
 //! A lost process is not dead: it may still connect. Its parent reports its death, as [`Input::Ended`]. While a process
@@ -73,6 +75,7 @@
 //!
 //! The host bounds the output that is queued for a connection: it closes a connection whose peer does not read.
 
+mod attributes;
 mod collective;
 mod connected;
 mod construct;
@@ -102,8 +105,10 @@ mod request;
 mod share;
 mod stored;
 mod subscription;
+mod support;
 mod termination;
 mod timers;
+mod tool;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -133,14 +138,15 @@ pub use self::{
     connected::MAX_CONNECTED_SETS,
     coordinate::MAX_CALL,
     direct::{MAX_QUESTION, MAX_QUESTIONS, MAX_QUESTIONS_ABOUT},
-    environment::environment,
+    directive::unknown_launch_directive,
+    environment::{LIBRARY_VERSION, environment},
     event::{MAX_AFFECTED, MAX_CACHED_BYTES, MAX_CACHED_EVENTS, MAX_CODES},
     gather::MAX_FENCE_SHARE,
     gathers::{Gathers, Notice, Watchers},
     group::MAX_GROUPS,
     host::{
-        Ask, Config, Conn, Elsewhere, Event, GatherNumber, GatherTicket, Input, LogStream, Output,
-        PeerOwner, QuestionTicket, Refusal, Ticket,
+        Ask, Config, Conn, Door, Elsewhere, Event, GatherNumber, GatherTicket, Input, LogStream,
+        Output, PeerOwner, QuestionTicket, Refusal, Ticket, Tools, Visitor,
     },
     published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
     question::{ConstructQuestion, Constructed, GetQuestion, Patience, Question},
@@ -248,8 +254,14 @@ impl Server {
                 bytes,
             } => self.on_output(&proc, channels, &bytes),
             Input::Accepted { conn, owner } => self.on_accepted(conn, owner),
+            Input::Called {
+                conn,
+                tool,
+                version,
+            } => self.on_called(conn, tool, version),
             Input::Bytes { conn, bytes } => self.on_bytes(now, conn, bytes),
             Input::Closed { conn } => self.on_closed(now, conn),
+            Input::ToolAdmitted { conn, name } => self.on_tool_admitted(now, conn, name),
             Input::Answer { ticket, answer } => {
                 if let Some(reply) = self.asks.remove(&ticket) {
                     self.on_answer(reply, &answer);

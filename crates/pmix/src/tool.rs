@@ -6,27 +6,38 @@
 //!
 //! - Servers send the end of every job to every tool, including jobs that ended long ago, and sometimes twice.
 //!   [`Event::JobEnded`] comes once for each job that this tool has spawned, even if the end overtakes the answer to the spawn.
+//!   [`Tool::follow`] adds the stages before the end, and jobs that others have spawned.
 //! - Output carries a number that the tool has chosen, or 0 if a spawn requested it. To stop it, the tool must send the number
 //!   that the server has assigned. [`PullId`] hides both.
+//! - A tool can start a launcher, which then connects to the tool: docs/formats/indirect-launch.md. [`Tool::accept`] takes that
+//!   connection, and from there on the launcher is the tool's server. [`launcher_variables`] is the launcher's environment.
 
+mod jobs;
+mod launch;
 mod rendezvous;
 mod search;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     ffi::CStr,
 };
 
 use base::Time;
 use bytes::Bytes;
 
+use self::jobs::{Jobs, News, STAGES};
 pub use self::{
+    jobs::{Follow, JobEnd, MAX_FOLLOWED, Stage},
+    launch::{launcher_name, launcher_variables, tool_name},
     rendezvous::{MAX_RENDEZVOUS, Rendezvous, RendezvousError},
-    search::{Found, Life, NotChosen, Pattern, Place, Step, System, Wish, choose, plan},
+    search::{
+        After, Found, Life, NotChosen, Pattern, Place, Retry, Several, Step, WellKnown, Wish,
+        candidates, choose, plan,
+    },
 };
 use crate::{
     client::{
-        Config, Done, HandlerId, Input, Notice, Output, Program, ProgramEvent, Ticket, infos,
+        Config, Done, HandlerId, Input, Notice, Output, Program, ProgramEvent, Terms, Ticket, infos,
     },
     keys,
     message::Request,
@@ -35,7 +46,7 @@ use crate::{
     },
 };
 
-/// Maximum number of job ends kept while it is unknown whether this tool has spawned the jobs. Further ones are dropped.
+/// Maximum number of events of jobs kept while it is unknown whether this tool has spawned the jobs. Further ones are dropped.
 pub const MAX_EARLY_ENDS: usize = 65_536;
 
 /// Directive that makes a server report the end of a spawned job.
@@ -74,11 +85,11 @@ pub enum Control {
     Signal(i32),
 }
 
-/// Outcome of a job, as far as the server reports it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobEnd {
-    pub status: Option<Status>,
-    pub exit_code: Option<i32>,
+/// Stream of the server on which it shows a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogTo {
+    Stdout,
+    Stderr,
 }
 
 /// Event of a tool.
@@ -91,7 +102,9 @@ pub enum Event {
         ticket: Ticket,
         result: Result<Vec<ProcInfo>, Status>,
     },
-    /// A job that this tool has spawned has ended. More of its output may follow.
+    /// A job that this tool follows has come this far. Stages come only after [`Tool::follow`], each once for a job.
+    JobStage { nspace: Nspace, stage: Stage },
+    /// A job that this tool has spawned, or follows, has ended. More of its output may come after this.
     JobEnded { nspace: Nspace, end: JobEnd },
     /// The server refused to report the ends of jobs.
     EndsUnknown { status: Status },
@@ -140,27 +153,18 @@ pub enum Event {
 pub struct Tool {
     program: Program,
     purposes: BTreeMap<Ticket, Purpose>,
-    ends: Ends,
+    jobs: Jobs,
     pulls: BTreeMap<PullId, Pull>,
     last_pull: PullId,
     outputs: VecDeque<Output<Event>>,
 }
 
-/// State for reporting the ends of spawned jobs.
-#[derive(Debug, Default)]
-struct Ends {
-    handler: Option<HandlerId>,
-    /// Unanswered spawns.
-    spawning: BTreeSet<Ticket>,
-    /// Spawned jobs that have not ended.
-    running: BTreeSet<Nspace>,
-    /// Ends that may belong to a job whose spawn is unanswered.
-    early: BTreeMap<Nspace, JobEnd>,
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    Register,
+    /// Registration for the ends of jobs, which nobody has asked for.
+    Ends,
+    /// Registration for the stages of jobs.
+    Stages,
     Spawn,
     Table,
     Pull(PullId),
@@ -179,10 +183,21 @@ impl Tool {
     /// Creates a tool that is not connected yet.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
+        Self::over(Program::new(now, config))
+    }
+
+    /// Takes the connection of a launcher that this tool has started. It is ready when the launcher has its directives, and waits for
+    /// its release, which is that of [`ProgramEvent::Ready`]'s server. What the tool wants to hear of, it should ask for before.
+    #[must_use]
+    pub fn accept(now: Time, terms: Terms) -> Self {
+        Self::over(Program::accept(now, terms))
+    }
+
+    fn over(program: Program) -> Self {
         Self {
-            program: Program::new(now, config),
+            program,
             purposes: BTreeMap::new(),
-            ends: Ends::default(),
+            jobs: Jobs::default(),
             pulls: BTreeMap::new(),
             last_pull: PullId(0),
             outputs: VecDeque::new(),
@@ -220,19 +235,37 @@ impl Tool {
 
     /// Spawns a job. Unless the infos say otherwise, this tool gets its output, with the number 0.
     pub fn spawn(&mut self, mut infos: Vec<Info>, apps: Vec<App>) -> Ticket {
-        if self.ends.handler.is_none() {
-            let codes = vec![Status::EVENT_JOB_END];
-            let (handler, ticket) = self.program.register(codes, Vec::new());
-            self.ends.handler = Some(handler);
-            self.purposes.insert(ticket, Purpose::Register);
-        }
+        self.register_ends();
         if !infos.iter().any(|info| info.key == *NOTIFY_COMPLETION) {
             infos.extend(self::infos([(NOTIFY_COMPLETION, Value::Bool(true))]));
         }
         let ticket = self.program.spawn(infos, apps);
         self.purposes.insert(ticket, Purpose::Spawn);
-        self.ends.spawning.insert(ticket);
+        self.jobs.spawning(ticket);
         ticket
+    }
+
+    /// Reports the stages and the ends of these jobs from now on, and those before that the server has kept. When the ticket is
+    /// done, no later event will be missed.
+    pub fn follow(&mut self, follow: Follow) -> Ticket {
+        self.jobs.follow(follow);
+        self.register_ends();
+        if self.jobs.stages.is_some() {
+            return self.program.completed_ticket(Ok(Done::Nothing));
+        }
+        let (handler, ticket) = self.program.register(STAGES.to_vec(), Vec::new());
+        self.jobs.stages = Some(handler);
+        self.purposes.insert(ticket, Purpose::Stages);
+        ticket
+    }
+
+    fn register_ends(&mut self) {
+        if self.jobs.ends.is_none() {
+            let codes = vec![Status::EVENT_JOB_END];
+            let (handler, ticket) = self.program.register(codes, Vec::new());
+            self.jobs.ends = Some(handler);
+            self.purposes.insert(ticket, Purpose::Ends);
+        }
     }
 
     /// Requests the processes of a job. The answer is an [`Event::Table`].
@@ -327,7 +360,20 @@ impl Tool {
             .request(&Request::JobControl { targets, infos })
     }
 
-    /// Releases processes that are held for a debugger.
+    /// Lets the server show a text to its user.
+    pub fn log(&mut self, to: LogTo, text: &str) -> Ticket {
+        let key = match to {
+            LogTo::Stdout => keys::LOG_STDOUT,
+            LogTo::Stderr => keys::LOG_STDERR,
+        };
+        self.program.request(&Request::Log {
+            time: 0,
+            data: infos([(key, Value::text(text))]),
+            directives: Vec::new(),
+        })
+    }
+
+    /// Releases processes that are held for a debugger; also a launcher that waits for this tool.
     pub fn release(&mut self, procs: Vec<Proc>) -> Ticket {
         let infos = infos([
             (keys::EVENT_CUSTOM_RANGE, Value::procs(procs)),
@@ -355,13 +401,15 @@ impl Tool {
     fn done(&mut self, ticket: Ticket, mut result: Result<Done, Status>) {
         match self.purposes.remove(&ticket) {
             None => {}
-            Some(Purpose::Register) => {
+            Some(Purpose::Ends) => {
                 if let Err(status) = result {
-                    self.ends.handler = None;
+                    self.jobs.ends = None;
                     self.event(Event::EndsUnknown { status });
                 }
                 return;
             }
+            Some(Purpose::Stages) if result.is_err() => self.jobs.stages = None,
+            Some(Purpose::Stages) => {}
             Some(Purpose::Table) => {
                 let result = result.and_then(|done| table(&done));
                 return self.event(Event::Table { ticket, result });
@@ -391,58 +439,32 @@ impl Tool {
             _ => None,
         };
         self.event(Event::Program(ProgramEvent::Done { ticket, result }));
-        self.ends.spawning.remove(&ticket);
+        let news = self.jobs.spawned(ticket, nspace.as_ref());
         if let Some(nspace) = nspace {
-            match self.ends.early.remove(&nspace) {
-                Some(end) => self.event(Event::JobEnded { nspace, end }),
-                None => {
-                    self.ends.running.insert(nspace);
-                }
+            for one in news {
+                self.report(nspace.clone(), one);
             }
-        }
-        if self.ends.spawning.is_empty() {
-            self.ends.early.clear();
         }
     }
 
     fn notice(&mut self, mut handlers: Vec<HandlerId>, notice: Notice) {
-        if let Some(own) = self.ends.handler
-            && let Some(place) = handlers.iter().position(|handler| *handler == own)
-        {
-            handlers.remove(place);
-            self.ended(&notice);
+        let before = handlers.len();
+        handlers.retain(|handler| !self.jobs.owns(*handler));
+        if handlers.len() < before {
+            for (nspace, one) in self.jobs.notice(&notice) {
+                self.report(nspace, one);
+            }
         }
         if !handlers.is_empty() {
             self.event(Event::Program(ProgramEvent::Notice { handlers, notice }));
         }
     }
 
-    fn ended(&mut self, notice: &Notice) {
-        let end = JobEnd {
-            status: match notice.attribute(keys::JOB_TERM_STATUS) {
-                Some(Value::Status(status)) => Some(*status),
-                _ => None,
-            },
-            exit_code: match notice.attribute(keys::EXIT_CODE) {
-                Some(Value::Int(code) | Value::Int32(code)) => Some(*code),
-                _ => None,
-            },
-        };
-        let mut jobs: BTreeSet<Nspace> = notice
-            .affected()
-            .into_iter()
-            .map(|proc| proc.nspace.clone())
-            .collect();
-        if jobs.is_empty() {
-            jobs.insert(notice.source.nspace.clone());
-        }
-        for nspace in jobs {
-            if self.ends.running.remove(&nspace) {
-                self.event(Event::JobEnded { nspace, end });
-            } else if !self.ends.spawning.is_empty() && self.ends.early.len() < MAX_EARLY_ENDS {
-                self.ends.early.insert(nspace, end);
-            }
-        }
+    fn report(&mut self, nspace: Nspace, news: News) {
+        self.event(match news {
+            News::Stage(stage) => Event::JobStage { nspace, stage },
+            News::Ended(end) => Event::JobEnded { nspace, end },
+        });
     }
 
     fn event(&mut self, event: Event) {

@@ -18,7 +18,8 @@ use bytes::Bytes;
 
 pub use self::{
     kind::{
-        DataType, InfoFlags, IofChannels, JobState, Persistence, PmixRank, ProcState, Range, Scope,
+        AllocDirective, DataType, InfoFlags, IofChannels, JobState, Persistence, PmixRank,
+        ProcState, Range, Scope,
     },
     status::Status,
 };
@@ -195,7 +196,7 @@ pub enum Value {
     Query(Box<Query>),
     /// zlib data after a length, see section 5.4 of `docs/formats/pmix.md`. Forwarded without decompression.
     CompressedString(Bytes),
-    AllocDirective(u8),
+    AllocDirective(AllocDirective),
     IofChannels(IofChannels),
     Envar(Box<Envar>),
     /// List of nodes or ranks in one of several compressed forms (section 5.6), each with its own end.
@@ -267,6 +268,19 @@ pub struct App {
     pub cwd: Text,
     pub maxprocs: i32,
     pub info: Vec<Info>,
+}
+
+impl App {
+    /// Creates an app of so many processes of a program with its arguments.
+    #[must_use]
+    pub fn new(words: Vec<CString>, maxprocs: i32) -> Self {
+        Self {
+            command: words.first().cloned(),
+            argv: words.into_iter().map(Some).collect(),
+            maxprocs,
+            ..Self::default()
+        }
+    }
 }
 
 /// Row of a process table. The exit code in the C structure is never transmitted.
@@ -468,6 +482,20 @@ impl Value {
     pub fn as_text(&self) -> Option<&CStr> {
         match self {
             Self::String(Some(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the namespace, if the value is one: as a string, as a namespace, or as an array of them (its first
+    /// element).
+    #[must_use]
+    pub fn as_nspace(&self) -> Option<Nspace> {
+        match self {
+            Self::String(Some(name)) | Self::Nspace(Some(name)) => Nspace::new(name).ok(),
+            Self::Array(array) => match &array.elements {
+                Elements::Values(values) => values.first()?.as_nspace(),
+                _ => None,
+            },
             _ => None,
         }
     }

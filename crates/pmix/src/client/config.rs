@@ -294,7 +294,7 @@ impl Config {
             .map_or(GroupForm::Members, GroupForm::of_version)
     }
 
-    pub(super) fn hello(&self) -> Hello {
+    pub(crate) fn hello(&self) -> Hello {
         let (security, credential) = match self.security {
             Security::Native => {
                 let Owner { uid, gid } = self.owner;
@@ -342,8 +342,9 @@ pub(crate) fn version_numbers(text: &str) -> Option<[u32; 3]> {
     Some(numbers)
 }
 
-/// Creates infos from constant keys. A key that is too long would be left out, but none is.
-pub(crate) fn infos<const N: usize>(pairs: [(&CStr, Value); N]) -> Vec<Info> {
+/// Creates infos from constant keys, such as those of [`keys`]. A key that is too long for PMIx would be left out.
+#[must_use]
+pub fn infos<const N: usize>(pairs: [(&CStr, Value); N]) -> Vec<Info> {
     let infos = pairs.into_iter().filter_map(|(key, value)| {
         let key = Key::new(key).ok()?;
         Some(Info::new(key, value))

@@ -20,7 +20,7 @@ pub use self::{
     requests::{Collect, PutError, Search},
 };
 use super::{
-    Client, Config, Connector, Event as ClientEvent, Input, JobFacts, Lost, Output, Ticket,
+    Client, Config, Connector, Event as ClientEvent, Input, JobFacts, Lost, Output, Terms, Ticket,
     Viewpoint, infos,
 };
 use crate::{
@@ -128,6 +128,8 @@ pub struct Stdio {
 #[derive(Debug)]
 pub struct Program {
     client: Client,
+    /// True if the other side has opened the connection. It has no job info for this side.
+    is_acceptor: bool,
     phase: Phase,
     now: Time,
     me: Option<Proc>,
@@ -184,9 +186,22 @@ impl Program {
     /// Creates a program that is not connected yet.
     #[must_use]
     pub fn new(now: Time, config: Config) -> Self {
-        let server = config.server.server().clone();
+        Self::over(now, Client::new(now, config))
+    }
+
+    /// Takes a connection that a launcher has opened, as [`Client::accept`] does. The phases Learning to Held are left out.
+    #[must_use]
+    pub fn accept(now: Time, terms: Terms) -> Self {
+        let mut program = Self::over(now, Client::accept(now, terms));
+        program.is_acceptor = true;
+        program
+    }
+
+    fn over(now: Time, client: Client) -> Self {
+        let server = client.config().server.server().clone();
         let mut program = Self {
-            client: Client::new(now, config),
+            client,
+            is_acceptor: false,
             phase: Phase::Connecting,
             now,
             me: None,
@@ -214,6 +229,12 @@ impl Program {
     #[must_use]
     pub const fn me(&self) -> Option<&Proc> {
         self.me.as_ref()
+    }
+
+    /// Returns the name of the server: the one in the configuration until the server has said its own.
+    #[must_use]
+    pub const fn server(&self) -> &Proc {
+        &self.server
     }
 
     /// Returns the cached job info of the program's own job; `None` until the server has accepted the program.
@@ -278,6 +299,9 @@ impl Program {
                 let facts = JobFacts::new(me.nspace.clone(), view);
                 self.jobs.insert(me.nspace.clone(), facts);
                 self.me = Some(me);
+                if self.is_acceptor {
+                    return self.ready();
+                }
                 let ticket = self.client.request(&Request::JobInfo);
                 self.client.limit(ticket, self.now + FACTS_WAIT);
                 self.phase = Phase::Learning(ticket);

@@ -4,8 +4,8 @@ use super::{CommandNumber, Family, Int, Pid, Reader, Size, Time, Wire, Writer};
 use crate::{
     Error, Malformed,
     value::{
-        DataType, InfoFlags, IofChannels, JobState, Persistence, PmixRank, ProcState, Range, Scope,
-        Status,
+        AllocDirective, DataType, InfoFlags, IofChannels, JobState, Persistence, PmixRank,
+        ProcState, Range, Scope, Status,
     },
 };
 
@@ -140,6 +140,7 @@ travels_as!(
     Persistence(u8) => DataType::PERSISTENCE,
     ProcState(u8) => DataType::PROC_STATE,
     JobState(u8) => DataType::JOB_STATE,
+    AllocDirective(u8) => DataType::ALLOC_DIRECTIVE,
     CommandNumber(u8) => DataType::COMMAND
 );
 

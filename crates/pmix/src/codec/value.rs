@@ -10,9 +10,9 @@ use crate::{
     Error, Malformed,
     error::Unsupported,
     value::{
-        App, DataArray, DataType, Elements, Envar, Info, InfoFlags, IofChannels, JobState, Kval,
-        Packed, Pdata, Persistence, PmixRank, Proc, ProcInfo, ProcState, Query, Range, Record,
-        Scope, Status, Text, Timeval, Topology, Value,
+        AllocDirective, App, DataArray, DataType, Elements, Envar, Info, InfoFlags, IofChannels,
+        JobState, Kval, Packed, Pdata, Persistence, PmixRank, Proc, ProcInfo, ProcState, Query,
+        Range, Record, Scope, Status, Text, Timeval, Topology, Value,
     },
 };
 
@@ -26,7 +26,6 @@ impl Writer {
             | Value::Uint8(value)
             | Value::Pointer(value)
             | Value::Command(value)
-            | Value::AllocDirective(value)
             | Value::LinkState(value)
             | Value::ResblockDirective(value) => value.write(self),
             Value::Int8(value) => self.bytes.extend(value.to_ne_bytes()),
@@ -77,6 +76,7 @@ impl Writer {
             Value::IofChannels(value) => value.write(self),
             Value::Envar(value) => value.write(self),
             Value::Regex(value) => self.raw(value),
+            Value::AllocDirective(value) => value.write(self),
             Value::JobState(value) => value.write(self),
             Value::Topology(value) => value.write(self),
             Value::Record(record) => self.record(record),
@@ -164,7 +164,7 @@ impl Reader<'_> {
             DataType::PROC_RANK => Value::Rank(PmixRank::read(self)?),
             DataType::QUERY => Value::Query(self.deeper(boxed::<Query>)?),
             DataType::COMPRESSED_STRING => Value::CompressedString(Bytes::read(self)?),
-            DataType::ALLOC_DIRECTIVE => Value::AllocDirective(u8::read(self)?),
+            DataType::ALLOC_DIRECTIVE => Value::AllocDirective(AllocDirective::read(self)?),
             DataType::IOF_CHANNEL => Value::IofChannels(IofChannels::read(self)?),
             DataType::ENVAR => Value::Envar(boxed::<Envar>(self)?),
             DataType::REGEX => Value::Regex(self.regex()?),

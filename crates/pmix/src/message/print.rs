@@ -113,7 +113,7 @@ impl Display for Readable<'_, Request> {
                 directives,
             } => line!(f, format_args!("at {time}"), List(data), List(directives)),
             Request::Allocate { directive, infos } => {
-                line!(f, format_args!("directive {directive}"), List(infos))
+                line!(f, format_args!("{directive:?}"), List(infos))
             }
             Request::Monitor {
                 monitor,

@@ -7,8 +7,8 @@ use crate::{
     codec::{CommandNumber, Format, Reader, Size, Time, Wire, Writer},
     error::Unsupported,
     value::{
-        App, Info, IofChannels, Key, Nspace, Packed, PmixRank, Proc, Query, Range, Scope, Status,
-        Text,
+        AllocDirective, App, Info, IofChannels, Key, Nspace, Packed, PmixRank, Proc, Query, Range,
+        Scope, Status, Text,
     },
 };
 
@@ -192,7 +192,7 @@ pub enum Request {
         directives: Vec<Info>,
     },
     Allocate {
-        directive: u8,
+        directive: AllocDirective,
         infos: Vec<Info>,
     },
     /// Controls these targets, or the caller's job if there are none.
@@ -363,7 +363,7 @@ impl Request {
                 }
             }
             Command::Allocate => Self::Allocate {
-                directive: reader.item::<AllocDirective>()?.0,
+                directive: reader.item()?,
                 infos: reader.list()?,
             },
             Command::JobControl => Self::JobControl {
@@ -542,7 +542,7 @@ impl Request {
                 writer.list(directives);
             }
             Self::Allocate { directive, infos } => {
-                writer.item(&AllocDirective(*directive));
+                writer.item(directive);
                 writer.list(infos);
             }
             Self::Monitor {
@@ -667,21 +667,6 @@ impl Request {
             Self::ResolveNode { .. } => Command::ResolveNode,
             Self::Opaque { command, .. } => *command,
         }
-    }
-}
-
-/// An allocation directive, by its number.
-struct AllocDirective(u8);
-
-impl Wire for AllocDirective {
-    const KIND: crate::value::DataType = crate::value::DataType::ALLOC_DIRECTIVE;
-
-    fn write(&self, writer: &mut Writer) {
-        self.0.write(writer);
-    }
-
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        u8::read(reader).map(Self)
     }
 }
 

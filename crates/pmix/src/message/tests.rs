@@ -14,7 +14,9 @@ use crate::{
         app, info, key, kval, named, nspace, opaque, packed, pdata, process, query, rank, some,
         status, text,
     },
-    value::{Info, IofChannels, Kval, PmixRank, Proc, Range, Scope, Status, Text, Value},
+    value::{
+        AllocDirective, Info, IofChannels, Kval, PmixRank, Proc, Range, Scope, Status, Text, Value,
+    },
 };
 
 const FORMATS: [Format; 4] = [
@@ -133,8 +135,10 @@ fn job() -> impl Strategy<Value = Request> {
             procs
         }),
         (infos(), some(app())).prop_map(|(infos, apps)| Request::Spawn { infos, apps }),
-        (any::<u8>(), infos())
-            .prop_map(|(directive, infos)| Request::Allocate { directive, infos }),
+        (any::<u8>(), infos()).prop_map(|(directive, infos)| Request::Allocate {
+            directive: AllocDirective(directive),
+            infos
+        }),
         (procs(), infos()).prop_map(|(targets, infos)| Request::JobControl { targets, infos }),
         (info(), status(), infos()).prop_map(|(monitor, error, infos)| Request::Monitor {
             monitor,

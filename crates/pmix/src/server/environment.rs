@@ -4,8 +4,13 @@ use std::ffi::OsString;
 
 use crate::value::Proc;
 
+/// Returns the address of a server, by which libraries find it.
+pub(super) fn address(server: &Proc, port: u16) -> String {
+    format!("{}.{};tcp4://127.0.0.1:{port}", server.nspace, server.rank)
+}
+
 /// The library version that the server claims. Client libraries only require it to be at least 4.1.
-const VERSION: &str = "5.0.11";
+pub const LIBRARY_VERSION: &str = "5.0.11";
 
 /// Returns the variables by which a client finds its server, which listens on `port` of the node's loopback interface.
 ///
@@ -19,7 +24,7 @@ pub fn environment(
     proc: &Proc,
     host: &str,
 ) -> [(&'static str, OsString); 10] {
-    let uri = format!("{}.{};tcp4://127.0.0.1:{port}", server.nspace, server.rank);
+    let uri = address(server, port);
     [
         ("PMIX_NAMESPACE", proc.nspace.to_string().into()),
         ("PMIX_RANK", proc.rank.to_string().into()),
@@ -32,7 +37,7 @@ pub fn environment(
             "PMIX_BFROP_BUFFER_TYPE",
             "PMIX_BFROP_BUFFER_NON_DESC".into(),
         ),
-        ("PMIX_VERSION", VERSION.into()),
+        ("PMIX_VERSION", LIBRARY_VERSION.into()),
         ("PMIX_HOSTNAME", host.into()),
     ]
 }

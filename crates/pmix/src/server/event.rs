@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::{
     Conn, Elsewhere, Event, MAX_CARRIED, Output, ReplyTo, Server, find, info, is_set,
     job::Namespace,
+    peer::{Known, Role},
 };
 use crate::{
     codec::{Family, Format, Writer},
@@ -32,26 +33,46 @@ pub(super) struct Events {
     by_conn: BTreeMap<Conn, Interests>,
     kept: VecDeque<Kept>,
     kept_bytes: usize,
+    /// Number of events and of ends of jobs so far.
+    count: u64,
+    /// For each tool, the number of events before it came.
+    tools: BTreeMap<Conn, u64>,
     /// True if the other servers know that a process on this node wants [`Status::EVENT_PROC_TERMINATED`].
     are_ends_announced: bool,
     /// True if processes on other nodes want it.
     are_ends_wanted: bool,
 }
 
+/// The codes of events about the end of a process.
+const END_CODES: [Status; 6] = [
+    Status::EVENT_PROC_TERMINATED,
+    Status::PROC_TERMINATED,
+    Status::PROC_TERM_WO_SYNC,
+    Status::PROC_ABORTED_BY_SIG,
+    Status::PROC_REQUESTED_ABORT,
+    Status::EXIT_NONZERO_TERM,
+];
+
 /// The status of the event by which a server tells the others, once, that a process on its node has registered for
-/// [`Status::EVENT_PROC_TERMINATED`]. Every process causes that event when it ends, and hardly any program wants it: without
+/// [`Status::EVENT_PROC_TERMINATED`], or a tool for the ends of processes. Every process causes that event when it ends, and hardly any program wants it: without
 /// a registration elsewhere, it stays on its node.
 const ENDS_WANTED: Status = Status(i32::MIN);
 
 /// A cached event, and its size in a message.
 #[derive(Debug)]
 struct Kept {
+    /// Number of events before it.
+    number: u64,
     event: Event,
+    /// The job that it is about.
+    job: Nspace,
+    /// Number of events before the end of that job; `None` while it exists.
+    over: Option<u64>,
     size: usize,
 }
 
 /// The registrations of one connection.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Interests {
     codes: BTreeMap<Status, Affected>,
     /// The default handler, for events without a registered code; `None` if it has none.
@@ -77,6 +98,21 @@ pub(super) enum From {
 impl Events {
     pub(super) fn forget(&mut self, conn: Conn) {
         self.by_conn.remove(&conn);
+        self.tools.remove(&conn);
+    }
+
+    /// Notes that a job is over. A tool that came before may still ask for the events about it.
+    pub(super) fn forget_job(&mut self, nspace: &Nspace) {
+        let about = |kept: &&mut Kept| kept.over.is_none() && kept.job == *nspace;
+        for kept in self.kept.iter_mut().filter(about) {
+            kept.over = Some(self.count);
+        }
+        self.count += 1;
+    }
+
+    /// Notes that a tool has come. Earlier events may concern jobs that it knows nothing of.
+    pub(super) fn tool_came(&mut self, conn: Conn) {
+        self.tools.insert(conn, self.count);
     }
 
     pub(super) fn deregister(&mut self, conn: Conn, codes: &[Status]) {
@@ -102,16 +138,21 @@ impl Events {
 
     /// Returns true if there are no registrations.
     pub(super) fn is_empty(&self) -> bool {
-        self.by_conn.is_empty()
+        self.by_conn.is_empty() && self.tools.is_empty()
     }
 
     fn keep(&mut self, event: &Event, size: usize) {
+        let number = self.count;
+        self.count += 1;
         if is_set(&event.infos, keys::EVENT_DO_NOT_CACHE) || size > MAX_CACHED_BYTES {
             return;
         }
         self.kept_bytes += size;
         self.kept.push_back(Kept {
+            number,
             event: event.clone(),
+            job: job_of(event),
+            over: None,
             size,
         });
         while self.kept.len() > MAX_CACHED_EVENTS || self.kept_bytes > MAX_CACHED_BYTES {
@@ -171,12 +212,13 @@ impl Server {
         };
         let new: BTreeSet<Status> = codes.iter().copied().collect();
         let interests = self.events.by_conn.entry(conn).or_default();
+        let before = interests.clone();
         let more = new
             .iter()
             .filter(|code| !interests.codes.contains_key(code));
         if interests.codes.len() + more.count() > MAX_CODES {
             if interests.codes.is_empty() && interests.default.is_none() {
-                self.events.forget(conn);
+                self.events.by_conn.remove(&conn);
             }
             return self.status(reply, Status::OUT_OF_RESOURCE);
         }
@@ -195,7 +237,7 @@ impl Server {
             interests.codes.insert(*code, wanted);
         }
         self.status(reply, Status::SUCCESS);
-        self.replay(conn, &new);
+        self.replay(conn, &new, &before, &affected);
         self.tell_silent_stop(conn, &new);
         self.announce_ends();
     }
@@ -203,10 +245,15 @@ impl Server {
     /// Tells the other servers that a process on this node wants [`Status::EVENT_PROC_TERMINATED`], if one does and there are
     /// other servers.
     pub(super) fn announce_ends(&mut self) {
-        let wants =
-            |interests: &Interests| interests.codes.contains_key(&Status::EVENT_PROC_TERMINATED);
+        let wants = |(conn, interests): (&Conn, &Interests)| {
+            let of_tool = END_CODES
+                .iter()
+                .any(|code| interests.codes.contains_key(code));
+            let is_tool = self.events.tools.contains_key(conn);
+            is_tool && of_tool || interests.codes.contains_key(&Status::EVENT_PROC_TERMINATED)
+        };
         if self.events.are_ends_announced
-            || !self.events.by_conn.values().any(wants)
+            || !self.events.by_conn.iter().any(wants)
             || !self.has_neighbors()
         {
             return;
@@ -251,25 +298,42 @@ impl Server {
         }
     }
 
-    /// Sends cached events to a connection that has registered for them.
-    fn replay(&mut self, conn: Conn, codes: &BTreeSet<Status>) {
+    /// Sends cached events to a connection that has registered for them: each once. A tool also gets those of the time
+    /// before it came, if they are about a job that existed then or that it names.
+    fn replay(
+        &mut self,
+        conn: Conn,
+        codes: &BTreeSet<Status>,
+        before: &Interests,
+        affected: &Affected,
+    ) {
         let Some(known) = self.peers.get(&conn).and_then(|peer| peer.connected()) else {
             return;
         };
         let Some(interests) = self.events.by_conn.get(&conn) else {
             return;
         };
+        let came = self.events.tools.get(&conn).copied().unwrap_or(0);
+        let concerns = |kept: &Kept| {
+            let is_named = matches!(affected, Affected::Only(_));
+            kept.number >= came
+                || is_named
+                || kept.over.is_some_and(|over| over >= came)
+                || self.knows(&kept.job)
+        };
         let due: Vec<Bytes> = self
             .events
             .kept
             .iter()
+            .filter(|kept| concerns(kept))
             .map(|kept| &kept.event)
             .filter(|event| {
-                // Only for codes in this registration; events of earlier codes were sent before.
+                // Only for codes in this registration. What was wanted before was sent before.
                 (codes.contains(&event.status) || codes.is_empty())
                     && interests.wants(event)
+                    && !before.wants(event)
                     && !self.is_for_host(event, &known.proc)
-                    && self.reaches(event, &known.proc)
+                    && self.reaches(event, known)
             })
             .map(|event| packed(&push_of(event, None), known.format))
             .collect();
@@ -347,7 +411,7 @@ impl Server {
             if known.proc != event.source
                 && interests.wants(event)
                 && !self.is_for_host(event, &known.proc)
-                && self.reaches(event, &known.proc)
+                && self.reaches(event, known)
             {
                 let bytes = by_format
                     .entry(known.format)
@@ -375,6 +439,10 @@ impl Server {
 
     /// Returns the other nodes that an event of a local process concerns.
     fn elsewhere(&self, event: &Event) -> Elsewhere {
+        if self.events.are_ends_wanted && is_end(event) {
+            // A tool may be connected to a node without processes of the job.
+            return Elsewhere::Everywhere;
+        }
         let named = match event.range {
             Range::PROC_LOCAL | Range::LOCAL | Range::RM => return Elsewhere::Nowhere,
             Range::NAMESPACE => vec![&event.source],
@@ -410,8 +478,12 @@ impl Server {
             && self.jobs.get(&proc.nspace).is_some_and(Namespace::stops)
     }
 
-    /// Returns true if a process is within an event's range.
-    fn reaches(&self, event: &Event, proc: &Proc) -> bool {
+    /// Returns true if a process is within an event's range. Tools hear of the ends of all processes.
+    fn reaches(&self, event: &Event, known: &Known) -> bool {
+        let proc = &known.proc;
+        if known.role == Role::Tool && is_end(event) {
+            return true;
+        }
         match event.range {
             Range::PROC_LOCAL => event.source == *proc,
             Range::RM => false,
@@ -426,6 +498,22 @@ impl Server {
             _ => true,
         }
     }
+}
+
+/// Returns true for the events by which servers tell of the ends of processes ([`super::termination`]).
+fn is_end(event: &Event) -> bool {
+    END_CODES.contains(&event.status)
+        && affected_by(&event.infos).is_some_and(|procs| procs == [&event.source])
+}
+
+/// Returns the name of the job that an event is about.
+fn job_of(event: &Event) -> Nspace {
+    let affected = affected_by(&event.infos);
+    let affected = affected.and_then(|procs| Some(procs.first()?.nspace.clone()));
+    let named = || find(&event.infos, keys::NSPACE).and_then(Value::as_nspace);
+    affected
+        .or_else(named)
+        .unwrap_or_else(|| event.source.nspace.clone())
 }
 
 /// Returns the processes that an event affects, or to which a registration is limited; `None` if not given.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     StopIn,
-    job::{Namespace, PackedFacts},
+    job::{FactsFor, Namespace},
 };
 use crate::{
     codec::{Family, Format, Writer},
@@ -226,8 +226,8 @@ impl Namespace {
             .or_else(|| self.app_fact(app, key))
     }
 
-    /// Returns all facts of the job, as a client expects them when it connects.
-    pub(super) fn facts(&self, format: Format) -> Vec<Kval> {
+    /// Returns all facts of the job, as this reader expects them.
+    fn facts(&self, format: Format, reader: FactsFor) -> Vec<Kval> {
         let job = &self.job;
         let session = || each(&SESSION_KEYS, |key| self.session_fact(key));
         let mut facts = self.job_facts();
@@ -244,53 +244,60 @@ impl Namespace {
             let app = each(&APP_KEYS, |key| self.app_fact(index, key));
             facts.extend(array(keys::APP_ARRAY, app));
         }
-        for rank in 0..self.size() {
-            let mut writer = Writer::new(format);
-            writer.item(&PmixRank(rank));
-            writer.each(&self.rank_facts(PmixRank(rank)));
-            let blob = Value::ByteObject(writer.into_bytes().into());
-            facts.extend(fact(keys::PROC_BLOB, blob));
+        for rank in (0..self.size()).map(PmixRank) {
+            let about = self.rank_facts(rank);
+            facts.extend(match reader {
+                FactsFor::Member(_) => {
+                    let mut writer = Writer::new(format);
+                    writer.item(&rank);
+                    writer.each(&about);
+                    let blob = Value::ByteObject(writer.into_bytes().into());
+                    fact(keys::PROC_BLOB, blob)
+                }
+                FactsFor::Others => {
+                    let first = fact(keys::RANK, Value::Rank(rank));
+                    array(keys::PROC_DATA, first.into_iter().chain(about))
+                }
+            });
         }
         facts
     }
 
     /// Returns the packed name and facts of the job, for a process that stops at `stop`, or does not stop.
     pub(super) fn packed(&mut self, format: Format, stop: Option<StopIn>) -> Bytes {
-        self.packed_once(format, stop).by_name.clone()
+        self.packed_once(format, FactsFor::Member(stop))
     }
 
     /// Returns the packed facts of the job after its wildcard process, which is how a get from another job receives
     /// them.
     pub(super) fn packed_facts(&mut self, format: Format) -> Bytes {
-        let mut writer = Writer::new(format);
-        writer.item(&Proc::all(self.job.nspace.clone()));
-        let PackedFacts { by_name, facts } = self.packed_once(format, None);
-        writer.raw(&by_name[*facts..]);
-        writer.into_bytes().into()
+        self.packed_once(format, FactsFor::Others)
     }
 
-    fn packed_once(&mut self, format: Format, stop: Option<StopIn>) -> &PackedFacts {
-        if !self.packed.contains_key(&(format, stop)) {
-            let mut writer = Writer::new(format);
-            writer.item(&self.job.nspace);
-            let facts = writer.as_bytes().len();
-            let mut told = self.facts(format);
-            told.extend(stop.and_then(|place| {
-                let key = match place {
-                    StopIn::Init => keys::STOP_IN_INIT,
-                    StopIn::App => keys::STOP_IN_APP,
-                };
-                // libpmix 4 and 5 check only that the key is present; libpmix 6 wants true or a rank.
-                fact(key, Value::Bool(true))
-            }));
-            writer.each(&told);
-            let packed = PackedFacts {
-                by_name: writer.into_bytes().into(),
-                facts,
-            };
-            self.packed.insert((format, stop), packed);
+    fn packed_once(&mut self, format: Format, reader: FactsFor) -> Bytes {
+        if let Some(packed) = self.packed.get(&(format, reader)) {
+            return packed.clone();
         }
-        &self.packed[&(format, stop)]
+        let mut writer = Writer::new(format);
+        let mut told = self.facts(format, reader);
+        match reader {
+            FactsFor::Others => writer.item(&Proc::all(self.job.nspace.clone())),
+            FactsFor::Member(stop) => {
+                writer.item(&self.job.nspace);
+                told.extend(stop.and_then(|place| {
+                    let key = match place {
+                        StopIn::Init => keys::STOP_IN_INIT,
+                        StopIn::App => keys::STOP_IN_APP,
+                    };
+                    // libpmix 4 and 5 check only that the key is present; libpmix 6 wants true or a rank.
+                    fact(key, Value::Bool(true))
+                }));
+            }
+        }
+        writer.each(&told);
+        let packed = Bytes::from(writer.into_bytes());
+        self.packed.insert((format, reader), packed.clone());
+        packed
     }
 }
 

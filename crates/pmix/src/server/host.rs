@@ -1,15 +1,17 @@
 //! The interface between a server and its host.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ffi::CString};
 
 use base::{ExitStatus, RankSet};
 use bytes::Bytes;
 
-use super::{GatherId, Job, MAX_WAITING};
+use super::{GatherId, Job, MAX_WAITING, find};
 use crate::{
     Error,
+    handshake::Hello,
+    keys,
     message::{Answer, Request},
-    value::{Info, IofChannels, Nspace, Proc, Range, Status},
+    value::{Info, IofChannels, Nspace, Proc, Range, Status, Value},
 };
 
 /// Identifies a connection. The host never reuses an id.
@@ -29,12 +31,61 @@ pub enum PeerOwner {
 pub struct Config {
     /// The server's own name. It must not contain `.` or `;`, see [`crate::handshake`].
     pub identity: Proc,
+    /// The port on the node's loopback interface at which it listens.
+    pub port: u16,
     /// The user who owns the jobs: connections of other users are refused.
     pub uid: u32,
     pub gid: u32,
     /// The first context id that this server gives to a group, and the step to the next. The ids of the servers of a
     /// dvm must not overlap.
     pub context: (u64, u64),
+    pub tools: Tools,
+}
+
+/// Whether tools may connect: processes that belong to no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tools {
+    Refused,
+    /// The host decides about each ([`Output::ToolConnects`]).
+    Admitted,
+}
+
+/// A tool that wants to connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visitor {
+    /// The name that it has; `None` if it wants one.
+    pub name: Option<Proc>,
+    /// The process that it says it is.
+    pub pid: Option<u32>,
+    /// Its command line, with which the host may show it.
+    pub command: Option<CString>,
+    pub door: Door,
+}
+
+/// Who has opened the connection to a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// The tool.
+    Ours,
+    /// The launcher, because the tool has started it ([`Input::Called`]).
+    Theirs,
+}
+
+impl Visitor {
+    /// Returns what a tool says of itself.
+    pub(super) fn of(hello: &Hello) -> Self {
+        let infos = hello.infos();
+        let command = find(&infos, keys::COMMAND_LINE).and_then(Value::as_text);
+        Self {
+            name: hello.proc.clone(),
+            pid: match find(&infos, keys::PROC_PID) {
+                Some(Value::Pid(pid)) => Some(*pid),
+                _ => None,
+            },
+            command: command.map(Into::into),
+            door: Door::Ours,
+        }
+    }
 }
 
 /// An event that the host reports to the server.
@@ -66,6 +117,13 @@ pub enum Input<'a> {
         conn: Conn,
         owner: PeerOwner,
     },
+    /// A connection to a tool that has started this launcher, after [`crate::launcher::Callback`]. The caller has checked its user.
+    /// [`crate::launcher::Called::rest`] follows as [`Input::Bytes`].
+    Called {
+        conn: Conn,
+        tool: Proc,
+        version: Option<[u32; 3]>,
+    },
     Bytes {
         conn: Conn,
         bytes: &'a [u8],
@@ -73,6 +131,11 @@ pub enum Input<'a> {
     /// A connection was closed, by its peer or by the host.
     Closed {
         conn: Conn,
+    },
+    /// The only answer to [`Output::ToolConnects`]: the name of the tool, which no job and no other tool has, or why it is refused.
+    ToolAdmitted {
+        conn: Conn,
+        name: Result<Proc, Status>,
     },
     /// The answer to an [`Ask`] or an [`Output::Stdin`].
     Answer {
@@ -157,6 +220,16 @@ pub enum Output {
     },
     Finalized {
         proc: Proc,
+    },
+    /// A tool wants to connect. To be answered once by [`Input::ToolAdmitted`]; an answer after the end of the connection has no
+    /// effect.
+    ToolConnects {
+        conn: Conn,
+        visitor: Visitor,
+    },
+    /// The connection of a tool that was admitted has ended.
+    ToolLeft {
+        tool: Proc,
     },
     /// A process reports that it waits for its debugger, even if its job info does not make it stop. It continues when
     /// [`Input::Release`] names it.
@@ -288,8 +361,14 @@ pub enum Refusal {
     UnknownSecurity(String),
     #[error("more than {MAX_WAITING} of its requests wait")]
     TooManyRequests,
-    #[error("tools cannot connect yet")]
+    #[error("tools cannot connect here")]
     Tool,
+    #[error("it is a tool with the name {0}, which is taken")]
+    NameTaken(Proc),
+    #[error("tools with the old handshake cannot connect")]
+    LegacyTool,
+    #[error("it goes on before it was admitted")]
+    TooEarly,
 }
 
 /// A request of a process that the host answers.

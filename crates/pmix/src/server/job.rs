@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::{
     Job, Output, RankFacts, ReplyTo, Server, StopIn,
+    peer::Role,
     stored::{Stored, View, Wanted},
 };
 use crate::{
@@ -73,7 +74,7 @@ pub(super) enum EndPhase {
 pub(super) const fn end_codes(phase: EndPhase, status: ExitStatus) -> (Status, ProcState) {
     match (phase, status) {
         (EndPhase::Aborting, _) => (Status::PROC_REQUESTED_ABORT, ProcState::CALLED_ABORT),
-        (_, ExitStatus::Signaled { .. }) => {
+        (_, ExitStatus::Signaled { .. } | ExitStatus::OutOfMemory { .. }) => {
             (Status::PROC_ABORTED_BY_SIG, ProcState::ABORTED_BY_SIG)
         }
         (EndPhase::Inside, ExitStatus::Exited(_)) => {
@@ -88,13 +89,14 @@ pub(super) const fn end_codes(phase: EndPhase, status: ExitStatus) -> (Status, P
     }
 }
 
-/// The packed facts of a job.
-#[derive(Clone, Debug)]
-pub(super) struct PackedFacts {
-    /// The job's name and then its facts. The job's own processes and those that connect with it get them in this form.
-    pub(super) by_name: Bytes,
-    /// Offset in bytes at which the facts begin.
-    pub(super) facts: usize,
+/// The reader of the facts of a job. Libraries take the facts of ranks in one form when they get those of their own job, or of one that they
+/// have spawned or connect with, and in another form in answers to gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum FactsFor {
+    /// A process that stops there, or does not stop.
+    Member(Option<StopIn>),
+    /// A process of another job that gets something of this one.
+    Others,
 }
 
 /// A job and the state of its local processes.
@@ -113,8 +115,8 @@ pub(super) struct Namespace {
     /// Other nodes that have ranks of the job.
     away: BTreeSet<u32>,
     pub(super) stored: Stored,
-    /// Packed facts, once per message format and stop.
-    pub(super) packed: BTreeMap<(Format, Option<StopIn>), PackedFacts>,
+    /// Packed facts, once per message format and kind of reader.
+    pub(super) packed: BTreeMap<(Format, FactsFor), Bytes>,
 }
 
 impl Namespace {
@@ -382,7 +384,18 @@ impl Server {
                 let facts = job.packed(format, stop);
                 peer.shared_answer(tag, facts).map(Vec::from)
             }
-            None => peer.answer(tag, &Answer::no_job()).map(|bytes| vec![bytes]),
+            None => {
+                let connected = peer.connected();
+                let is_tool = connected.is_some_and(|known| known.role == Role::Tool);
+                let answer = match is_tool {
+                    true => Answer::JobInfo {
+                        nspace: nspace.clone(),
+                        facts: Vec::new(),
+                    },
+                    false => Answer::no_job(),
+                };
+                peer.answer(tag, &answer).map(|bytes| vec![bytes])
+            }
         };
         let parts: Vec<Bytes> = parts.unwrap_or_default();
         self.out
@@ -400,6 +413,7 @@ impl Server {
         self.forget_questions_about(nspace);
         self.jobs.remove(nspace);
         self.names.remove(&number);
+        self.events.forget_job(nspace);
         self.retry_gets(now, nspace);
         self.groups.forget_job(nspace);
         self.connected_sets.forget_job(number);

@@ -6,8 +6,8 @@ use base::Time;
 use bytes::Bytes;
 
 use super::{
-    Conn, LOST_DELAY, MAX_WAITING, MAX_WAITING_BYTES, Output, PeerOwner, Refusal, ReplyTo, Server,
-    timers::Timer,
+    Conn, Door, LOST_DELAY, MAX_WAITING, MAX_WAITING_BYTES, Output, PeerOwner, Refusal, ReplyTo,
+    Server, Visitor, timers::Timer,
 };
 use crate::{
     codec::{Format, Writer},
@@ -32,6 +32,10 @@ pub(super) struct Peer {
 #[derive(Debug)]
 enum State {
     Greeting,
+    /// A tool that the host has not decided about.
+    Waiting(Box<Hello>),
+    /// The same, of a tool to which we have connected.
+    Called(Known),
     Connected(Known),
     Finalized(Known),
 }
@@ -42,14 +46,45 @@ pub(super) struct Known {
     pub(super) proc: Proc,
     pub(super) format: Format,
     pub(super) group_form: GroupForm,
+    pub(super) role: Role,
+}
+
+/// What a connected process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A process of a job.
+    Member,
+    /// It belongs to no job.
+    Tool,
 }
 
 impl Peer {
+    fn new(state: State) -> Self {
+        Self {
+            framer: Framer::default(),
+            state,
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
+        }
+    }
+
     /// Returns the process at the other end; `None` before the handshake.
     pub(super) const fn known(&self) -> Option<&Known> {
         match &self.state {
-            State::Greeting => None,
+            State::Greeting | State::Waiting(_) | State::Called(_) => None,
             State::Connected(known) | State::Finalized(known) => Some(known),
+        }
+    }
+
+    /// Returns the name of the tool at the other end, also while it waits to be admitted.
+    pub(super) fn tool(&self) -> Option<&Proc> {
+        match &self.state {
+            State::Waiting(hello) => hello.proc.as_ref(),
+            State::Greeting => None,
+            State::Called(known) => Some(&known.proc),
+            State::Connected(known) | State::Finalized(known) => {
+                (known.role == Role::Tool).then_some(&known.proc)
+            }
         }
     }
 
@@ -57,7 +92,7 @@ impl Peer {
     pub(super) const fn connected(&self) -> Option<&Known> {
         match &self.state {
             State::Connected(known) => Some(known),
-            State::Greeting | State::Finalized(_) => None,
+            State::Greeting | State::Waiting(_) | State::Called(_) | State::Finalized(_) => None,
         }
     }
 
@@ -131,6 +166,13 @@ impl Peer {
 /// Bytes to reserve for the unpacked rest of an answer: a status and lengths.
 const BESIDE: usize = 32;
 
+/// The decision about a connection.
+enum Admitted {
+    Now(Known),
+    /// The host decides.
+    Later,
+}
+
 /// The next item in the input of a connection.
 enum Next {
     Nothing,
@@ -154,13 +196,24 @@ impl Server {
             self.out.push_back(Output::Close { conn });
             return;
         }
-        let peer = Peer {
-            framer: Framer::default(),
-            state: State::Greeting,
-            waiting: BTreeMap::new(),
-            waiting_bytes: 0,
+        self.peers.insert(conn, Peer::new(State::Greeting));
+    }
+
+    pub(super) fn on_called(&mut self, conn: Conn, tool: Proc, version: Option<[u32; 3]>) {
+        let known = Known {
+            proc: tool.clone(),
+            format: Format::V4,
+            group_form: version.map_or(GroupForm::Members, GroupForm::of_version),
+            role: Role::Tool,
         };
-        self.peers.insert(conn, peer);
+        self.peers.insert(conn, Peer::new(State::Called(known)));
+        let visitor = Visitor {
+            name: Some(tool),
+            pid: None,
+            command: None,
+            door: Door::Theirs,
+        };
+        self.out.push_back(Output::ToolConnects { conn, visitor });
     }
 
     pub(super) fn on_bytes(&mut self, now: Time, conn: Conn, bytes: &[u8]) {
@@ -177,17 +230,25 @@ impl Server {
                 State::Greeting => peer
                     .framer
                     .next_handshake()
-                    .map(|hello| hello.map_or(Next::Nothing, Next::Hello)),
+                    .map(|hello| hello.map_or(Next::Nothing, Next::Hello))
+                    .map_err(Refusal::from),
+                State::Waiting(_) if peer.framer.pending() == 0 => return,
+                State::Called(_) if peer.framer.pending() > MAX_WAITING_BYTES => {
+                    Err(Refusal::TooEarly)
+                }
+                State::Called(_) => return,
+                State::Waiting(_) => Err(Refusal::TooEarly),
                 State::Connected(_) | State::Finalized(_) => peer
                     .framer
                     .next_frame()
-                    .map(|frame| frame.map_or(Next::Nothing, Next::Message)),
+                    .map(|frame| frame.map_or(Next::Nothing, Next::Message))
+                    .map_err(Refusal::from),
             };
             match next {
                 Ok(Next::Nothing) => return,
                 Ok(Next::Hello(payload)) => self.on_hello(now, conn, &payload),
                 Ok(Next::Message(message)) => self.on_message(now, conn, &message),
-                Err(error) => self.refuse(now, conn, error.into()),
+                Err(refusal) => self.refuse(now, conn, refusal),
             }
         }
     }
@@ -199,7 +260,14 @@ impl Server {
         };
         match self.admit(&hello) {
             Err(refusal) => self.refuse(now, conn, refusal),
-            Ok(known) => {
+            Ok(Admitted::Later) => {
+                let visitor = Visitor::of(&hello);
+                if let Some(peer) = self.peers.get_mut(&conn) {
+                    peer.state = State::Waiting(Box::new(hello));
+                    self.out.push_back(Output::ToolConnects { conn, visitor });
+                }
+            }
+            Ok(Admitted::Now(known)) => {
                 let Some(peer) = self.peers.get_mut(&conn) else {
                     return;
                 };
@@ -231,7 +299,77 @@ impl Server {
         }
     }
 
-    fn admit(&self, hello: &Hello) -> Result<Known, Refusal> {
+    /// Welcomes a tool, or refuses it, as the host has decided.
+    pub(super) fn on_tool_admitted(&mut self, now: Time, conn: Conn, name: Result<Proc, Status>) {
+        let peer = self.peers.get_mut(&conn);
+        if let Some(Peer { state, .. }) = peer
+            && let State::Called(known) = &*state
+        {
+            match name {
+                Ok(proc) => {
+                    let proc = Known {
+                        proc,
+                        ..known.clone()
+                    };
+                    *state = State::Connected(proc);
+                    // What it has sent meanwhile.
+                    self.on_bytes(now, conn, &[]);
+                }
+                Err(_) => {
+                    self.out.push_back(Output::Close { conn });
+                    self.on_closed(now, conn);
+                }
+            }
+            return;
+        }
+        let peer = self.peers.get_mut(&conn);
+        let waiting = peer.and_then(|peer| match &peer.state {
+            State::Waiting(hello) => Some((hello.clone(), peer)),
+            _ => None,
+        });
+        let Some((hello, peer)) = waiting else {
+            // It has gone, and the host does not know that.
+            if let Ok(tool) = name {
+                self.out.push_back(Output::ToolLeft { tool });
+            }
+            return;
+        };
+        let known = name.and_then(|proc| {
+            let format = hello.format().map_err(|_| Status::NOT_SUPPORTED)?;
+            Ok(Known {
+                proc,
+                format,
+                group_form: GroupForm::of_version(hello.version_numbers()),
+                role: Role::Tool,
+            })
+        });
+        let wants_name = hello.kind.wants_name();
+        let welcome = match &known {
+            Ok(known) => Welcome::Tool {
+                assigned: wants_name.then(|| known.proc.clone()),
+                server: self.config.identity.clone(),
+                security: Status::SUCCESS,
+            },
+            Err(status) => Welcome::Refused(*status),
+        };
+        self.out.push_back(Output::Send {
+            conn,
+            bytes: welcome.encode().into(),
+        });
+        match known {
+            Ok(known) => {
+                peer.state = State::Connected(known);
+                self.events.tool_came(conn);
+            }
+            Err(_) => {
+                // Libraries before version 5 do not read the refusal.
+                self.out.push_back(Output::Close { conn });
+                self.on_closed(now, conn);
+            }
+        }
+    }
+
+    fn admit(&self, hello: &Hello) -> Result<Admitted, Refusal> {
         let format = hello.format()?;
         if !matches!(hello.security.to_bytes(), b"native" | b"none") {
             let theirs = hello.security.to_string_lossy().chars().take(40).collect();
@@ -249,7 +387,7 @@ impl Server {
                 | ConnectorKind::ClientLauncher,
                 Some(proc),
             ) => proc.clone(),
-            _ => return Err(Refusal::Tool),
+            _ => return self.admit_tool(hello).map(|()| Admitted::Later),
         };
         let known = self
             .jobs
@@ -258,11 +396,12 @@ impl Server {
         if !known {
             return Err(Refusal::UnknownProc(proc));
         }
-        Ok(Known {
+        Ok(Admitted::Now(Known {
             proc,
             format,
             group_form: GroupForm::of_version(hello.version_numbers()),
-        })
+            role: Role::Member,
+        }))
     }
 
     fn on_message(&mut self, now: Time, conn: Conn, message: &frame::Frame) {
@@ -328,7 +467,12 @@ impl Server {
         if let Some(peer) = self.peers.get_mut(&conn)
             && let Some(known) = peer.known().cloned()
         {
+            let is_tool = known.role == Role::Tool;
             peer.state = State::Finalized(known);
+            if is_tool {
+                self.monitors.forget(from, &mut self.timers);
+                return;
+            }
         }
         if let Some(job) = self.jobs.get_mut(&from.nspace) {
             job.finalized(from.rank);
@@ -374,10 +518,15 @@ impl Server {
             self.asks.retain(|_, reply| reply.conn != conn);
             self.forget_queries(conn);
         }
-        let State::Connected(known) = peer.state else {
-            return;
+        let known = match peer.state {
+            State::Connected(known) => known,
+            State::Finalized(known) if known.role == Role::Tool => known,
+            State::Greeting | State::Waiting(_) | State::Called(_) | State::Finalized(_) => return,
         };
         let proc = known.proc;
+        if known.role == Role::Tool {
+            return self.on_tool_left(proc);
+        }
         let lost = self
             .jobs
             .get_mut(&proc.nspace)

@@ -1,18 +1,20 @@
 //! Queries (PMIx_Query_info) about jobs, nodes and supported features.
 //!
-//! The server knows the process numbers and states only of local processes. It asks the host for those of other nodes, and
-//! answers the query afterwards.
+//! The server knows the process numbers and states only of local processes. It asks the host for those of other nodes, and for what only
+//! the host knows ([`support::OF_HOST`]), and answers the query afterwards.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::CStr,
+    ffi::{CStr, CString},
 };
 
 use super::{
-    Ask, Output, ReplyTo, Server, Ticket, directive,
+    Ask, Output, ReplyTo, Server, Ticket,
+    environment::address,
     facts::joined,
     find, info,
     job::{Namespace, Remote},
+    support,
 };
 use crate::{
     keys,
@@ -21,7 +23,7 @@ use crate::{
     value::{DataType, Elements, Info, Nspace, PmixRank, Proc, Query, Status, Text, Value},
 };
 
-/// A query that waits for the host to report the processes of other nodes.
+/// A query that waits for the host's part of the answer.
 #[derive(Debug)]
 pub(super) struct AskedQuery {
     reply: ReplyTo,
@@ -29,9 +31,14 @@ pub(super) struct AskedQuery {
     queries: Vec<Query>,
 }
 
-/// Process numbers and states of processes on other nodes, by job.
+/// What the host has answered.
 #[derive(Debug, Default)]
-struct Away(BTreeMap<Nspace, Remote>);
+struct Away {
+    /// Process numbers and states of processes on other nodes, by job.
+    procs: BTreeMap<Nspace, Remote>,
+    /// Results of the query that only the host knows.
+    beside: Vec<Info>,
+}
 
 /// The job, rank and node that the qualifiers of a query select.
 struct Subject<'a> {
@@ -42,13 +49,17 @@ struct Subject<'a> {
 }
 
 impl Away {
-    /// Reads the host's answer to a query for process tables.
+    /// Reads the host's answer.
     fn of(answer: &Answer) -> Self {
         let mut away = Self::default();
         let Answer::Infos { infos, .. } = answer else {
             return away;
         };
         for info in infos {
+            if info.key != *keys::QUERY_PROC_TABLE {
+                away.beside.push(info.clone());
+                continue;
+            }
             let Value::Array(array) = &info.value else {
                 continue;
             };
@@ -57,7 +68,7 @@ impl Away {
             };
             for row in rows {
                 if let Value::ProcInfo(row) = row {
-                    let of_job = away.0.entry(row.proc.nspace.clone()).or_default();
+                    let of_job = away.procs.entry(row.proc.nspace.clone()).or_default();
                     of_job.insert(row.proc.rank.0, (row.pid, row.state));
                 }
             }
@@ -67,7 +78,7 @@ impl Away {
 
     fn about(&self, job: &Namespace) -> &Remote {
         const NONE: &Remote = &Remote::new();
-        self.0.get(&job.job.nspace).unwrap_or(NONE)
+        self.procs.get(&job.job.nspace).unwrap_or(NONE)
     }
 }
 
@@ -78,7 +89,8 @@ impl Server {
             return;
         }
         let away = self.away_jobs(from, &queries);
-        if away.is_empty() {
+        let for_host = self.for_host(from, &queries);
+        if away.is_empty() && for_host.is_empty() {
             return self.answer_query(reply, from, &queries, &Away::default());
         }
         let about = |nspace: &Nspace| Query {
@@ -88,7 +100,7 @@ impl Server {
                 .collect(),
         };
         let request = Request::Query {
-            queries: away.iter().map(about).collect(),
+            queries: away.iter().map(about).chain(for_host).collect(),
         };
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -105,7 +117,7 @@ impl Server {
         })));
     }
 
-    /// Answers a query with the host's answer about other nodes. Without it, the result has only local processes.
+    /// Answers a query with the host's part. Without it, the result has only what this server knows.
     pub(super) fn on_query_asked(&mut self, asked: AskedQuery, answer: &Answer) {
         let AskedQuery {
             mut reply,
@@ -134,10 +146,15 @@ impl Server {
         let mut infos = Vec::new();
         for query in queries {
             for key in query.keys.iter().flatten() {
+                if key.as_c_str() == keys::QUERY_ATTRIBUTE_SUPPORT {
+                    infos.extend(support::supported(&query.qualifiers));
+                    continue;
+                }
                 let value = self.fact_for(from, key, &query.qualifiers, away);
                 infos.extend(value.and_then(|value| info(key, value)));
             }
         }
+        infos.extend(away.beside.iter().cloned());
         // A partial result is reported as SUCCESS: libraries drop results that come with QUERY_PARTIAL_SUCCESS, and the
         // caller sees which keys are missing.
         let status = if infos.is_empty() {
@@ -146,6 +163,25 @@ impl Server {
             Status::SUCCESS
         };
         self.answer(reply, &Answer::Infos { status, infos });
+    }
+
+    /// Returns the part of queries that only the host can answer. Without a qualifier, it is about the job of the caller.
+    fn for_host(&self, from: &Proc, queries: &[Query]) -> Vec<Query> {
+        let of_host = |key: &&CString| support::OF_HOST.contains(&key.as_c_str());
+        let part = |query: &Query| {
+            let keys: Vec<_> = query.keys.iter().flatten().filter(of_host).collect();
+            let name = named(&query.qualifiers).unwrap_or_else(|| from.nspace.clone());
+            let job = info(keys::NSPACE, Value::String(Some(name.as_c_str().into())));
+            let others = query
+                .qualifiers
+                .iter()
+                .filter(|info| info.key != *keys::NSPACE);
+            (!keys.is_empty()).then(|| Query {
+                keys: keys.into_iter().cloned().map(Text::Some).collect(),
+                qualifiers: others.cloned().chain(job).collect(),
+            })
+        };
+        queries.iter().filter_map(part).collect()
     }
 
     /// Returns the jobs whose processes on other nodes must be known for these queries.
@@ -202,12 +238,23 @@ impl Server {
     }
 
     fn fact_for(&self, from: &Proc, key: &CStr, qualifiers: &[Info], away: &Away) -> Option<Value> {
-        // A query about an unknown job has no result, whatever its key.
-        if named(qualifiers).is_some_and(|name| !self.knows(&name)) {
+        // A query about an unknown job has no result, whatever its key. Tools name the server to ask it for its jobs.
+        let is_known = |name: Nspace| self.knows(&name) || name == self.config.identity.nspace;
+        if named(qualifiers).is_some_and(|name| !is_known(name)) {
             return None;
         }
+        if let Some(value) = support::answer(key) {
+            return Some(value);
+        }
+        if key == keys::SERVER_URI {
+            let node = find(qualifiers, keys::HOSTNAME).and_then(Value::as_text);
+            let is_here = node.is_none_or(|node| self.is_called(node));
+            let uri = address(&self.config.identity, self.config.port);
+            return is_here.then(|| Value::text(&uri));
+        }
         if key == keys::QUERY_NAMESPACES {
-            let names = self.jobs.keys().map(Nspace::as_c_str);
+            // In the order of their starts.
+            let names = self.names.values().map(Nspace::as_c_str);
             return Some(Value::String(joined(names, b',')));
         }
         if key == keys::QUERY_NAMESPACE_INFO {
@@ -240,18 +287,17 @@ impl Server {
                 job.table(there, away.about(job)),
             ));
         }
-        if key == keys::QUERY_SPAWN_SUPPORT {
-            return Some(Value::String(joined(directive::OF_SPAWN, b',')));
-        }
-        if key == keys::QUERY_DEBUG_SUPPORT {
-            return Some(Value::String(joined(directive::OF_HOLD, b',')));
-        }
         // Process sets cannot be defined here, so there are none.
         if key == keys::QUERY_NUM_PSETS {
             return Some(Value::Size(0));
         }
         if key == keys::QUERY_PSET_NAMES {
             return Some(Value::text(""));
+        }
+        if key == keys::QUERY_NUM_GROUPS {
+            return u64::try_from(self.group_names().count())
+                .ok()
+                .map(Value::Size);
         }
         if key == keys::QUERY_GROUP_NAMES {
             let names = self
@@ -278,6 +324,12 @@ impl Server {
             Some(node) if Namespace::is_of_nodes(key) => job.node_fact(node, key),
             _ => fact.or_else(|| job.class_fact(rank.unwrap_or(from.rank), key)),
         }
+    }
+
+    /// Returns true if this node has the name, as far as a job on it says.
+    fn is_called(&self, name: &CStr) -> bool {
+        let mut jobs = self.jobs.values();
+        jobs.any(|job| job.node_name(job.job.here) == Some(name))
     }
 
     pub(super) fn on_resolve_peers(
@@ -345,7 +397,7 @@ fn whose(qualifiers: &[Info]) -> Option<&Proc> {
 
 /// Returns the job that a query names; `None` if it names none.
 fn named(qualifiers: &[Info]) -> Option<Nspace> {
-    let name = find(qualifiers, keys::NSPACE).and_then(name_of);
+    let name = find(qualifiers, keys::NSPACE).and_then(Value::as_nspace);
     name.or_else(|| Some(whose(qualifiers)?.nspace.clone()))
 }
 
@@ -354,16 +406,4 @@ fn count_of(value: &Value) -> Option<u32> {
     value
         .as_count()
         .and_then(|number| u32::try_from(number).ok())
-}
-
-/// Returns a namespace that is given as a string, as a namespace, or as an array of them (its first element).
-fn name_of(value: &Value) -> Option<Nspace> {
-    match value {
-        Value::String(Some(name)) | Value::Nspace(Some(name)) => Nspace::new(name).ok(),
-        Value::Array(array) => match &array.elements {
-            Elements::Values(values) => values.first().and_then(name_of),
-            _ => None,
-        },
-        _ => None,
-    }
 }

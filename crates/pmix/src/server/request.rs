@@ -12,7 +12,7 @@ use crate::{
     codec::Writer,
     keys,
     message::{Answer, Request},
-    value::{Info, Nspace, Proc, Status, Value},
+    value::{AllocDirective, Info, Nspace, Proc, Status, Value},
 };
 
 impl Server {
@@ -97,10 +97,10 @@ impl Server {
             Request::Finalize => self.status(reply, Status::SUCCESS),
             Request::IofPull {
                 procs,
+                infos,
                 channels,
                 id,
-                ..
-            } => self.on_pull(reply, from, procs, channels, id),
+            } => self.on_pull(reply, from, procs, channels, &infos, id),
             Request::IofPush {
                 procs,
                 infos,
@@ -118,8 +118,15 @@ impl Server {
             | Request::Unpublish { .. }
             | Request::Spawn { .. }
             | Request::JobControl { .. }) => self.ask(reply, from.clone(), request),
-            Request::Allocate { .. }
-            | Request::FabricRegister { .. }
+            Request::Allocate { directive, .. } => match directive {
+                AllocDirective::NEW
+                | AllocDirective::EXTEND
+                | AllocDirective::RELEASE
+                | AllocDirective::REACQUIRE => self.ask(reply, from.clone(), request),
+                // Nobody has defined one of the numbers for resource managers.
+                _ => self.status(reply, Status::NOT_SUPPORTED),
+            },
+            Request::FabricRegister { .. }
             | Request::FabricUpdate { .. }
             | Request::SessionControl { .. }
             | Request::Opaque { .. } => self.status(reply, Status::NOT_SUPPORTED),
@@ -221,6 +228,10 @@ impl Server {
                 _ => continue,
             };
             status = Status::SUCCESS;
+            if self.is_tool(reply.conn) {
+                self.show_tool(reply.conn, from, stream, &text);
+                continue;
+            }
             self.out.push_back(Output::Log {
                 proc: from.clone(),
                 stream,

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{Conn, Output, ReplyTo, Server, event::packed};
+use super::{Conn, Output, ReplyTo, Server, event::packed, info, is_set};
 use crate::{
     codec::Format,
+    keys,
     message::{Answer, Push},
-    value::{IofChannels, Nspace, Proc, Status},
+    value::{Info, IofChannels, Nspace, Proc, Status, Value},
 };
 
 /// Subscriptions that one connection may have. The next one gets OUT_OF_RESOURCE.
@@ -33,6 +34,21 @@ struct Subscription {
     id: u64,
     procs: Vec<Proc>,
     channels: IofChannels,
+    mode: Mode,
+}
+
+/// What a subscription means for the other output of the same receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Copy,
+    /// The receiver gets this output by this subscription, and by no other that is not a redirection.
+    Redirect,
+}
+
+impl Subscription {
+    fn wants(&self, proc: &Proc, channels: IofChannels) -> bool {
+        self.channels.meets(channels) && self.procs.iter().any(|wanted| wanted.covers(proc))
+    }
 }
 
 impl Subscriptions {
@@ -59,6 +75,7 @@ impl Server {
         from: &Proc,
         procs: Vec<Proc>,
         channels: IofChannels,
+        infos: &[Info],
         id: u64,
     ) {
         if procs.is_empty() || procs.len() > MAX_SUBSCRIPTION_PROCS {
@@ -77,6 +94,10 @@ impl Server {
             id,
             procs: meant,
             channels,
+            mode: match is_set(infos, keys::IOF_REDIRECT) {
+                true => Mode::Redirect,
+                false => Mode::Copy,
+            },
         };
         match self.subscriptions.insert(subscription) {
             Ok(number) => {
@@ -103,6 +124,7 @@ impl Server {
             id: 0,
             procs: vec![Proc::all(nspace.clone())],
             channels,
+            mode: Mode::Copy,
         };
         if self.subscriptions.insert(subscription).is_ok() {
             self.say_wanted();
@@ -127,18 +149,29 @@ impl Server {
     /// Sends output of a process to its subscribers. Empty `bytes` mean EOF.
     pub(super) fn on_output(&mut self, proc: &Proc, channels: IofChannels, bytes: &Bytes) {
         let mut due = Vec::new();
-        for subscription in self.subscriptions.by_number.values() {
-            let wants = subscription.channels.meets(channels)
-                && subscription.procs.iter().any(|wanted| wanted.covers(proc));
+        let all = self.subscriptions.by_number.values();
+        let wanted: Vec<&Subscription> = all.filter(|one| one.wants(proc, channels)).collect();
+        let redirects = |conn: Conn| {
+            let mut wanted = wanted.iter();
+            wanted.any(|one| one.conn == conn && one.mode == Mode::Redirect)
+        };
+        for subscription in &wanted {
             let known = self.peers.get(&subscription.conn);
             if let Some(known) = known.and_then(|peer| peer.connected())
-                && wants
+                && (subscription.mode == Mode::Redirect || !redirects(subscription.conn))
                 // A process does not get its own output: it might write it again, in a loop.
                 && known.proc != *proc
             {
                 due.push((subscription.conn, subscription.id, known.format));
             }
         }
+        // The last message about a stream says that it is complete.
+        let infos: Vec<Info> = match bytes.is_empty() {
+            true => info(keys::IOF_COMPLETE, Value::Bool(true))
+                .into_iter()
+                .collect(),
+            false => Vec::new(),
+        };
         // Packed once for consecutive subscribers with the same handle and format, such as spawners.
         let mut last: Option<(u64, Format, Bytes)> = None;
         for (conn, id, format) in due {
@@ -151,7 +184,7 @@ impl Server {
                         source: proc.clone(),
                         channels,
                         id,
-                        infos: Vec::new(),
+                        infos: infos.clone(),
                         bytes: bytes.clone(),
                     },
                     format,

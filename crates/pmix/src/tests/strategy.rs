@@ -10,9 +10,9 @@ use proptest::{collection::vec, option, prelude::*};
 
 use crate::codec::layout::{Field, layout};
 use crate::value::{
-    App, DataArray, DataType, Elements, Envar, Info, InfoFlags, IofChannels, JobState, Key, Kval,
-    Nspace, Packed, Pdata, Persistence, PmixRank, Proc, ProcInfo, ProcState, Query, Range, Record,
-    Scope, Status, Text, Timeval, Topology, Value,
+    AllocDirective, App, DataArray, DataType, Elements, Envar, Info, InfoFlags, IofChannels,
+    JobState, Key, Kval, Nspace, Packed, Pdata, Persistence, PmixRank, Proc, ProcInfo, ProcState,
+    Query, Range, Record, Scope, Status, Text, Timeval, Topology, Value,
 };
 
 /// Deepest nesting of generated values; the codec allows more.
@@ -126,7 +126,7 @@ fn small_sets() -> impl Strategy<Value = Value> {
         any::<u16>().prop_map(|number| Value::DataType(DataType(number))),
         any::<u8>().prop_map(|number| Value::ProcState(ProcState(number))),
         rank().prop_map(Value::Rank),
-        any::<u8>().prop_map(Value::AllocDirective),
+        any::<u8>().prop_map(|number| Value::AllocDirective(AllocDirective(number))),
         any::<u16>().prop_map(|number| Value::IofChannels(IofChannels(number))),
         any::<u8>().prop_map(|number| Value::JobState(JobState(number))),
         any::<u8>().prop_map(Value::LinkState),

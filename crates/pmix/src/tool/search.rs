@@ -7,7 +7,7 @@
 //! dead servers, so that one such file makes the search fail. Here a name must match as a whole, and a file counts only while its
 //! server runs. The file must also belong to the user or to root, because any user can write a file into `/tmp`.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use super::Rendezvous;
 use crate::client::{ServerUri, UriError};
@@ -15,28 +15,68 @@ use crate::client::{ServerUri, UriError};
 /// Instructions for the search. The default is to take the only server there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// Address of the server, or `file:PATH` (`PMIX_SERVER_URI`).
+    /// Address of the server, or `file:PATH` (`PMIX_SERVER_URI`, `PMIX_TCP_URI`).
     pub uri: Option<String>,
     /// Path of a file with the address (`PMIX_TOOL_ATTACHMENT_FILE`).
     pub attach: Option<String>,
-    /// Role of the system server in the search.
-    pub system: System,
+    /// Servers to try first, in this order (`PMIX_CONNECT_TO_SYSTEM` and the like, `PMIX_CONNECTION_ORDER`).
+    pub order: Vec<WellKnown>,
+    /// What follows when none of `order` was found.
+    pub after: After,
     /// Pid of the server (`PMIX_SERVER_PIDINFO`).
     pub pid: Option<u32>,
     /// Namespace of the server (`PMIX_SERVER_NSPACE`).
     pub nspace: Option<String>,
+    /// What happens if a scan finds several servers.
+    pub several: Several,
+    /// How long to wait for a server that is not there yet.
+    pub retry: Retry,
 }
 
-/// Role of the system server in the search.
+/// Server that has one file on each node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WellKnown {
+    System,
+    Scheduler,
+    SystemController,
+}
+
+impl WellKnown {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::System => "pmix.sys",
+            Self::Scheduler => "pmix.sched",
+            Self::SystemController => "pmix.sysctrlr",
+        }
+    }
+}
+
+/// What follows when no server of [`Wish::order`] was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum System {
-    /// Do not search for it; its file may still match a scan.
+pub enum After {
+    /// The search for others.
     #[default]
-    Never,
-    /// Search for it before all others.
-    First,
-    /// Search for it only.
-    Only,
+    Search,
+    /// The end of the search.
+    Stop,
+}
+
+/// What happens if a scan finds several servers. Any of them may accept the tool, so that the choice is the user's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Several {
+    /// The search fails, as in libpmix.
+    #[default]
+    Refuse,
+    /// They are tried until one accepts the tool, as the PMIx Standard says.
+    TryEach,
+}
+
+/// How often, and how long apart, a search is repeated that has found no file (`PMIX_CONNECT_MAX_RETRIES`,
+/// `PMIX_CONNECT_RETRY_DELAY`). The default is not to repeat it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retry {
+    pub times: u32,
+    pub delay: Duration,
 }
 
 /// Environment of the tool.
@@ -86,14 +126,12 @@ pub fn plan(wish: &Wish, place: &Place<'_>) -> Result<Vec<Step>, UriError> {
         },
     };
     let directory = place.system_dir.trim_end_matches('/');
-    let system = Step::Read {
-        path: format!("{directory}/pmix.sys.{host}"),
-    };
-    let mut steps = Vec::new();
-    match wish.system {
-        System::Only => return Ok(vec![system]),
-        System::First => steps.push(system),
-        System::Never => {}
+    let known = wish.order.iter().map(|server| Step::Read {
+        path: format!("{directory}/{}.{host}", server.prefix()),
+    });
+    let mut steps: Vec<Step> = known.collect();
+    if wish.after == After::Stop {
+        return Ok(steps);
     }
     steps.push(if let Some(pid) = wish.pid {
         scan(Suffix::This(pid.to_string()))
@@ -176,11 +214,9 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// Chooses among the files found by a scan, for the user `uid`. A server usually has several files.
-///
-/// # Errors
-/// No server is suitable, or more than one.
-pub fn choose(found: &[Found], uid: u32) -> Result<&Found, NotChosen> {
+/// Returns one file of each server that a scan has found and the user `uid` may trust. A server usually has several files.
+#[must_use]
+pub fn candidates(found: &[Found], uid: u32) -> Vec<&Found> {
     let mut chosen: Vec<&Found> = Vec::new();
     for file in found {
         let trusted = file.uid == uid || file.uid == 0;
@@ -191,7 +227,15 @@ pub fn choose(found: &[Found], uid: u32) -> Result<&Found, NotChosen> {
             chosen.push(file);
         }
     }
-    match &chosen[..] {
+    chosen
+}
+
+/// Chooses the only server among the files found by a scan, for the user `uid`.
+///
+/// # Errors
+/// No server is suitable, or more than one.
+pub fn choose(found: &[Found], uid: u32) -> Result<&Found, NotChosen> {
+    match &candidates(found, uid)[..] {
         [] => Err(NotChosen::Nothing),
         [only] => Ok(only),
         several => Err(NotChosen::Several {
@@ -232,9 +276,10 @@ mod tests {
         let all = Wish {
             uri: Some(address.into()),
             attach: Some("/a".into()),
-            system: System::First,
+            order: vec![WellKnown::System, WellKnown::Scheduler],
             pid: Some(7),
             nspace: Some("daemon".into()),
+            ..Wish::default()
         };
         let read = |path: &str| Step::Read { path: path.into() };
         let steps = |wish: &Wish| plan(wish, &place()).unwrap();
@@ -254,13 +299,15 @@ mod tests {
             ..attach
         };
         assert_eq!(steps(&first)[0], read("/tmp/pmix.sys.n1"));
-        assert!(matches!(steps(&first)[1], Step::Scan { .. }));
-        assert_eq!(steps(&first).len(), 2);
+        assert_eq!(steps(&first)[1], read("/tmp/pmix.sched.n1"));
+        assert!(matches!(steps(&first)[2], Step::Scan { .. }));
+        assert_eq!(steps(&first).len(), 3);
         let only = Wish {
-            system: System::Only,
+            order: vec![WellKnown::SystemController],
+            after: After::Stop,
             ..first
         };
-        assert_eq!(steps(&only), [read("/tmp/pmix.sys.n1")]);
+        assert_eq!(steps(&only), [read("/tmp/pmix.sysctrlr.n1")]);
         let wrong = Wish {
             uri: Some("daemon-n1".into()),
             ..Wish::default()
@@ -335,6 +382,7 @@ mod tests {
             found("/tmp/x", 4, 0, Life::Unknown),
             found("/tmp/y", 5, 1000, Life::Running),
         ];
+        assert_eq!(candidates(&two, 1000).len(), 2);
         assert_eq!(
             choose(&two, 1000).unwrap_err().to_string(),
             "several servers were found: `/tmp/x`, `/tmp/y`"

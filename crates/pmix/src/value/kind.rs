@@ -210,6 +210,18 @@ open_set! {
 }
 
 open_set! {
+    /// What to do with an allocation.
+    AllocDirective(u8) {
+        NEW = 1,
+        EXTEND = 2,
+        RELEASE = 3,
+        REACQUIRE = 4,
+        /// The first one that a resource manager defines by itself.
+        EXTERNAL = 128,
+    }
+}
+
+open_set! {
     /// State of a job.
     JobState(u8) {
         UNDEF = 0,

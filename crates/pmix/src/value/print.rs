@@ -118,7 +118,6 @@ impl Display for Bare<'_> {
             | Value::Uint8(value)
             | Value::Pointer(value)
             | Value::Command(value)
-            | Value::AllocDirective(value)
             | Value::LinkState(value)
             | Value::ResblockDirective(value) => write!(f, "{value}"),
             Value::Int8(value) => write!(f, "{value}"),
@@ -161,6 +160,7 @@ impl Display for Bare<'_> {
             Value::InfoFlags(value) => value.fmt(f),
             Value::DataType(value) => write!(f, "{value:?}"),
             Value::ProcState(value) => write!(f, "{value:?}"),
+            Value::AllocDirective(value) => write!(f, "{value:?}"),
             Value::JobState(value) => write!(f, "{value:?}"),
             Value::Array(array) => array.fmt(f),
             Value::Rank(rank) => rank.fmt(f),

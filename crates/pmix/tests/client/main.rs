@@ -8,6 +8,7 @@
 
 mod facts;
 mod host;
+mod launch;
 mod program;
 mod property;
 #[path = "../traces/recording.rs"]

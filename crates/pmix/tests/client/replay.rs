@@ -579,6 +579,7 @@ fn a_tool_asks_as_libpmix_does_and_hears_of_its_job_alone() {
         let end = JobEnd {
             status: Some(Status::SUCCESS),
             exit_code: None,
+            failed: None,
         };
         // Some recorded tools disconnected before they ended the input of their job, so that it did not end.
         let ended = requests.iter().any(|request| match request {

@@ -6,7 +6,7 @@ use pmix::{
     handshake::Welcome,
     keys,
     message::{Answer, Push, Request},
-    tool::{Control, Event, Extent, JobEnd, Tool},
+    tool::{Control, Event, Extent, Follow, JobEnd, Stage, Tool},
     value::{
         DataType, Info, IofChannels, Key, Nspace, PmixRank, Proc, ProcInfo, ProcState, Query,
         Range, Status, Value,
@@ -113,8 +113,96 @@ fn ended(name: &str, status: Status, exit_code: Option<i32>) -> Event {
         end: JobEnd {
             status: Some(status),
             exit_code,
+            failed: None,
         },
     }
+}
+
+/// An event about a stage of a job, as a server sends it.
+fn stage_of(name: &str, status: Status) -> Push {
+    Push::Event {
+        status,
+        source: proc("daemon", 0),
+        infos: vec![
+            info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+            info(keys::NSPACE, Value::text(name)),
+        ],
+        range: Some(Range::CUSTOM),
+    }
+}
+
+fn reached(name: &str, stage: Stage) -> Event {
+    Event::JobStage {
+        nspace: nspace(name),
+        stage,
+    }
+}
+
+/// Follows jobs. The server accepts all registrations.
+fn follow(host: &mut Host<Tool>, follow: Follow) {
+    let ticket = host.machine.follow(follow);
+    host.drain();
+    for (tag, request) in host.asked() {
+        assert!(matches!(request, Request::Register { .. }), "{request:?}");
+        host.answer(tag, &ok());
+    }
+    assert_eq!(host.news(), [done(ticket, Ok(Done::Nothing))]);
+}
+
+#[test]
+fn a_tool_hears_of_the_stages_of_its_jobs_once() {
+    use Status as S;
+    let mut host = tool();
+    follow(&mut host, Follow::Spawned);
+    // A second order needs no registration.
+    follow(&mut host, Follow::Job(nspace("watched")));
+    let (ticket, tag) = spawn(&mut host, None);
+    // The job is ready before the answer to its spawn comes, and some events come twice.
+    for status in [S::EVENT_JOB_START, S::READY_FOR_DEBUG, S::READY_FOR_DEBUG] {
+        host.push(&stage_of("a", status));
+        host.push(&stage_of("other", status));
+    }
+    assert_eq!(host.news(), []);
+    host.answer(tag, &spawned("a"));
+    host.push(&stage_of("a", S::LAUNCH_COMPLETE));
+    host.push(&stage_of("watched", S::LAUNCH_COMPLETE));
+    host.push(&end_of("a", S::SUCCESS, Some(0)));
+    host.push(&stage_of("a", S::LAUNCH_COMPLETE));
+    host.push(&end_of("watched", S::SUCCESS, None));
+    host.push(&end_of("watched", S::SUCCESS, None));
+    let expected = [
+        done(ticket, Ok(Done::Spawned(nspace("a")))),
+        reached("a", Stage::Started),
+        reached("a", Stage::ReadyForDebug),
+        reached("a", Stage::Launched),
+        reached("watched", Stage::Launched),
+        ended("a", S::SUCCESS, Some(0)),
+        ended("watched", S::SUCCESS, None),
+    ];
+    assert_eq!(host.news(), expected);
+}
+
+#[test]
+fn an_end_names_the_process_that_has_failed() {
+    let mut host = tool();
+    follow(&mut host, Follow::All);
+    let about = Value::Proc(Box::new(proc("a", 3)));
+    let code = info(keys::EXIT_CODE, Value::Int(7));
+    for _ in 0..2 {
+        host.push(&Push::Event {
+            status: Status::EVENT_JOB_END,
+            source: proc("daemon", 0),
+            infos: vec![info(keys::EVENT_AFFECTED_PROC, about.clone()), code.clone()],
+            range: None,
+        });
+    }
+    let end = JobEnd {
+        status: None,
+        exit_code: Some(7),
+        failed: Some(PmixRank(3)),
+    };
+    let nspace = nspace("a");
+    assert_eq!(host.news(), [Event::JobEnded { nspace, end }]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use pmix::{
     codec::Format,
     keys,
     message::{Answer, Request},
-    value::{App, Info, InfoFlags, IofChannels, Query, Range, Status, Value},
+    value::{AllocDirective, App, Info, InfoFlags, IofChannels, Query, Range, Status, Value},
 };
 
 use crate::world::{UID, World, all, info, key, nspace, proc, text, values_of};
@@ -128,6 +128,10 @@ fn saying(directive: &Info) -> Vec<Request> {
         Request::IofDeregister {
             infos: infos(),
             id: 1,
+        },
+        Request::Allocate {
+            directive: AllocDirective::NEW,
+            infos: infos(),
         },
     ]
 }

@@ -121,7 +121,7 @@ fn a_spawner_knows_the_job() {
         // A fact of a rank, requested for the job; and a fact that does not exist.
         let answer = world.ask(conn, &get(&all("child"), "pmix.lrank", Vec::new()));
         let values = values_of(world.format(conn), &answer, &all("child"));
-        assert!(values.contains_key("pmix.pblob"), "{values:?}");
+        assert!(values.contains_key("pmix.pdata"), "{values:?}");
         let unknown = get(&all("child"), "pmix.unknown", Vec::new());
         assert_eq!(world.status_of(conn, &unknown), Status::NOT_FOUND);
         // The client already has all facts of its own job.

@@ -6,6 +6,7 @@
     reason = "a helper of tests fails the test by panicking"
 )]
 
+mod allocations;
 mod bounds;
 mod collectives;
 mod commands;
@@ -25,4 +26,5 @@ mod recording;
 mod replay;
 mod states;
 mod stopping;
+mod tools;
 mod world;

@@ -10,7 +10,7 @@ use pmix::{
     keys,
     message::{Answer, Command, Request, Shape},
     server::{Conn, Input, MISSING_KEY_DELAY, PeerOwner, Refusal},
-    value::{App, IofChannels, Query, Range, Scope, Status, Value},
+    value::{AllocDirective, App, IofChannels, Query, Range, Scope, Status, Value},
 };
 
 use crate::world::{
@@ -102,7 +102,7 @@ fn samples(format: Format) -> Vec<Request> {
             directives: infos(),
         },
         Request::Allocate {
-            directive: 1,
+            directive: AllocDirective::NEW,
             infos: infos(),
         },
         Request::JobControl {

@@ -15,7 +15,7 @@ use pmix::{
     message::{Answer, Command, Facts, GroupForm, Push, Request, Shape},
     server::{
         AppFacts, Ask, Config, Conn, Elsewhere, Event, Input, Job, NodeFacts, Output, PeerOwner,
-        RankFacts, Refusal, Server, Ticket,
+        RankFacts, Refusal, Server, Ticket, Tools, Visitor,
     },
     value::{Info, IofChannels, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
@@ -38,6 +38,10 @@ pub(crate) struct World {
     pub(crate) wanted: Vec<(Nspace, IofChannels)>,
     pub(crate) stdin: Vec<(Ticket, Vec<Proc>, Bytes, bool)>,
     pub(crate) log: Vec<Bytes>,
+    /// Tools that wait to be admitted.
+    pub(crate) visitors: Vec<(Conn, Visitor)>,
+    /// Tools whose connections have ended.
+    pub(crate) left: Vec<Proc>,
     /// Outputs for other nodes.
     pub(crate) away: VecDeque<Output>,
 }
@@ -225,11 +229,24 @@ impl World {
 
     /// Creates the server of a node. It assigns these context ids to groups.
     pub(crate) fn on(node: u32, context: (u64, u64)) -> Self {
+        Self::with(node, context, Tools::Refused)
+    }
+
+    /// Creates a server with one job `a` of two ranks, which admits tools.
+    pub(crate) fn with_door() -> Self {
+        let mut world = Self::with(0, (1, 1), Tools::Admitted);
+        world.handle(Input::Register(Box::new(job("a", 2))));
+        world
+    }
+
+    fn with(node: u32, context: (u64, u64), tools: Tools) -> Self {
         let server = Server::new(Config {
             identity: proc("server", node),
             uid: UID,
             gid: UID,
+            port: 5000,
             context,
+            tools,
         });
         Self {
             server,
@@ -244,6 +261,8 @@ impl World {
             wanted: Vec::new(),
             stdin: Vec::new(),
             log: Vec::new(),
+            visitors: Vec::new(),
+            left: Vec::new(),
             away: VecDeque::new(),
         }
     }
@@ -286,6 +305,8 @@ impl World {
                     ..
                 } => self.stdin.push((ticket, to, bytes, is_last)),
                 Output::Log { text, .. } => self.log.push(text),
+                Output::ToolConnects { conn, visitor } => self.visitors.push((conn, visitor)),
+                Output::ToolLeft { tool } => self.left.push(tool),
                 Output::Connected { .. } | Output::Finalized { .. } => {}
                 output @ (Output::Gather { .. }
                 | Output::Waits { .. }
@@ -301,8 +322,33 @@ impl World {
         }
     }
 
+    /// Returns the answer to the handshake.
+    pub(crate) fn welcome(&self, conn: Conn) -> Option<Welcome> {
+        let link = &self.links[&conn];
+        let decoded = Welcome::decode(link.kind, &link.welcome).unwrap();
+        decoded.map(|(welcome, _)| welcome)
+    }
+
     /// Creates a connection without a handshake.
     pub(crate) fn accept(&mut self, owner: PeerOwner) -> Conn {
+        let conn = self.link(false);
+        self.handle(Input::Accepted { conn, owner });
+        conn
+    }
+
+    /// Creates a connection to a tool that has started the launcher.
+    pub(crate) fn call(&mut self, tool: Proc) -> Conn {
+        let conn = self.link(true);
+        let version = Some([5, 0, 0]);
+        self.handle(Input::Called {
+            conn,
+            tool,
+            version,
+        });
+        conn
+    }
+
+    fn link(&mut self, welcomed: bool) -> Conn {
         let conn = Conn(self.next);
         self.next += 1;
         self.links.insert(
@@ -312,7 +358,7 @@ impl World {
                 form: GroupForm::Members,
                 kind: ConnectorKind::Client,
                 welcome: Vec::new(),
-                welcomed: false,
+                welcomed,
                 framer: Framer::default(),
                 asked: BTreeMap::new(),
                 answers: BTreeMap::new(),
@@ -322,7 +368,6 @@ impl World {
                 heard: None,
             },
         );
-        self.handle(Input::Accepted { conn, owner });
         conn
     }
 
@@ -536,7 +581,9 @@ impl Link {
             let Some((welcome, length)) = Welcome::decode(self.kind, &self.welcome).unwrap() else {
                 return;
             };
-            assert!(!matches!(welcome, Welcome::Refused(_)));
+            if matches!(welcome, Welcome::Refused(_)) {
+                return;
+            }
             self.welcomed = true;
             self.framer.push(&self.welcome[length..]);
         }

@@ -10,7 +10,10 @@ use crate::{
     codec::Writer,
     keys,
     message::Request,
-    value::{App, Info, Key, Kval, Packed, PmixRank, Proc, Range, Scope, Status, Text, Value},
+    value::{
+        AllocDirective, App, Info, Key, Kval, Packed, PmixRank, Proc, Range, Scope, Status, Text,
+        Value,
+    },
 };
 
 /// Committed data that a fence distributes to its participants.
@@ -192,6 +195,11 @@ impl Program {
     /// Spawns a job.
     pub fn spawn(&mut self, infos: Vec<Info>, apps: Vec<App>) -> Ticket {
         self.request(&Request::Spawn { infos, apps })
+    }
+
+    /// Requests an allocation, or changes one, with directives such as [`keys::ALLOC_ID`] and [`keys::ALLOC_NUM_NODES`].
+    pub fn allocate(&mut self, directive: AllocDirective, infos: Vec<Info>) -> Ticket {
+        self.request(&Request::Allocate { directive, infos })
     }
 
     /// Constructs a group of these processes. It completes when all of them have called it.
