@@ -63,11 +63,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     failures::{NO_PORT, NotJoined, NotJoinedClass, Reason},
-    growth::Addition,
     places::{BAD_DAEMONS_MAX, DAEMON_COMMANDS_MAX, DAEMON_PARALLEL, Place},
     plan::{
-        DaemonPlan, Delivery, Hosting, LateStart, Prompting, StartCommand, TREE_START_MIN,
-        TreeStart,
+        Addition, DaemonPlan, Delivery, Hosting, LateStart, Prompting, StartCommand,
+        TREE_START_MIN, TreeStart,
     },
     printed::EVIDENCE_MAX,
 };
@@ -107,6 +106,10 @@ pub const CANNOT_RUN: &str = "cannot run here: ";
 
 /// Part of a word of [`Delivery::Checked`] that stands for the name of a node.
 pub const HOST_WORD: &str = "{host}";
+/// Parts of words of [`LateStart::OfSlurm`].
+pub const JOB_WORD: &str = "{job}";
+pub const COUNT_WORD: &str = "{count}";
+pub const HOSTS_WORD: &str = "{hosts}";
 
 /// Bytes for the standard input of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -696,6 +699,7 @@ impl Bootstrap {
             None => match status {
                 ExitStatus::Exited(code) => Reason::Exited(code),
                 ExitStatus::Signaled { signal, .. } => Reason::Killed(signal.0),
+                ExitStatus::OutOfMemory { .. } => Reason::Killed(base::Signal::KILL.0),
             },
         };
         self.fail(now, id, reason);
@@ -714,6 +718,10 @@ impl Bootstrap {
         }
         self.fail(now, id, reason);
         if is_used {
+            if self.report_at.is_some() {
+                // Now, as the report takes the reason from the state.
+                self.report();
+            }
             // The others have joined, and their daemons end with the command.
             self.set(id, State::Joined);
         }

@@ -18,8 +18,12 @@
 //!
 //! [`LOSS_GRACE`]: crate::LOSS_GRACE
 
+mod allocations;
 mod asks;
+mod beside;
 mod classes;
+mod clock;
+mod controlling;
 mod fences;
 mod fronts;
 mod held;
@@ -29,18 +33,19 @@ mod machine;
 mod merged;
 mod nodes;
 mod preloads;
+mod queries;
 mod servers;
 mod spawned;
 mod subscribers;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod usage;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::OsString,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
 };
 
 use base::{JobId, NodeId, RankSet, Time};
@@ -48,22 +53,31 @@ use bytes::Bytes;
 use pmix::{message::Answer, value::Status};
 use serde::{Deserialize, Serialize};
 
-pub use self::job::HOLD_PATIENCE;
 use self::{
+    allocations::{Allocations, slurm::OfSlurm},
     asks::{Asker, Published},
     classes::Classes,
+    clock::Clock,
+    controlling::Controlling,
     fences::Fences,
     fronts::Front,
-    job::{Job, JobOutput, NewJob, Origin, Phase, Push},
+    job::{Job, JobOutput, LaunchReport, Origin, Phase, Push},
     machine::Host,
     servers::Servers,
+    spawned::cospawn::Cospawned,
     subscribers::Subscribers,
+    tools::Tools,
     usage::Measurements,
+};
+pub use self::{
+    controlling::Control,
+    job::HOLD_PATIENCE,
+    machine::{JobWatch, NotWatched},
 };
 use crate::{
     alloc::Allocation,
-    bootstrap::NotJoined,
-    machine::{Batch, Grant, OutputFiles, Setup},
+    bootstrap::{Addition, NotJoined},
+    machine::{Batch, OutputFiles, Setup, Wall},
     place::TopologyDigest,
     planted::{self, Bug},
     preload::{FoundFile, NotFound, Source, WantedFile},
@@ -71,7 +85,8 @@ use crate::{
         Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, Stream, ToController,
         ToDaemon, ToFront,
     },
-    spec::{JobSpec, OnFailure},
+    slurm::{self, CommandNumber},
+    spec::OnFailure,
 };
 
 /// An event that the caller reports to the controller.
@@ -119,6 +134,18 @@ pub enum ControllerInput {
     Captured(Captured, Result<(), String>),
     /// The machine is to end, with all that runs: somebody has asked the process for that.
     Terminate,
+    /// Answers [`ControllerOutput::Watch`].
+    NotWatched(JobId, NotWatched),
+    /// This process runs inside a job of Slurm, and may ask it for more. Comes first, if at all, and not on a machine.
+    Slurm(slurm::Setup),
+    /// A tool controls this launcher. Comes first, if at all, and not on a machine.
+    Controlled(Control),
+    /// The tool that has started this launcher is dead: the pipe that it holds is closed.
+    ControllingToolDied,
+    /// News of a command of [`ControllerOutput::RunCommand`].
+    Command(CommandNumber, slurm::News),
+    /// The time of day at [`Time::ZERO`]. Comes first, if at all. Without it, events do not say when they were.
+    Epoch(Wall),
 }
 
 /// The files for the output of a job without a front.
@@ -183,12 +210,20 @@ pub enum ControllerOutput {
     },
     /// Close the files of this job.
     CaptureEnd(JobId),
+    /// Start a process that watches this job, and ends with it. If it cannot be started, answer with [`ControllerInput::NotWatched`].
+    Watch(Box<JobWatch>),
+    /// The job is over: end the process that watches it.
+    WatchEnd(JobId),
     /// Start the daemons of further nodes, with these numbers and names. Variables of the commands, `NAME=value`, replace those of the
     /// plan. If it fails, answer with [`ControllerInput::NotJoined`].
-    AddNodes {
-        nodes: Vec<(NodeId, String)>,
-        environment: Vec<OsString>,
+    AddNodes(Addition),
+    /// Run a command of Slurm, and answer with [`ControllerInput::Command`].
+    RunCommand {
+        number: CommandNumber,
+        words: Vec<String>,
     },
+    /// End a command, if it runs.
+    EndCommand(CommandNumber, slurm::Urgency),
 }
 
 /// A node as described by its daemon's `Hello`.
@@ -218,8 +253,8 @@ pub struct Controller {
     not_joined: Option<Refusal>,
     /// Nodes whose daemon was lost, with the host names in proc tables.
     lost: BTreeMap<NodeId, String>,
-    /// Numbers of nodes of a machine that are gone, or have another number.
-    retired: BTreeSet<NodeId>,
+    /// Numbers of nodes of a machine, or of allocations, that are gone or have another number.
+    retired: BTreeMap<NodeId, String>,
     fronts: BTreeMap<FrontId, Front>,
     /// Jobs from their submission or spawn until they are finished or refused.
     jobs: BTreeMap<JobId, Job>,
@@ -238,6 +273,13 @@ pub struct Controller {
     /// Hosts whose connections were refused and reported.
     strangers: BTreeSet<IpAddr>,
     measurements: Measurements,
+    allocations: Allocations,
+    of_slurm: OfSlurm,
+    tools: Tools,
+    clock: Clock,
+    controlling: Controlling,
+    /// Jobs that are to be spawned, because the first ones of their requests have started.
+    cospawned: VecDeque<Cospawned>,
     /// `None` if this controller ends with its fronts.
     machine: Option<Box<Host>>,
     outputs: VecDeque<ControllerOutput>,
@@ -255,7 +297,7 @@ impl Controller {
             other_version: None,
             not_joined: None,
             lost: BTreeMap::new(),
-            retired: BTreeSet::new(),
+            retired: BTreeMap::new(),
             fronts: BTreeMap::new(),
             jobs: BTreeMap::new(),
             next_job: 1,
@@ -268,6 +310,12 @@ impl Controller {
             fences: Fences::default(),
             strangers: BTreeSet::new(),
             measurements: Measurements::default(),
+            allocations: Allocations::default(),
+            of_slurm: OfSlurm::default(),
+            tools: Tools::default(),
+            clock: Clock::default(),
+            controlling: Controlling::default(),
+            cospawned: VecDeque::new(),
             machine: None,
             outputs: VecDeque::new(),
         }
@@ -275,6 +323,7 @@ impl Controller {
 
     /// Handles one event. Never blocks and never fails: a failure is reported as an output.
     pub fn handle(&mut self, now: Time, input: ControllerInput) {
+        self.clock.now = now;
         match input {
             ControllerInput::FrontConnected { front, pid } => self.on_connected(front, pid),
             ControllerInput::Front(front, message) => self.on_front(now, front, message),
@@ -283,7 +332,13 @@ impl Controller {
             ControllerInput::Stored(result) => self.on_stored(now, result),
             ControllerInput::Fetched(result) => self.on_fetched(now, result),
             ControllerInput::Captured(output, result) => self.on_captured(now, output, result),
+            ControllerInput::NotWatched(job, why) => self.on_not_watched(job, &why),
+            ControllerInput::Slurm(setup) => self.run_in_slurm(setup),
+            ControllerInput::Controlled(control) => self.be_controlled(control),
+            ControllerInput::ControllingToolDied => self.on_controlling_tool_died(),
+            ControllerInput::Command(number, news) => self.on_command_news(now, number, news),
             ControllerInput::Terminate => self.on_terminate(now),
+            ControllerInput::Epoch(epoch) => self.clock.set(epoch),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
@@ -297,15 +352,21 @@ impl Controller {
                 }
                 self.expire_lookups(now);
                 self.tick_machine(now);
+                self.tick_of_slurm(now);
             }
         }
+        self.spawn_waiting(now);
+        self.spawn_beside(now);
+        // A job waits for its allocations of Slurm.
+        self.reap_of_slurm(now);
         self.finish_settled();
+        self.reap_allocations(now);
         self.pump_machine(now);
     }
 
-    /// Handles that some nodes did not join. A machine does without them.
+    /// Handles that some nodes did not join. A machine does without them, and a job without further ones.
     fn on_not_joined(&mut self, now: Time, failed: NotJoined) {
-        if self.machine_without(now, &failed) {
+        if self.machine_without(now, &failed) || self.allocation_without(&failed) {
             return;
         }
         self.not_joined.get_or_insert(Refusal::NotJoined(failed));
@@ -323,7 +384,11 @@ impl Controller {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let jobs = self.jobs.values().filter_map(Job::deadline);
-        let others = [self.published.deadline(), self.machine_deadline()];
+        let others = [
+            self.published.deadline(),
+            self.machine_deadline(),
+            self.of_slurm.deadline(),
+        ];
         jobs.chain(others.into_iter().flatten()).min()
     }
 
@@ -333,38 +398,11 @@ impl Controller {
         self.jobs.is_empty() && self.has_no_machine()
     }
 
-    /// Adds a job, and launches it as soon as all daemons are connected. `root` is the job that `front` has submitted.
-    fn add(&mut self, now: Time, spec: Box<JobSpec>, origin: Origin, front: FrontId, root: JobId) {
-        // What a job of the queue spawns runs on the nodes of that job.
-        let grant = self.jobs.get(&root).and_then(|job| job.grant.clone());
-        self.add_granted(now, spec, origin, front, root, grant);
-    }
-
-    /// Adds a job that may use only what it is granted.
-    fn add_granted(
-        &mut self,
-        now: Time,
-        spec: Box<JobSpec>,
-        origin: Origin,
-        front: FrontId,
-        root: JobId,
-        grant: Option<Arc<Grant>>,
-    ) {
-        let id = JobId(self.next_job);
-        self.next_job += 1;
-        let job = NewJob {
-            id,
-            spec,
-            origin,
-            front,
-            root,
-            nspace: self.nspace(id),
-            grant,
-        };
-        self.jobs.insert(id, Job::new(now, job));
-        self.classify_all();
-        self.read_files(id);
-        self.launch_if_ready(id);
+    /// Returns true if a job runs, or waits in the queue of this machine.
+    #[must_use]
+    pub fn has_jobs(&self) -> bool {
+        let machine = self.machine.as_ref();
+        !self.jobs.is_empty() || machine.is_some_and(|host| host.machine.has_jobs())
     }
 
     /// Runs `act` on a job and routes its outputs. Does nothing if the job is over.
@@ -383,17 +421,25 @@ impl Controller {
             .and_then(|job| Some((job.front, job.poll()?)))
         {
             match output {
+                // The tool that has spawned a job hears of it, and the user does not know it.
+                JobOutput::Front(ToFront::Note(_)) if self.is_of_tool(id) => {}
                 JobOutput::Front(message) => self.tell(front, message),
                 JobOutput::Daemon(node, message) => {
                     let output = ControllerOutput::Daemon(node, message);
                     self.outputs.push_back(output);
                 }
                 JobOutput::Answer(asker, status) => self.answer(asker, &Answer::Status(status)),
-                JobOutput::Started => self.tell_spawned(id),
+                JobOutput::Started => {
+                    self.tell_tool_runs(id);
+                    self.tell_started(id);
+                    self.tell_spawned(id);
+                }
+                JobOutput::Watch(left) => self.watch(id, left),
                 JobOutput::Ready => self.tell_ready(id),
                 JobOutput::Gone(ranks) => {
                     self.published_owners_ended(id, &ranks);
                     self.release_spawned_by(id, &ranks);
+                    self.end_tools_of_empty(id);
                 }
                 JobOutput::Failed(cause) => self.end(id, cause),
                 JobOutput::Expired(reason) => self.end_all_of(front, reason),
@@ -416,12 +462,19 @@ impl Controller {
                 job,
                 started,
                 failures,
+                unenforced,
             } => {
                 let host = self.nodes.get(&node);
                 let host = host.map_or_else(String::new, |node| node.host.clone());
                 self.with(job, |job| {
-                    job.on_launched(now, node, &host, started, failures);
+                    let report = LaunchReport {
+                        started,
+                        failures,
+                        unenforced,
+                    };
+                    job.on_launched(now, node, &host, report);
                 });
+                self.launch_tools_of(job);
             }
             ToController::Preload { job, news } => self.on_preload_news(now, node, job, news),
             ToController::Held { job, ranks } => self.with(job, |job| job.on_held(&ranks)),
@@ -464,9 +517,12 @@ impl Controller {
                 number,
                 result,
             } => self.with(job, |job| job.on_pushed(node, number, result)),
-            ToController::Measured { job, number, procs } => {
-                self.on_measured(node, job, number, procs);
-            }
+            ToController::Measured {
+                job,
+                number,
+                procs,
+                counted,
+            } => self.on_measured(node, job, number, procs, counted),
             ToController::SignalRanks { job, ranks, signal } => {
                 self.with(job, |job| job.signal_ranks(&ranks, signal));
             }
@@ -475,7 +531,7 @@ impl Controller {
                 ticket,
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
-            ToController::Server(message) => self.on_server(node, *message),
+            ToController::Server(message) => self.on_server(now, node, *message),
             ToController::Fence { id, news } => self.on_fence(node, &id, news),
             ToController::FencesAbandoned { .. } => self.on_fences_abandoned(node),
             ToController::Abort {
@@ -567,9 +623,11 @@ impl Controller {
                 self.with(spawned, |job| {
                     job.end(Cause::Ended(EndReason::SpawnerEnded))
                 });
+                self.end_tools_of(spawned);
             }
         }
         self.with(id, |job| job.end(cause));
+        self.end_tools_of(id);
     }
 
     fn on_daemon_lost(&mut self, now: Time, node: NodeId, why: &str) {
@@ -582,11 +640,13 @@ impl Controller {
         self.measured_without(node);
         self.ask_other_for_topology(node);
         self.machine_node_lost(now, node, why);
+        self.allocation_node_lost(node);
         if !planted::is(Bug::LossNotTold) {
             self.server_lost(node);
             self.fences_without(node);
         }
         self.subscribers.forget_node(node);
+        self.tools_without(node);
         for id in self.living() {
             self.copy_output_ends_of_node(id, node);
             let job = self.jobs.get(&id).filter(|job| job.has_live_ranks_on(node));
@@ -640,8 +700,13 @@ impl Controller {
                 .jobs
                 .values()
                 .all(|job| job.id == id || job.root != root);
-            if root == id && is_last {
+            if root != id {
+                continue;
+            }
+            if is_last && !self.of_slurm.has_of(id) {
                 self.finish(id);
+            } else if let Some(cause) = self.jobs.get_mut(&id).and_then(Job::tells_of_end) {
+                self.tell_end(id, &cause);
             }
         }
     }
@@ -650,6 +715,7 @@ impl Controller {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
+        let cause = job.tells_of_end();
         let outcome = job.finish();
         self.route(id);
         self.tell_servers_over(id);
@@ -661,14 +727,27 @@ impl Controller {
         self.drop_files(id);
         self.forget_uncredited(id);
         self.subscribers.forget_job(id);
-        self.announce_end(id, &outcome);
+        self.watch_no_longer(id);
+        self.published_job_ended(id);
+        // After the last job, there are no processes to receive the event, but tools.
+        let is_heard = !self.jobs.is_empty() || !self.tools.is_empty();
+        let is_heard = is_heard && job.beside.is_none();
+        if let Some(cause) = cause.filter(|_| is_heard) {
+            self.tell_end(id, &cause);
+        }
         match job.origin {
-            Origin::Front => {
+            Origin::Front | Origin::Controlled { .. } => {
                 self.machine_job_ended(&job, &outcome);
                 self.tell(job.front, ToFront::Ended(outcome));
                 self.finish_front(job.front);
             }
-            Origin::Spawned { .. } => self.spawned_ended(&job, outcome),
+            Origin::Spawned { .. } => {
+                if let Some(root) = self.jobs.get_mut(&job.root) {
+                    root.spent.add(&job.spent);
+                }
+                self.spawned_ended(&job, outcome);
+            }
+            Origin::Beside => self.tool_ended(job.front, id, outcome),
         }
     }
 

@@ -42,11 +42,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    events::{Input, Output, PMI_DESCRIPTOR, ProcEnd, SpawnOrder, StreamPlan},
-    service::ServiceConfig,
+    events::{
+        Caller, Input, Output, PMI_DESCRIPTOR, PmiConnection, ProcEnd, SpawnOrder, StreamPlan,
+    },
+    service::{ServiceConfig, Tools},
 };
 use self::{
-    job::LocalJob,
+    job::{Kind, LocalJob, beside::Target},
     merger::{MessageMerger, Passed},
     service::{Demand, PushId, Pushed, Service, What},
 };
@@ -129,6 +131,9 @@ impl Daemon {
             Input::Unstartable { job, failures } => {
                 self.job(job, |job, out| job.refuse(now, &failures, out))
             }
+            Input::Unenforced { job, unenforced } => {
+                self.job(job, |job, _| job.set_unenforced(unenforced));
+            }
             Input::SpawnFailed { proc, failure } => {
                 self.in_job(proc, |job, out| {
                     job.on_spawn_failed(now, proc.rank, failure, out)
@@ -157,6 +162,9 @@ impl Daemon {
             }
             Input::ClientBytes { conn, bytes } => {
                 self.serve(now, |service, now| service.on_bytes(now, conn, bytes));
+            }
+            Input::Called { conn, caller } => {
+                self.serve(now, |service, now| service.on_called(now, conn, &caller));
             }
             Input::ClientClosed { conn } => {
                 self.serve(now, |service, now| service.on_closed(now, conn));
@@ -217,8 +225,10 @@ impl Daemon {
                 job,
                 left,
                 not_permitted,
+                counted,
             } => {
                 if let Some(local) = self.jobs.get_mut(&job) {
+                    local.count(counted);
                     local.on_swept(now, &left, not_permitted, &mut self.outputs);
                 }
             }
@@ -227,8 +237,18 @@ impl Daemon {
                     job.on_stray_exited(&mut self.outputs);
                 }
             }
-            Input::Measured { job, number, procs } => {
-                let measured = ToController::Measured { job, number, procs };
+            Input::Measured {
+                job,
+                number,
+                procs,
+                counted,
+            } => {
+                let measured = ToController::Measured {
+                    job,
+                    number,
+                    procs,
+                    counted,
+                };
                 self.outputs.push_back(Output::Send(measured));
             }
             Input::FilesActed { job, result } => self.on_files_acted(job, result),
@@ -312,12 +332,20 @@ impl Daemon {
                     return;
                 };
                 let launch = self.with_preloaded(launch);
-                let environment = self.service.as_mut().map(|service| {
+                let target = launch.beside.as_ref().map(|beside| beside.target);
+                let target = target.map(|target| {
+                    let target = self.jobs.get(&target);
+                    target.map_or_else(Target::default, |target| target.as_target())
+                });
+                // Procs of a tool are no clients.
+                let service = self.service.as_mut().filter(|_| target.is_none());
+                let environment = service.map(|service| {
                     service.register(now, &self.config, &own, &launch);
                     service.environment(id)
                 });
+                let kind = target.map_or(Kind::Application(environment), Kind::Tool);
                 let out = &mut self.outputs;
-                let job = LocalJob::launch(now, &self.config, own, launch, environment, out);
+                let job = LocalJob::launch(now, &self.config, own, launch, kind, out);
                 self.jobs.insert(id, Box::new(job));
             }
             ToDaemon::Preload { job, what } => self.on_preload(job, what),

@@ -22,6 +22,7 @@ pub mod prompts;
 pub mod proto;
 pub mod queue;
 pub mod recording;
+pub mod slurm;
 pub mod spec;
 pub mod stdio;
 pub mod traced;
@@ -29,9 +30,10 @@ pub mod trap;
 pub mod watchdog;
 
 pub use controller::{
-    CaptureStart, Captured, Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE,
+    CaptureStart, Captured, Control, Controller, ControllerInput, ControllerOutput, HOLD_PATIENCE,
+    JobWatch, NotWatched,
 };
 pub use daemon::{
-    Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, ProcEnd, ServiceConfig,
-    SpawnOrder, StreamPlan,
+    Caller, Daemon, DaemonConfig, Input, LOSS_GRACE, Output, PMI_DESCRIPTOR, PmiConnection,
+    ProcEnd, ServiceConfig, SpawnOrder, StreamPlan, Tools,
 };

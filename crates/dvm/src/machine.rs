@@ -32,6 +32,7 @@
 //! are not stored yet; [`HISTORY_MAX`] in the store;
 //! [`WAITED_MAX`] jobs that a front waits for.
 
+mod allocations;
 mod answers;
 mod books;
 mod control;
@@ -49,20 +50,21 @@ mod tests;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
 };
 
 use base::{JobId, NodeId, Rank, RankSet, Signal, Time};
 use serde::{Deserialize, Serialize};
 
 use self::{
-    books::Books,
+    allocations::Held,
+    books::{Books, Packed},
     demand::demand,
     nodes::{Comings, Node},
     planted::Bug,
     runs::TakenBack,
 };
 pub use self::{
+    allocations::{AllocationEnd, AllocationWish, NotChanged, NotGranted, Rest, Room},
     books::{Batch, Key, RETRY, STORE_MAX, Write},
     nodes::STARTS_MAX,
     record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
@@ -79,7 +81,7 @@ use crate::{
         self, Dependency, DependencyKind, Hold, Limits, Over, Queue, Request, Sharing, TaskId,
         Units,
     },
-    spec::JobSpec,
+    spec::{Environment, JobSpec},
 };
 
 /// Tasks that run at the same time. The controller can have more jobs: those that tasks spawn, and those of debuggers.
@@ -118,6 +120,8 @@ pub struct Setup {
     pub local: Option<NodeId>,
     /// The contents of its store; of the history only the last record, and those that are too old for it.
     pub stored: Vec<(Key, bytes::Bytes)>,
+    /// What tools spawn is modeled after it: its environment, its directory. `None`: they spawn nothing of their own.
+    pub model: Option<Box<JobSpec>>,
 }
 
 /// An action for the controller.
@@ -157,6 +161,12 @@ pub enum MachineOutput {
     Reopen(NodeId, AllocatedNode),
     /// Let the daemon of this node end, and call [`Machine::node_lost`].
     Leave(NodeId),
+    /// This allocation is granted.
+    Granted(JobId, Grant),
+    /// This request for an allocation is over.
+    NotGranted(JobId, NotGranted),
+    /// End what runs in this allocation, and call [`Machine::allocation_over`].
+    EndAllocation(JobId, AllocationEnd),
     /// This number of a lost daemon has no meaning any more: its node is gone, or has another daemon.
     Forget(NodeId),
 }
@@ -187,7 +197,7 @@ pub struct Grant {
 #[derive(Debug)]
 struct Entry {
     record: Record,
-    spec: Arc<JobSpec>,
+    work: Work,
     front: Option<FrontId>,
     /// Whether it gets whole nodes: because the user wants that, or because of how it is placed.
     sharing: Sharing,
@@ -218,6 +228,15 @@ impl Entry {
     }
 }
 
+/// What is done with the slots of a job.
+#[derive(Debug)]
+enum Work {
+    /// Each task is a run of these programs.
+    Programs(Packed),
+    /// Jobs that procs spawn run there.
+    Allocation(Held),
+}
+
 /// How far the run of a task is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
@@ -227,6 +246,8 @@ enum Stage {
     /// It is to end, and was not launched yet.
     Revoked,
     Runs(JobId),
+    /// It is an allocation, and has no run.
+    Held,
 }
 
 /// Something that happens when a batch is stored.
@@ -282,11 +303,15 @@ pub struct Machine {
     submitting: BTreeMap<FrontId, u32>,
     /// The number of the last wait. What is read for an earlier wait of the same front is not for a later one.
     last_wait: u64,
+    /// When an allocation has to end, or its caller gives up.
+    alarms: BTreeSet<(Time, JobId)>,
     /// Fronts that wait until no node is being started.
     wait_for_nodes: BTreeSet<FrontId>,
     /// Questions whose answers are being read, in this order.
     questions: VecDeque<Question>,
     books: Books<Effect>,
+    /// Of the job that was submitted last: the next one mostly has the same.
+    environment: Environment,
     down: Option<Down>,
     restored: Restored,
     outputs: VecDeque<MachineOutput>,
@@ -313,9 +338,11 @@ impl Machine {
             waiters: BTreeMap::new(),
             submitting: BTreeMap::new(),
             last_wait: 0,
+            alarms: BTreeSet::new(),
             wait_for_nodes: BTreeSet::new(),
             questions: VecDeque::new(),
             books: Books::default(),
+            environment: Environment::default(),
             down: None,
             restored: Restored::default(),
             outputs: VecDeque::new(),
@@ -323,6 +350,11 @@ impl Machine {
         machine.begin_with(&setup.nodes, setup.local);
         machine.restored = machine.restore(&setup.stored);
         machine
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the time of day.
@@ -339,7 +371,8 @@ impl Machine {
     /// Returns the time at which [`Self::tick`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        self.books.retry_at().or_else(|| self.give_up_at())
+        let of_store = self.books.retry_at().or_else(|| self.give_up_at());
+        of_store.into_iter().chain(self.next_alarm()).min()
     }
 
     /// Returns when the machine ends without an answer of the store, if it waits for nothing else.
@@ -352,7 +385,14 @@ impl Machine {
         if self.give_up_at().is_some_and(|at| at <= now) {
             self.books.give_up();
         }
+        self.ring_alarms(now);
         self.settle(now);
+    }
+
+    /// Returns true if a job runs or waits.
+    #[must_use]
+    pub fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
     }
 
     /// Returns true if the machine is to end, and nothing runs or waits for the store.
@@ -368,6 +408,7 @@ impl Machine {
             while let Some(output) = self.queue.poll() {
                 self.on_queue(now, output);
             }
+            self.resize_nodes();
             if self.down.is_none() {
                 self.queue.schedule(now);
             }
@@ -471,9 +512,10 @@ impl Machine {
         if front.is_none() {
             self.books.put_spec(id, &submission.spec);
         }
+        let spec = Packed::of(*submission.spec, &mut self.environment);
         let entry = Entry {
             record,
-            spec: Arc::new(*submission.spec),
+            work: Work::Programs(spec),
             front,
             sharing,
             unit,
@@ -557,6 +599,7 @@ impl Machine {
             let why = NotDone::IsOver(id);
             self.outputs.push_back(MachineOutput::Withdrawn(front, why));
         }
+        self.forget_request(&entry);
         self.tell_waiters(&entry.record);
         self.remember(entry.record);
     }
@@ -634,7 +677,9 @@ impl Machine {
     /// Lets the machine end, with all that runs. What is not launched yet waits for the next machine, and so does what may run again.
     fn end_all(&mut self) {
         self.down = Some(Down::Now);
+        self.refuse_allocations();
         let mut unlaunched = Vec::new();
+        let mut allocations = Vec::new();
         for (id, entry) in &mut self.jobs {
             for (index, stage) in &mut entry.runs {
                 match stage {
@@ -646,8 +691,12 @@ impl Machine {
                     Stage::Ordered => *stage = Stage::Revoked,
                     Stage::Revoked => {}
                     Stage::Runs(run) => self.outputs.push_back(MachineOutput::End(*run)),
+                    Stage::Held => allocations.push(*id),
                 }
             }
+        }
+        for id in allocations {
+            self.end_allocation(id, AllocationEnd::Canceled);
         }
         for task in unlaunched {
             self.take_back(task, TakenBack::Unlaunched);
@@ -687,7 +736,7 @@ impl Machine {
                         Effect::Submitted(front, id) => {
                             let refused = Reply::Refused(NotDone::NotStored(why.clone()));
                             self.submission_settled(front, refused);
-                            self.queue.cancel(id);
+                            self.cancel_all(id);
                         }
                         Effect::Refused(front, why) => {
                             self.submission_settled(front, Reply::Refused(why));

@@ -7,11 +7,16 @@
 //! Each message is of one of the kinds in [`KINDS`]. The kind holds the stable id and the long explanation, which
 //! `rally help ID` prints.
 
+mod controlling;
 mod kind;
+mod limits;
 mod machine;
 mod nodes;
 mod preload;
+mod rank;
+mod slurm;
 mod start;
+mod tool;
 mod trouble;
 mod words;
 
@@ -29,10 +34,11 @@ use self::{
 };
 pub use self::{
     kind::{KINDS, explain},
-    machine::not_done,
+    machine::{not_done, not_watched},
     nodes::not_used,
     preload::size,
     start::{StartProblem, classify},
+    tool::tool,
 };
 use crate::{
     place,
@@ -161,7 +167,10 @@ pub fn refused(refusal: &Refusal) -> Message {
         .with_help("start the job again, without this node if it is down"),
         Refusal::NotJoined(failed) => nodes::not_joined(failed),
         Refusal::Machine(why) => not_done(why).fact("effect", NOT_STARTED),
+        Refusal::ToolEnded => controlling::ended_before_release(),
+        Refusal::Directive(key) => controlling::directive(key),
         Refusal::NotPreloaded(failed) => preload::not_preloaded(failed),
+        Refusal::NoTarget(why) => tool::no_target(*why),
         Refusal::TooManyJobs { most } => Message::new(
             &k::TOO_MANY_JOBS,
             format!("this launcher already runs {most} jobs, and cannot run more"),
@@ -199,22 +208,12 @@ fn placement_error(error: &place::Error) -> Message {
     message
 }
 
-fn placement_note(note: &place::Note) -> Message {
-    Message {
-        id: note.id(),
-        severity: Severity::Note,
-        headline: note.to_string(),
-        facts: Vec::new(),
-        help: None,
-    }
-}
-
 /// Returns the message for a condition that does not end the job.
 #[must_use]
 pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
     match note {
         Note::NotJoined(failed) => not_used(failed),
-        Note::Placement(note) => placement_note(note),
+        Note::Placement(note) => trouble::placement(note),
         Note::Leaky(ranks) => leaky(ranks, scene),
         Note::DebuggerLost { job, ranks } => debugger_gone(*job, ranks, scene),
         Note::NotHeldYet { at, ranks, held } => {
@@ -240,6 +239,10 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
         }
         Note::SpawnRefused { by, why } => preload::spawn_refused(*by, why),
         Note::SpawnNotPlaced { by, why, lost } => nodes::spawn_not_placed(*by, why, lost),
+        Note::SpawnNotStarted { by, failed } => nodes::spawn_not_started(*by, failed),
+        Note::NoScheduler { by } => trouble::no_scheduler(*by),
+        Note::AllocationRefused { by, why } => slurm::refused(*by, why),
+        Note::AllocationLeft { job, why } => slurm::left(*job, why),
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
         Note::LeftBehind { node, count: left } => Message::new(
             &k::LEFT_BEHIND,
@@ -292,7 +295,9 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
         Note::NodeLost { node, why } => nodes::lost(*node, why, scene),
         Note::Stranger { node, from, why } => nodes::stranger(*node, from, why, scene),
         Note::Port(what) => nodes::port(what),
+        Note::NotLimited { hosts, unenforced } => limits::not_enforced(hosts, unenforced),
         Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
+        Note::WaitsForTool => controlling::waits(),
     }
 }
 
@@ -380,7 +385,7 @@ fn failed(rank: Rank, status: ExitStatus, outcome: &Outcome, scene: &Scene<'_>) 
         .iter()
         .fold(first.clone(), |all, (_, ranks)| all.union(ranks));
     let mut messages = vec![
-        rank_failed(&first, status, scene)
+        rank::failed(&first, status, scene)
             .maybe(
                 "first",
                 (first.len() > 1).then(|| format!("rank {rank}{}", scene.on_if_many(rank))),
@@ -391,7 +396,7 @@ fn failed(rank: Rank, status: ExitStatus, outcome: &Outcome, scene: &Scene<'_>) 
     messages.extend(
         others
             .iter()
-            .map(|(class, ranks)| rank_failed(ranks, *class, scene)),
+            .map(|(class, ranks)| rank::failed(ranks, *class, scene)),
     );
     if !rest.is_empty() {
         let ranks = rest
@@ -418,49 +423,6 @@ impl Scene<'_> {
             self.on(&RankSet::single(rank))
         }
     }
-}
-
-fn rank_failed(ranks: &RankSet, status: ExitStatus, scene: &Scene<'_>) -> Message {
-    let how = match status {
-        ExitStatus::Exited(code) => format!("exited with code {code}"),
-        ExitStatus::Signaled {
-            signal,
-            core_dumped,
-        } => format!(
-            "{} killed by {signal}{}",
-            if ranks.len() == 1 { "was" } else { "were" },
-            if core_dumped { ", core dumped" } else { "" },
-        ),
-    };
-    let message = Message::new(
-        &k::RANK_FAILED,
-        format!("{}{} {how}", ranks_text(ranks), scene.on(ranks)),
-    )
-    .maybe("program", scene.program(ranks));
-    match status {
-        ExitStatus::Signaled { signal, .. } => match signal_help(signal) {
-            Some(help) => message.with_help(help),
-            None => message,
-        },
-        ExitStatus::Exited(_) => message,
-    }
-}
-
-/// Returns what a signal that we did not send usually means.
-const fn signal_help(signal: Signal) -> Option<&'static str> {
-    Some(match signal {
-        Signal::KILL => {
-            "we did not send it; if memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so"
-        }
-        Signal(7) => {
-            "often `/dev/shm` or the file system of a mapped file is full: `df /dev/shm` shows it"
-        }
-        Signal(4) => "often a program built for a newer processor than this node has",
-        Signal(24) => "the limit on CPU time was reached: `ulimit -t` shows it",
-        Signal(25) => "the limit on file size was reached: `ulimit -f` shows it",
-        Signal(31) => "a seccomp filter, usually that of a container, forbade a system call",
-        _ => return None,
-    })
 }
 
 fn debugger_gone(job: JobId, ranks: &RankSet, scene: &Scene<'_>) -> Message {
@@ -522,6 +484,9 @@ fn spawned_end(cause: &Cause) -> String {
             ExitStatus::Signaled { signal, .. } => {
                 format!("its rank {rank} was killed by {signal}")
             }
+            ExitStatus::OutOfMemory { .. } => {
+                format!("its rank {rank} was killed by the kernel: out of memory")
+            }
         },
         Cause::Aborted { rank, code, .. } => {
             format!("its rank {rank} aborted it with code {code}")
@@ -553,6 +518,8 @@ fn spawned_end(cause: &Cause) -> String {
         Cause::Ended(EndReason::DebuggerLost) => {
             "it was ended, because its debugger is gone".to_owned()
         }
+        // A spawned job has no time limit of its own.
+        Cause::Ended(EndReason::TimeLimit) => "the time of its allocation was over".to_owned(),
         Cause::Success | Cause::Ended(_) => "it was ended".to_owned(),
     }
 }
@@ -726,6 +693,11 @@ fn ended(reason: EndReason, outcome: &Outcome, scene: &Scene<'_>) -> Message {
         EndReason::SpawnerEnded => Message::new(
             &k::SPAWNER_ENDED,
             "the job was ended because the job that had spawned it ended",
+        ),
+        EndReason::ToolEnded => controlling::ended(),
+        EndReason::TargetEnded => Message::new(
+            &k::TARGET_ENDED,
+            "the tool was ended because the job beside which it ran has ended",
         ),
         EndReason::DebuggerLost => Message::new(
             &k::DEBUGGER_LOST,

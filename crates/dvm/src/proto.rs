@@ -3,9 +3,11 @@
 //! The name of each type says the direction. Within one process, messages are passed as values. Between processes, they
 //! are encoded as `docs/formats/front-link.md` defines; those of daemons travel as bodies of `docs/formats/node-link.md`.
 
+mod beside;
 mod fence;
 mod front;
 mod launch;
+mod limits;
 mod merged;
 mod outcome;
 mod output;
@@ -22,26 +24,29 @@ use pmix::value::Status;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    beside::{Beside, NoTarget, OnePer},
     fence::{Broken, FenceId, FenceNews, Shares},
     front::{
-        CannotRun, FromFront, FrontId, HoldingJob, JobRef, Missing, NotReleased, Note,
-        OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow, ToFront,
+        AllocationRefusal, CannotRun, FromFront, FrontId, HoldingJob, JobRef, Missing, NotReleased,
+        Note, OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow, ToFront, ToolNews,
+        ToolRequest,
     },
-    launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Universe},
+    launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Relation, Universe},
+    limits::{Counted, NotEnforced, Unenforced},
     outcome::{Cause, EndReason, Outcome, StartFailure, StartStep},
     output::{Chunk, ChunkEnd, Stream},
     preload::{
         Content, Manifest, NotPreloaded, PreloadFailure, PreloadNews, PreloadProgress, StoredFile,
         ToPreload,
     },
-    servers::{FromServer, ToServer},
+    servers::{Door, FromServer, ToServer, ToolName, Visitor},
     starter::{FromStarter, ToStarter},
 };
 use crate::{place::TopologyDigest, spec::WindowSize};
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 15;
 
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -221,6 +226,8 @@ pub enum ToController {
         job: JobId,
         started: Vec<Started>,
         failures: Vec<(StartFailure, RankSet)>,
+        /// Limits of the job that the node does not enforce.
+        unenforced: Vec<Unenforced>,
     },
     /// Answer to [`ToDaemon::Preload`].
     Preload {
@@ -292,6 +299,8 @@ pub enum ToController {
         job: JobId,
         number: u64,
         procs: Vec<ProcUsage>,
+        /// What all processes have used since the start of the job; `None` without a cgroup.
+        counted: Option<Counted>,
     },
     /// A process of the job sends a signal to these ranks of the same job, which are on other nodes.
     SignalRanks {

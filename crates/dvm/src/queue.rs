@@ -25,6 +25,7 @@
 //! [`amounts::RESOURCES_MAX`] kinds of resources, [`REQUEUES_MAX`] requeues of a job.
 
 mod amounts;
+mod change;
 mod demand;
 mod explain;
 mod job;
@@ -48,6 +49,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     amounts::{Amounts, RESOURCES_MAX, Resources, TooManyResources},
+    change::{More, NotExtended},
     demand::{Array, Demand, Dependency, DependencyKind, Hold, Request, Requeue, Sharing, Spread},
     explain::{AHEAD_MAX, Estimate, Explanation, Hint, Why},
     job::Past,
@@ -244,7 +246,7 @@ impl Queue {
         self.nodes.set_state(id, state)
     }
 
-    /// Removes a node. The tasks that have part of it are to be ended, and count as having lost it, however they end.
+    /// Removes a node. The tasks that have part of it are to be ended, and count as having lost it unless they succeed.
     pub fn remove_node(&mut self, id: NodeId) {
         for task in self.running.on(id) {
             self.evict(task);
@@ -253,7 +255,7 @@ impl Queue {
         self.is_changed = true;
     }
 
-    /// Ends a task, which counts as having lost a node, however it ends.
+    /// Ends a task, which counts as having lost a node unless it succeeds.
     pub fn evict(&mut self, task: TaskId) {
         if self.running.mark(task, Mark::Lost) {
             self.outputs.push_back(Output::End { task });

@@ -127,6 +127,9 @@ impl<'a> Event<'a> {
                     _,
                     FromFront::Submit(spec) | FromFront::SubmitBeside(spec),
                 ) => hide_apps(&mut spec.apps),
+                ControllerInput::Front(_, FromFront::StartTool(request)) => {
+                    hide_apps(&mut request.spec.apps);
+                }
                 ControllerInput::Front(_, FromFront::Ask(ask)) => {
                     if let Ask::Submit(submission) = &mut **ask {
                         hide_apps(&mut submission.spec.apps);
@@ -245,10 +248,8 @@ fn hide_apps(apps: &mut [App]) {
     for app in apps {
         app.search = OsString::from(HIDDEN);
         // Which of these names a spawned program keeps depends on the values. No state machine reads them otherwise.
-        app.elsewhere.own.clear();
-        for (_, value) in &mut app.env {
-            *value = OsString::from(HIDDEN);
-        }
+        Arc::make_mut(&mut app.elsewhere).own.clear();
+        app.env = app.env.iter().map(|(name, _)| (name, HIDDEN)).collect();
     }
 }
 

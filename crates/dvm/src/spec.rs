@@ -1,14 +1,18 @@
 //! Job specification: the user's request after all lookups, for instance of files, of the environment and of GPUs.
 
+mod environment;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
+    sync::Arc,
     time::Duration,
 };
 
 use base::{Rank, RankSet, Signal};
 use serde::{Deserialize, Serialize};
 
+pub use self::environment::Environment;
 use crate::place;
 
 /// Specification of a job, as the front sends it to the controller.
@@ -29,6 +33,50 @@ pub struct JobSpec {
     /// Files that are copied to the nodes of the job before it starts; `None` if the job needs no directory for them.
     pub preload: Option<Preload>,
     pub map: MapFor,
+    /// A job that it spawns has the same limits for itself.
+    pub limits: ResourceLimits,
+    /// Of a job without a front: report where its ranks are when they have made no progress for this time, and shortly before its time
+    /// limit. `None`: nobody watches it, or its front does.
+    pub watch: Option<Duration>,
+}
+
+/// Limits for all procs of a job on one node together, on each of its nodes. `None` stands for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    /// Memory in bytes.
+    pub memory: Option<u64>,
+    /// CPU time in thousandths of a CPU.
+    pub milli_cpus: Option<u32>,
+}
+
+impl ResourceLimits {
+    /// Returns what is limited.
+    #[must_use]
+    pub fn wanted(&self) -> BTreeSet<LimitedResource> {
+        let memory = self.memory.map(|_| LimitedResource::Memory);
+        let cpu = self.milli_cpus.map(|_| LimitedResource::Cpu);
+        memory.into_iter().chain(cpu).collect()
+    }
+
+    /// Returns those of the limits that are not in `left_out`.
+    #[must_use]
+    pub fn without(self, left_out: &BTreeSet<LimitedResource>) -> Self {
+        Self {
+            memory: self
+                .memory
+                .filter(|_| !left_out.contains(&LimitedResource::Memory)),
+            milli_cpus: self
+                .milli_cpus
+                .filter(|_| !left_out.contains(&LimitedResource::Cpu)),
+        }
+    }
+}
+
+/// What a limit is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LimitedResource {
+    Memory,
+    Cpu,
 }
 
 /// What the map of a job is made for.
@@ -161,13 +209,13 @@ pub struct App {
     /// Arguments after the program's name.
     pub args: Vec<OsString>,
     /// Complete environment of the procs, before the variables that differ by rank are added.
-    pub env: Vec<(OsString, OsString)>,
+    pub env: Environment,
     /// Absolute path of the working directory.
     pub directory: OsString,
     /// Directories in which to search for `program`, in order, separated by colons.
     pub search: OsString,
     /// How the environment differs for procs on other hosts than the launcher's.
-    pub elsewhere: Elsewhere,
+    pub elsewhere: Arc<Elsewhere>,
     /// File mode creation mask.
     pub umask: u32,
     /// Processes that may trace the procs.

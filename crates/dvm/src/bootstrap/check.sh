@@ -4,3 +4,5 @@ if present; then
   exec "$own" "$argument"
 fi
 say absent "$SLURMD_NODENAME"
+# srun ends the daemons of all nodes if one of them exits before it has taken what srun sends.
+exec cat >/dev/null

@@ -1,17 +1,10 @@
-//! Nodes that come and go while a machine runs: further commands, and the ends of those whose daemons are lost.
+//! Nodes that come and go while jobs run: further commands, and the ends of those whose daemons are lost.
 
 use base::{NodeId, Time};
 
-use super::{Bootstrap, Command, CommandId, EXIT_MAX, Output, Place, State};
-
-/// Nodes to start beside those of the plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Addition {
-    /// Their numbers follow those of all nodes before.
-    pub nodes: Vec<(NodeId, String)>,
-    /// Variables of the commands, `NAME=value`, in place of those of the plan with the same names.
-    pub environment: Vec<std::ffi::OsString>,
-}
+use super::{
+    Addition, Bootstrap, Command, CommandId, EXIT_MAX, LateStart, OnFailure, Output, Place, State,
+};
 
 impl Bootstrap {
     /// Starts the daemons of further nodes, as the plan says for late ones. A plan that does not say it gets none.
@@ -19,11 +12,21 @@ impl Bootstrap {
         let Some(late) = self.plan.late.clone() else {
             return;
         };
+        if self.on_failure == OnFailure::ReportAll {
+            // Jobs run, and go on without nodes that fail now.
+            self.on_failure = OnFailure::GoOnTogether;
+        }
+        let commands = late.commands_for(&addition);
+        if let LateStart::OfSlurm { environment, .. } = *late {
+            // All other commands were started before.
+            self.plan.environment = environment;
+        }
         self.plan.renew_environment(addition.environment);
         for (node, host) in addition.nodes {
-            let command = late.command_for(&host, node);
             self.hosts.resize(node.0 as usize, String::new());
             self.hosts.push(host);
+        }
+        for command in commands {
             let number = u32::try_from(self.commands.len()).unwrap_or(u32::MAX);
             self.commands.push(Command::waiting(&command));
             self.plan.commands.push(command);

@@ -2,10 +2,10 @@
 
 use std::{ffi::OsString, num::NonZeroU32, os::unix::ffi::OsStrExt as _, time::Duration};
 
-use base::NodeId;
+use base::{HostList, NodeId};
 use serde::{Deserialize, Serialize};
 
-use super::HOST_WORD;
+use super::{COUNT_WORD, HOST_WORD, HOSTS_WORD, JOB_WORD};
 
 /// Least number of nodes for which daemons start others, by default.
 pub const TREE_START_MIN: u32 = 128;
@@ -38,37 +38,95 @@ pub struct DaemonPlan {
     pub late: Option<Box<LateStart>>,
 }
 
-/// How a node is started that a machine gets while it runs.
+/// Nodes to start beside those of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LateStart {
-    /// The command without a node. [`HOST_WORD`] stands for the name of the node.
-    pub command: StartCommand,
-    /// The name of the controller's host, and the command that starts our program there.
-    pub here: String,
-    pub command_here: StartCommand,
+pub struct Addition {
+    /// Their numbers follow those of all nodes before.
+    pub nodes: Vec<(NodeId, String)>,
+    /// Variables of the commands, `NAME=value`, in place of those of the plan with the same names.
+    pub environment: Vec<OsString>,
+    /// The job of Slurm whose nodes they are, if it is not the one in which we run.
+    pub slurm_job: Option<u32>,
+}
+
+/// How nodes are started that are not in the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LateStart {
+    /// Nodes that a machine gets while it runs: each by a command of its own.
+    OfMachine {
+        /// The command without a node. [`HOST_WORD`] stands for the name of the node.
+        command: StartCommand,
+        /// The name of the controller's host, and the command that starts our program there.
+        here: String,
+        command_here: StartCommand,
+    },
+    /// Nodes of other jobs of Slurm: those of a job by one command. [`JOB_WORD`], [`COUNT_WORD`] and [`HOSTS_WORD`] stand for the number of
+    /// the job, and for the number and the names of its nodes.
+    OfSlurm {
+        command: StartCommand,
+        /// Environment of the command, in place of that of the plan: `NAME=value`.
+        environment: Vec<OsString>,
+    },
 }
 
 impl LateStart {
-    /// Returns the command for a node.
+    /// Returns the commands for further nodes.
     #[must_use]
-    pub fn command_for(&self, host: &str, node: NodeId) -> StartCommand {
-        let command = match host == self.here {
-            true => &self.command_here,
-            false => &self.command,
-        };
-        let filled = |word: &OsString| match word.to_str() {
-            Some(word) => word.replace(HOST_WORD, host).into(),
-            // It is a path of ours.
-            None => word.clone(),
-        };
-        let all = |words: &[OsString]| words.iter().map(filled).collect();
-        StartCommand {
-            argv: all(&command.argv),
-            nodes: vec![node],
-            check: all(&command.check),
-            elsewhere: None,
-            ..command.clone()
+    pub fn commands_for(&self, addition: &Addition) -> Vec<StartCommand> {
+        let nodes = &addition.nodes;
+        match self {
+            Self::OfMachine {
+                command,
+                here,
+                command_here,
+            } => {
+                let command = |(node, host): &(NodeId, String)| {
+                    let command = if host == here { command_here } else { command };
+                    filled(command, vec![*node], &[(HOST_WORD, host)])
+                };
+                nodes.iter().map(command).collect()
+            }
+            Self::OfSlurm { command, .. } => {
+                let hosts: HostList = nodes.iter().map(|(_, host)| host).collect();
+                let job = addition.slurm_job.unwrap_or_default();
+                let words = [
+                    (JOB_WORD, job.to_string()),
+                    (COUNT_WORD, nodes.len().to_string()),
+                    (HOSTS_WORD, hosts.to_string()),
+                ];
+                let words = words.each_ref().map(|(word, text)| (*word, text.as_str()));
+                let ids = nodes.iter().map(|(node, _)| *node).collect();
+                vec![filled(command, ids, &words)]
+            }
         }
+    }
+}
+
+/// Returns the command for these nodes, with the words that stand for others replaced.
+fn filled(command: &StartCommand, nodes: Vec<NodeId>, replaced: &[(&str, &str)]) -> StartCommand {
+    let text = |word: &str| {
+        let words = replaced.iter();
+        words.fold(word.to_owned(), |word, (from, to)| word.replace(from, to))
+    };
+    let filled = |word: &OsString| match word.to_str() {
+        Some(word) => text(word).into(),
+        // It is a path of ours.
+        None => word.clone(),
+    };
+    let all = |words: &[OsString]| words.iter().map(filled).collect();
+    let delivery = match &command.delivery {
+        Delivery::Checked { shell } => Delivery::Checked {
+            shell: shell.iter().map(|word| text(word)).collect(),
+        },
+        other => other.clone(),
+    };
+    StartCommand {
+        argv: all(&command.argv),
+        nodes,
+        delivery,
+        check: all(&command.check),
+        prompting: command.prompting,
+        elsewhere: None,
     }
 }
 

@@ -7,10 +7,9 @@ use base::{JobId, NodeId, ProcId, RankSet, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
-    keys,
     message::{Answer, Request},
     server::{FoundFor, MAX_CARRIED, PublishedData},
-    value::{DataType, Info, Key, Nspace, Proc, ProcInfo, Query, Status, Value},
+    value::{Nspace, Proc, Status},
 };
 
 use super::{Controller, ControllerOutput};
@@ -27,9 +26,10 @@ pub(in crate::controller) struct Asker {
 pub(super) type Published = PublishedData<Asker>;
 
 impl Controller {
-    /// Returns the PMIx nspace of a job.
+    /// Returns the PMIx nspace of a job, or of a tool.
     pub(super) fn nspace(&self, job: JobId) -> String {
-        format!("{}@{job}", self.name)
+        let of_tool = self.tools.nspace(job).map(str::to_owned);
+        of_tool.unwrap_or_else(|| format!("{}@{job}", self.name))
     }
 
     pub(super) fn on_ask(
@@ -67,57 +67,17 @@ impl Controller {
                 let status = self.published.unpublish(&from, &keys, &infos);
                 self.answer(asker, &Answer::Status(status));
             }
-            Ok(Request::Query { queries }) => self.on_query(asker, &queries),
+            Ok(Request::Query { queries }) => self.on_query(now, asker, proc, &queries),
             Ok(Request::Spawn { infos, apps }) => self.spawn(now, asker, proc, &infos, apps),
+            Ok(Request::Allocate { directive, infos }) => {
+                self.on_allocate(now, asker, proc, directive, &infos);
+            }
             Ok(_) => self.answer(asker, &Answer::Status(Status::NOT_SUPPORTED)),
             Err(error) => {
                 self.log(format!("a daemon asks what cannot be read: {error}"));
                 self.answer(asker, &Answer::Status(Status::ERROR));
             }
         }
-    }
-
-    /// Reports the procs of jobs on all nodes. Servers ask only for process tables, and add host names and programs themselves.
-    fn on_query(&mut self, asker: Asker, queries: &[Query]) {
-        let mut infos = Vec::new();
-        for query in queries {
-            let named = |info: &&Info| info.key == *keys::NSPACE;
-            let nspace = query.qualifiers.iter().find(named);
-            let Some(Value::String(Some(nspace))) = nspace.map(|info| &info.value) else {
-                continue;
-            };
-            let job = self
-                .jobs
-                .values()
-                .find(|job| job.nspace.as_bytes() == nspace.to_bytes());
-            let (Some(job), Ok(nspace), Ok(key)) =
-                (job, Nspace::new(nspace), Key::new(keys::QUERY_PROC_TABLE))
-            else {
-                continue;
-            };
-            let rows = job.procs().map(|(rank, pid, state)| {
-                Value::ProcInfo(Box::new(ProcInfo {
-                    proc: Proc {
-                        nspace: nspace.clone(),
-                        rank: rank.into(),
-                    },
-                    hostname: None,
-                    executable: None,
-                    pid,
-                    state,
-                }))
-            });
-            infos.push(Info::new(
-                key,
-                Value::array(DataType::PROC_INFO, rows.collect()),
-            ));
-        }
-        let status = if infos.is_empty() {
-            Status::NOT_FOUND
-        } else {
-            Status::SUCCESS
-        };
-        self.answer(asker, &Answer::Infos { status, infos });
     }
 
     /// Handles the end of procs: removes data that persists only as long as its process, and their pending look-ups.
@@ -135,7 +95,8 @@ impl Controller {
 
     pub(super) fn has_ended(&self, proc: ProcId) -> bool {
         let job = self.jobs.get(&proc.job);
-        job.is_none_or(|job| job.settled.contains(proc.rank))
+        let has_ended = job.is_none_or(|job| job.settled.contains(proc.rank));
+        has_ended && !self.tools.contains(proc.job)
     }
 
     /// Answers look-ups whose time-out has expired.

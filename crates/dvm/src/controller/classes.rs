@@ -75,7 +75,7 @@ impl Controller {
     /// Handles the loss of a node that may have been asked for the topology of its class.
     pub(super) fn ask_other_for_topology(&mut self, lost: NodeId) {
         // A job that runs for itself needs all its nodes, and is refused.
-        if self.machine.is_none() {
+        if self.machine.is_none() && !self.is_of_allocation(lost) {
             return;
         }
         let classes = &mut self.topologies.0;

@@ -6,7 +6,7 @@
 //!
 //! | state of a front | submits a job | sends a request | its submitted job is finished | connection lost |
 //! |---|---|---|---|---|
-//! | `Connected`, no job | job is added, or refused and the front forgotten | `Release`, `Holds`, `LostNodes`: answered; others: ignored | – | forgotten |
+//! | `Connected`, no job | job is added, or refused and the front forgotten | `StartTool`: like a job; `Release`, `Holds`, `LostNodes`: answered; others: ignored | – | forgotten |
 //! | `Connected`, with a job | disconnected → `Lost` | handled; input above the credit: disconnected → `Lost` | gets the outcome; forgotten | end its jobs → `Lost` |
 //! | `Lost` | – | – | forgotten | – |
 
@@ -74,8 +74,11 @@ impl Controller {
             {
                 self.dismiss(id);
             }
+            FromFront::StartTool(_) if self.waits_in_queue(id) => self.dismiss(id),
+            FromFront::StartTool(request) => self.on_start_tool(now, id, own, *request),
             FromFront::Submit(spec) => {
                 if let Some(spec) = self.enqueue(now, id, spec) {
+                    self.controlling.on_submit(id);
                     self.submit(now, id, spec);
                 }
             }
@@ -101,7 +104,7 @@ impl Controller {
                 if ASKS_FOR_END.contains(&signal)
                     && self.withdraw(now, id, EndReason::Signal(signal)) => {}
             FromFront::Signal(signal) => {
-                for job in self.jobs_of(id) {
+                for job in self.applications_of(id) {
                     self.with(job, |job| job.signal(signal));
                 }
             }
@@ -116,7 +119,8 @@ impl Controller {
             FromFront::Resize(size) => self.with_own(own, |job| job.resize(size)),
             FromFront::Holds => self.on_holds(id),
             FromFront::LostNodes => {
-                let lost = self.lost.values().cloned().collect();
+                let lost = self.lost.values().cloned();
+                let lost = lost.chain(self.retired_of_jobs()).collect();
                 self.tell(id, ToFront::Lost(lost));
             }
             // The controller's host handles prompts, so that no answer is recorded.
@@ -144,12 +148,34 @@ impl Controller {
         }
         self.tell(id, ToFront::Accepted(job));
         self.add(now, spec, Origin::Front, id, job);
+        self.wait_for_tool(job);
     }
 
     /// Returns the jobs of a front in the order of their ids: the job that it submitted, and that job's descendants.
     pub(super) fn jobs_of(&self, front: FrontId) -> Vec<JobId> {
         let jobs = self.jobs.values().filter(|job| job.front == front);
         jobs.map(|job| job.id).collect()
+    }
+
+    /// Returns the jobs of a front without the tools beside them: signals for the ranks do not concern these.
+    fn applications_of(&self, front: FrontId) -> Vec<JobId> {
+        let mut jobs = self.jobs_of(front);
+        let is_tool = |id: &JobId| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| job.origin == Origin::Beside)
+        };
+        jobs.retain(|id| !is_tool(id));
+        jobs
+    }
+
+    /// Returns the job that the front with this pid has submitted.
+    pub(super) fn job_of_front(&self, pid: u32) -> Option<JobId> {
+        // The pid of a lost front may have been reused. Pid 0 stands for a process in another pid namespace.
+        let is_meant = |front: &&Front| {
+            front.pid == pid && front.state == State::Connected && front.job.is_some()
+        };
+        let mut fronts = self.fronts.values().filter(|_| pid != 0);
+        fronts.find(is_meant).and_then(|front| front.job)
     }
 
     pub(super) fn end_all_of(&mut self, front: FrontId, reason: EndReason) {
@@ -165,18 +191,7 @@ impl Controller {
         job: JobRef,
         ranks: Option<&RankSet>,
     ) {
-        let id = match job {
-            JobRef::Own => own,
-            JobRef::Number(id) => Some(id),
-            JobRef::OfFront(pid) => {
-                // The pid of a lost front may have been reused. Pid 0 stands for a process in another pid namespace.
-                let is_meant = |front: &&Front| {
-                    front.pid == pid && front.state == State::Connected && front.job.is_some()
-                };
-                let mut fronts = self.fronts.values().filter(|_| pid != 0);
-                fronts.find(is_meant).and_then(|front| front.job)
-            }
-        };
+        let id = self.job_meant(own, job);
         let Some(job) = id.and_then(|id| self.jobs.get_mut(&id)) else {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         };
@@ -185,7 +200,7 @@ impl Controller {
         if job.is_ending() && own != Some(job.id) {
             return self.tell(asker, ToFront::NotReleased(NotReleased::NoSuchJob));
         }
-        let (id, is_owner) = (job.id, job.front == asker && job.origin == Origin::Front);
+        let (id, is_owner) = (job.id, job.front == asker && job.is_of_front());
         let freed = job.release(ranks);
         let held = job.hold.left();
         self.route(id);
@@ -209,8 +224,10 @@ impl Controller {
         let jobs = self.jobs.values().filter(holds).map(|job| HoldingJob {
             job: job.id,
             front: match job.origin {
-                Origin::Front => self.fronts.get(&job.front).map(|front| front.pid),
-                Origin::Spawned { .. } => None,
+                Origin::Front | Origin::Controlled { .. } => {
+                    self.fronts.get(&job.front).map(|front| front.pid)
+                }
+                Origin::Spawned { .. } | Origin::Beside => None,
             },
         });
         let jobs = jobs.collect();
@@ -222,6 +239,10 @@ impl Controller {
             return;
         };
         let (front, stream, bytes) = (job.front, chunk.stream, stdio::cost(chunk.bytes.len()));
+        if !job.prints(stream) {
+            // The server of the tool has its copy.
+            return self.credit_node(id, node, stream, bytes);
+        }
         let Some(chunk) = self.capture(now, front, node, chunk) else {
             return;
         };
@@ -345,6 +366,9 @@ impl Controller {
     }
 
     pub(super) fn tell(&mut self, id: FrontId, message: ToFront) {
+        if let ToFront::Note(note) = &message {
+            self.note_in_output(id, note);
+        }
         let front = self.fronts.get(&id);
         if front.is_some_and(|front| front.state == State::Connected) {
             self.outputs.push_back(ControllerOutput::Front(id, message));

@@ -1,6 +1,6 @@
 //! Jobs that are held for a debugger: notification of their spawners, and the loss of a debugger.
 
-use base::{JobId, RankSet};
+use base::{JobId, ProcId, RankSet};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -9,11 +9,19 @@ use pmix::{
     value::{Info, Key, Nspace, PmixRank, Proc, Range, Status, Value},
 };
 
-use super::{Controller, ControllerOutput, Origin};
+use super::{Controller, ControllerOutput};
 use crate::{
     proto::{Cause, EndReason, Note, ToDaemon, ToFront},
     spec::{HoldAt, OnDebuggerLoss},
 };
+
+/// Who hears of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hearers {
+    Spawner(ProcId),
+    /// Every process that has registered for the event.
+    All,
+}
 
 impl Controller {
     /// Handles the loss of a debugger. By the job's policy, either the daemon has already continued the ranks, or the
@@ -32,42 +40,70 @@ impl Controller {
     }
 
     /// Sends one event to the proc that spawned the job, however many ranks are held (section 8.3 of
-    /// `docs/formats/pmix.md`).
+    /// `docs/formats/pmix.md`). Any tool may debug the job of a front.
     pub(super) fn tell_ready(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
-        let Origin::Spawned { by, .. } = job.origin else {
-            return;
+        let to = match job.observer() {
+            Some(by) => Hearers::Spawner(by),
+            None => Hearers::All,
         };
         let place = match job.spec.hold.at {
             HoldAt::Init => Some("pmix-init"),
             HoldAt::App => Some("mpi-init"),
             HoldAt::Exec | HoldAt::Nowhere => None,
         };
+        let place = place.and_then(|place| {
+            let key = Key::new(keys::BREAKPOINT).ok()?;
+            Some(Info::new(key, Value::text(place)))
+        });
+        self.tell_of_job(to, id, Status::READY_FOR_DEBUG, place);
+    }
+
+    /// Sends an event about a job.
+    pub(super) fn tell_of_job(
+        &mut self,
+        to: Hearers,
+        id: JobId,
+        status: Status,
+        more: Option<Info>,
+    ) {
         let name = |text: &str| Nspace::from_text(text).ok();
-        let (Some(server), Some(spawner)) = (name(&self.name), name(&self.nspace(by.job))) else {
+        let Some(server) = name(&self.name) else {
             return;
         };
-        let spawner = Proc {
-            nspace: spawner,
-            rank: by.rank.into(),
-        };
         let info = |key, value| Key::new(key).ok().map(|key| Info::new(key, value));
+        let (range, named) = match to {
+            Hearers::All => (Range::SESSION, None),
+            Hearers::Spawner(by) => {
+                let nspace = name(&self.nspace(by.job));
+                let spawner = nspace.map(|nspace| Proc {
+                    nspace,
+                    rank: by.rank.into(),
+                });
+                let named = spawner.map(|spawner| Value::procs(vec![spawner]));
+                (
+                    Range::CUSTOM,
+                    named.and_then(|procs| info(keys::EVENT_CUSTOM_RANGE, procs)),
+                )
+            }
+        };
         let infos = [
             info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
-            info(keys::EVENT_CUSTOM_RANGE, Value::procs(vec![spawner])),
+            named,
             info(keys::NSPACE, Value::text(&self.nspace(id))),
-            place.and_then(|place| info(keys::BREAKPOINT, Value::text(place))),
+            self.clock.timestamp(),
+            more,
         ];
         let event = Push::Event {
-            status: Status::READY_FOR_DEBUG,
+            status,
             source: Proc {
                 nspace: server,
                 rank: PmixRank(0),
             },
             infos: infos.into_iter().flatten().collect(),
-            range: Some(Range::CUSTOM),
+            range: Some(range),
         };
         let mut writer = Writer::new(Format::V4);
         event.encode(&mut writer);

@@ -17,6 +17,7 @@
 //! job has no knowledge of other jobs: the controller decides which of them end with it.
 
 mod input;
+mod origin;
 mod outcome;
 mod pushes;
 mod table;
@@ -29,22 +30,24 @@ use std::{
     time::Duration,
 };
 
-use base::{ExitStatus, JobId, NodeId, ProcId, RankSet, Signal, Time, Usage};
+use base::{ExitStatus, HostList, JobId, NodeId, RankSet, Signal, Time, Usage};
 
 use pmix::value::Status;
 
-pub(super) use self::pushes::Push;
 use self::{input::Credits, pushes::Pushes, table::Table};
+pub(super) use self::{
+    origin::{Kind, Origin, Spawner, StartNews, WhenItLeaves},
+    pushes::Push,
+};
 use super::asks::Asker;
 use crate::{
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold, State},
     machine::Grant,
     planted::{self, Bug},
-    preload::WantedFile,
     proto::{
-        Cause, Drained, EndClass, EndReason, FrontId, Launch, Note, PmiState, StartFailure,
-        Started, Stream, ToDaemon, ToFront,
+        Beside, Cause, Drained, EndClass, EndReason, FrontId, Launch, Note, PmiState, StartFailure,
+        Started, ToDaemon, ToFront, Unenforced,
     },
     spec::{JobSpec, OnFailure, Warning, WindowSize},
 };
@@ -66,6 +69,8 @@ pub(super) const ASKS_FOR_END: [Signal; 4] = [Signal::INT, Signal::TERM, Signal:
 
 /// Maximum number of refused spawns of a job's procs that the front is told of.
 const REFUSED_SPAWNS_MAX: usize = 16;
+/// Refused requests for allocations of which a front is told.
+const REFUSED_ALLOCATIONS_MAX: usize = 16;
 
 /// The part of the job that runs on one node.
 #[derive(Debug)]
@@ -84,24 +89,12 @@ pub(super) struct Share {
     input_credit: Option<u64>,
 }
 
-/// The origin of a job: the front that submitted it, or the proc that spawned it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Origin {
-    /// Submitted by the job's front.
-    Front,
-    Spawned {
-        by: ProcId,
-        /// Destination of the answer to the spawn request, which is sent when all procs have been started or have failed
-        /// to start. `None` once it has been sent.
-        asker: Option<Asker>,
-        /// Output streams that are also forwarded to the spawner.
-        forward: Vec<Stream>,
-        /// Key-value pairs that the spawner has passed along with the request. `None` if the request came by PMIx, and
-        /// not by PMI. In a spawn by PMI, the spawner's job and this one are one MPI program: if one fails, both end.
-        preput: Option<Vec<(String, String)>>,
-        /// Files of the job that are to be looked up on the controller's node. Empty once that was ordered.
-        wanted: Vec<WantedFile>,
-    },
+/// A node's report about the launch.
+#[derive(Debug)]
+pub(super) struct LaunchReport {
+    pub(super) started: Vec<Started>,
+    pub(super) failures: Vec<(StartFailure, RankSet)>,
+    pub(super) unenforced: Vec<Unenforced>,
 }
 
 /// An action that a job requests from the controller.
@@ -110,9 +103,11 @@ pub(super) enum JobOutput {
     /// Send a message to the front of the job.
     Front(ToFront),
     Daemon(NodeId, ToDaemon),
-    /// Every proc has been started or has failed to start: answer the proc that spawned the job.
+    /// Every proc has been started or has failed to start: answer the proc that spawned the job, or tell the tool that observes it.
     Started,
-    /// All ranks are held: notify the proc that spawned the job.
+    /// The job runs, and is to be watched from now on, with what is left of its time limit.
+    Watch(Option<Duration>),
+    /// All ranks are held: notify the proc that spawned the job, the tool that controls it, or all tools.
     Ready,
     /// These ranks have ended, or cannot be ended. The controller removes their look-ups and published data, and releases
     /// the held ranks of jobs that they have spawned.
@@ -137,6 +132,7 @@ pub(super) struct NewJob {
     pub(super) root: JobId,
     pub(super) nspace: String,
     pub(super) grant: Option<Arc<Grant>>,
+    pub(super) beside: Option<Beside>,
 }
 
 #[derive(Debug)]
@@ -152,6 +148,8 @@ pub(super) struct Job {
     pub(super) nspace: String,
     /// What of the machine it may use; `None`: everything.
     pub(super) grant: Option<Arc<Grant>>,
+    /// The ranks beside which it is, if it is a tool.
+    pub(super) beside: Option<Beside>,
     pub(super) phase: Phase,
     /// What its daemons were told; `None` before it is placed.
     pub(super) launch: Option<Arc<Launch>>,
@@ -161,6 +159,12 @@ pub(super) struct Job {
     exited_early: BTreeMap<PmiState, RankSet>,
     /// Number of refused spawns of this job's procs that the front was told of.
     refused_spawns: usize,
+    /// Refused requests for allocations of which the front was told.
+    refused_allocations: usize,
+    /// The front was told that no queue grants allocations.
+    has_told_of_scheduler: bool,
+    /// The event of its end was sent.
+    has_told_of_end: bool,
     pub(super) shares: BTreeMap<NodeId, Share>,
     /// Number of shares that are not [`Share::launched`], and of those that are not [`Share::clean`]. Counted, because going over
     /// all nodes for each report of a node would take time in the square of their number.
@@ -168,11 +172,13 @@ pub(super) struct Job {
     unclean: usize,
     /// The values of [`Share::input_credit`].
     input_credits: Credits,
-    table: Table,
+    pub(super) table: Table,
     /// Ranks that could not be started, by reason.
     pub(super) failures: BTreeMap<StartFailure, RankSet>,
     /// Ranks that could not be started, by node.
     failed_on: BTreeMap<NodeId, RankSet>,
+    /// Limits that are not enforced, and where; empty once the front was told.
+    unenforced: BTreeMap<Unenforced, HostList>,
     /// The reason why the job is being ended, or why it will be reported as failed. `None` if there is no reason so far.
     pub(super) cause: Option<Cause>,
     ended: BTreeMap<ExitStatus, RankSet>,
@@ -204,7 +210,10 @@ pub(super) struct Job {
     wait_at: Option<Time>,
     /// Time at which the front gets a note about ranks that have not reached their holding point; `None` if no note is due.
     hold_note_at: Option<Time>,
-    /// What its procs have used, on nodes that are clean.
+    /// The last of SIGSTOP and SIGCONT for all its procs was SIGSTOP. What it spawns then, and what is not launched yet, is stopped as soon as
+    /// it is started.
+    pub(super) is_stopped: bool,
+    /// What its procs have used, on nodes that are clean, and those of the jobs that it has spawned and that are over.
     pub(super) spent: Usage,
     outputs: VecDeque<JobOutput>,
 }
@@ -219,23 +228,27 @@ impl Job {
             root,
             nspace,
             grant,
+            beside,
         } = new;
-        let limit = spec.end.time_limit;
-        let warning = limit.zip(spec.end.warning);
-        Self {
+        let mut job = Self {
             id,
             origin,
             front,
             root,
             nspace,
             grant,
+            beside,
             phase: Phase::Waiting,
             launch: None,
             size: 0,
             exited_early: BTreeMap::new(),
             refused_spawns: 0,
+            refused_allocations: 0,
+            has_told_of_scheduler: false,
+            has_told_of_end: false,
             shares: BTreeMap::new(),
             unlaunched: 0,
+            unenforced: BTreeMap::new(),
             unclean: 0,
             input_credits: Credits::default(),
             table: Table::default(),
@@ -252,14 +265,17 @@ impl Job {
             pushes: Pushes::default(),
             input_given: 0,
             input_taken: 0,
-            limit_at: limit.map(|limit| now + limit),
-            warn_at: warning.map(|(limit, warning)| now + limit.saturating_sub(warning.before)),
+            limit_at: None,
+            warn_at: None,
             wait_at: None,
             hold_note_at: None,
+            is_stopped: false,
             spent: Usage::default(),
             outputs: VecDeque::new(),
             spec,
-        }
+        };
+        job.start_clock(now);
+        job
     }
 
     /// Returns the next action. After every other call to a job, the controller calls this function until it returns
@@ -282,8 +298,30 @@ impl Job {
         true
     }
 
-    fn is_of_front(&self) -> bool {
-        self.origin == Origin::Front
+    /// Counts a refused request of a proc of this job; returns false if the front was told of so many before that it learns of no
+    /// further one.
+    pub(super) const fn tells_of_refused_allocation(&mut self) -> bool {
+        if self.refused_allocations >= REFUSED_ALLOCATIONS_MAX {
+            return false;
+        }
+        self.refused_allocations += 1;
+        true
+    }
+
+    /// Returns true if the front is to be told that no queue grants allocations: once.
+    pub(super) const fn tells_of_no_scheduler(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_told_of_scheduler, true)
+    }
+
+    /// Returns the cause of the end, the first time.
+    pub(super) fn tells_of_end(&mut self) -> Option<Cause> {
+        let has_told = std::mem::replace(&mut self.has_told_of_end, true);
+        (!has_told).then(|| self.cause.clone().unwrap_or(Cause::Success))
+    }
+
+    /// Returns the time at which its time limit ends it; `None` without one.
+    pub(super) const fn ends_at(&self) -> Option<Time> {
+        self.limit_at
     }
 
     /// Returns the time at which [`Self::on_tick`] is due.
@@ -293,6 +331,20 @@ impl Job {
         }
         let deadlines = [self.limit_at, self.warn_at, self.wait_at, self.hold_note_at];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// Lets the time limit begin now: the job has waited for a tool.
+    pub(super) fn start_clock(&mut self, now: Time) {
+        let limit = self.spec.end.time_limit;
+        let warning = limit.zip(self.spec.end.warning);
+        self.limit_at = limit.map(|limit| now + limit);
+        self.warn_at = warning.map(|(limit, warning)| now + limit.saturating_sub(warning.before));
+    }
+
+    /// Lets no time limit pass before [`Self::start_clock`].
+    pub(super) const fn stop_clock(&mut self) {
+        self.limit_at = None;
+        self.warn_at = None;
     }
 
     pub(super) fn on_tick(&mut self, now: Time) {
@@ -343,6 +395,10 @@ impl Job {
             self.say(id, ToDaemon::Launch(Arc::clone(launch)));
         }
         (self.unlaunched, self.unclean) = (self.shares.len(), self.shares.len());
+        if self.is_stopped {
+            // It follows the launch, and holds for procs that are not started yet.
+            self.signal(Signal::STOP);
+        }
     }
 
     /// Handles a node's report about the launch: the ranks that it has started, and the ranks that it could not start.
@@ -351,9 +407,13 @@ impl Job {
         now: Time,
         node: NodeId,
         host: &str,
-        groups: Vec<Started>,
-        failures: Vec<(StartFailure, RankSet)>,
+        report: LaunchReport,
     ) {
+        let LaunchReport {
+            started: groups,
+            failures,
+            unenforced,
+        } = report;
         let Some(share) = self.shares.get_mut(&node) else {
             return;
         };
@@ -363,6 +423,9 @@ impl Job {
         for group in groups {
             started.append(&group.pids.iter().map(|(rank, _)| *rank).collect());
             self.table.add(host, group);
+        }
+        for one in unenforced {
+            self.unenforced.entry(one).or_default().push(host);
         }
         let missing = share.ranks.difference(&started);
         self.started.append(&started);
@@ -390,6 +453,9 @@ impl Job {
         if self.phase == Phase::Launching {
             self.phase = Phase::Running;
         }
+        for (unenforced, hosts) in std::mem::take(&mut self.unenforced) {
+            self.tell(ToFront::Note(Note::NotLimited { hosts, unenforced }));
+        }
         let news = self.hold.on_launched();
         if self.is_of_front() {
             if self.hold.state() == State::Gathering {
@@ -400,7 +466,12 @@ impl Job {
                 name: self.nspace.clone(),
                 table: self.table.rows(),
             });
-        } else {
+            if self.spec.watch.is_some() {
+                let left = self.limit_at.map(|limit| limit.since(now));
+                self.outputs.push_back(JobOutput::Watch(left));
+            }
+        }
+        if self.origin != Origin::Front {
             self.outputs.push_back(JobOutput::Started);
         }
         self.announce(news);
@@ -411,7 +482,7 @@ impl Job {
         self.announce(news);
     }
 
-    /// Reports to the front or to the spawner of the job that all ranks are held, if `news` says so.
+    /// Reports to the front, and to the spawner of the job or to tools, that all ranks are held, if `news` says so.
     fn announce(&mut self, news: Option<Announcement>) {
         let Some(Announcement::AllHeld { held, dead }) = news else {
             return;
@@ -421,11 +492,10 @@ impl Job {
         if held.is_empty() {
             return;
         }
-        if self.is_of_front() {
+        if self.is_of_front() && self.observer().is_none() {
             self.tell(ToFront::AllHeld { held, dead });
-        } else {
-            self.outputs.push_back(JobOutput::Ready);
         }
+        self.outputs.push_back(JobOutput::Ready);
     }
 
     /// Sends the front a note with the ranks that have not reached their holding point, because they may never reach it.
@@ -664,10 +734,15 @@ impl Job {
 
     /// Forwards a signal to all ranks. Before the launch, SIGINT, SIGTERM, SIGHUP and SIGQUIT end the job.
     pub(super) fn signal(&mut self, signal: Signal) {
-        if self.phase == Phase::Waiting && ASKS_FOR_END.contains(&signal) {
-            self.end(Cause::Ended(EndReason::Signal(signal)));
-        } else {
+        match signal {
+            Signal::STOP => self.is_stopped = true,
+            Signal::CONT => self.is_stopped = false,
+            _ => {}
+        }
+        if self.phase != Phase::Waiting {
             self.each_node(|job| ToDaemon::Signal { job, signal });
+        } else if ASKS_FOR_END.contains(&signal) {
+            self.end(Cause::Ended(EndReason::Signal(signal)));
         }
     }
 

@@ -9,12 +9,15 @@ use std::{
     sync::Arc,
 };
 
-use base::{HostList, JobId, NodeId, ProcId, RankSet};
+use base::{HostList, JobId, NodeId, ProcId, RankSet, Time};
 
 use pmix::value::Status;
 
 use super::{
-    Controller, ControllerOutput, Job, Node, Origin, Phase, preloads::Copied,
+    Controller, ControllerOutput, Job, Node, Origin, Phase,
+    controlling::Permission,
+    job::{Kind, NewJob},
+    preloads::Copied,
     spawned::refused_status,
 };
 use crate::{
@@ -24,8 +27,8 @@ use crate::{
     planted::{self, Bug},
     preload::Source,
     proto::{
-        Launch, LaunchNode, LaunchNodes, NodeLoad, Note, RankChoice, Refusal, ToDaemon, ToFront,
-        Universe, VERSION,
+        FrontId, Launch, LaunchNode, LaunchNodes, NodeLoad, Note, RankChoice, Refusal, ToDaemon,
+        ToFront, Universe, VERSION,
     },
     spec::{
         Destination, JobSpec, MapFor, OnFailure, Pattern, PatternFacts, StdinTarget, UniverseSize,
@@ -33,6 +36,57 @@ use crate::{
 };
 
 impl Controller {
+    /// Adds a job, whose number is the next one, and launches it as soon as that is possible.
+    pub(super) fn insert(&mut self, now: Time, job: NewJob) {
+        let (id, root) = (job.id, job.root);
+        self.next_job = self.next_job.max(id.0) + 1;
+        let mut job = Job::new(now, job);
+        let root = self.jobs.get(&root).filter(|_| job.beside.is_none());
+        job.is_stopped = root.is_some_and(|root| root.is_stopped);
+        self.jobs.insert(id, job);
+        self.classify_all();
+        self.read_files(id);
+        self.launch_if_ready(id);
+    }
+
+    /// Adds a job, and launches it as soon as all daemons are connected. `root` is the job that `front` has submitted.
+    pub(super) fn add(
+        &mut self,
+        now: Time,
+        spec: Box<JobSpec>,
+        origin: Origin,
+        front: FrontId,
+        root: JobId,
+    ) {
+        // What a job of the queue spawns runs on the nodes of that job.
+        let grant = self.jobs.get(&root).and_then(|job| job.grant.clone());
+        self.add_granted(now, spec, origin, front, root, grant);
+    }
+
+    /// Adds a job that may use only what it is granted.
+    pub(super) fn add_granted(
+        &mut self,
+        now: Time,
+        spec: Box<JobSpec>,
+        origin: Origin,
+        front: FrontId,
+        root: JobId,
+        grant: Option<Arc<Grant>>,
+    ) {
+        let id = JobId(self.next_job);
+        let job = NewJob {
+            id,
+            spec,
+            origin,
+            front,
+            root,
+            nspace: self.nspace(id),
+            grant,
+            beside: None,
+        };
+        self.insert(now, job);
+    }
+
     /// Handles a daemon's `Hello`. A daemon of another version is not used, and then no job can be launched.
     pub(super) fn on_hello(
         &mut self,
@@ -53,6 +107,10 @@ impl Controller {
                 ours: VERSION,
                 theirs: version,
             });
+        } else if self.retired.contains_key(&node) {
+            // Its allocation was given back meanwhile.
+            let leave = ControllerOutput::Daemon(node, ToDaemon::Leave);
+            return self.outputs.push_back(leave);
         } else if said != node {
             return self.log(format!(
                 "the daemon on node {node} calls itself node {said}: ignored"
@@ -70,6 +128,15 @@ impl Controller {
     /// Places a job once all daemons have connected, or refuses it. Launches it when its files are on its nodes.
     pub(super) fn launch_if_ready(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.phase == Phase::Waiting) else {
+            return;
+        };
+        match self.controlling.permission(job) {
+            Permission::Given => {}
+            Permission::Awaited => return,
+            Permission::Never => return self.refuse(id, Refusal::ToolEnded),
+        }
+        self.take_directives(id);
+        let Some(job) = self.jobs.get(&id) else {
             return;
         };
         match self.place(job) {
@@ -92,6 +159,9 @@ impl Controller {
         if let Some(refusal) = self.other_version.as_ref().or(self.not_joined.as_ref()) {
             return Err(refusal.clone());
         }
+        if self.waits_for_target(job) {
+            return Ok(None);
+        }
         if let Some(grant) = &job.grant {
             return self.place_granted(job, grant);
         }
@@ -102,10 +172,13 @@ impl Controller {
             }
         } else {
             let request = self.without_lost(job)?;
-            if self.nodes.len() + self.lost.len() < self.allocation.nodes.len() {
+            let allocation = self.own_allocation();
+            let is_own = |node: &&NodeId| !self.is_of_allocation(**node);
+            let joined = self.nodes.keys().filter(is_own).count();
+            if joined + self.lost.len() < allocation.nodes.len() {
                 return Ok(None);
             }
-            (request, Cow::Borrowed(&self.allocation))
+            (request, allocation)
         };
         let Some(topologies) = self.topologies.of(&self.nodes) else {
             return Ok(None);
@@ -155,7 +228,10 @@ impl Controller {
                         return Err(gone(host));
                     }
                 }
-                None => app.hosts = Some(self.nodes.keys().map(|id| self.name_of(*id)).collect()),
+                None => {
+                    let own = self.nodes.keys().filter(|id| !self.is_of_allocation(**id));
+                    app.hosts = Some(own.map(|id| self.name_of(*id)).collect());
+                }
             }
         }
         Ok(Cow::Owned(request))
@@ -190,7 +266,7 @@ impl Controller {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
-        let nodes = self.launch_nodes(&map);
+        let nodes = self.launch_nodes(&map, job.kind());
         let offset = self.offset;
         let universe = Universe {
             slots: self.slots(),
@@ -201,6 +277,7 @@ impl Controller {
             },
         };
         let launch = Arc::new(Launch {
+            limits: job.spec.limits,
             job: job.id,
             nspace: job.nspace.clone(),
             universe,
@@ -217,7 +294,12 @@ impl Controller {
             variables: job.spec.variables.clone(),
             gpus: job.spec.gpus.clone(),
             preloaded: job.spec.preload.as_ref().map(|one| one.use_of.clone()),
+            beside: job.beside.clone(),
         });
+        if launch.beside.is_some() {
+            // Nobody else knows a tool.
+            return self.with(id, |job| job.launch(&launch));
+        }
         self.offset = offset.saturating_add(launch.map.ranks());
         self.subscribe_spawner(id);
         self.with(id, |job| job.launch(&launch));
@@ -234,9 +316,9 @@ impl Controller {
     }
 
     /// Returns host name and load of each node of a map.
-    fn launch_nodes(&self, map: &JobMap) -> LaunchNodes {
+    fn launch_nodes(&self, map: &JobMap, kind: Kind) -> LaunchNodes {
         let unit = map.apps().first().and_then(|app| app.policy.map_by.unit);
-        let taken = self.taken();
+        let taken = self.taken(kind);
         let node = |id: NodeId| {
             let said = self.allocation.nodes.get(id.0 as usize);
             let said = said.map_or(Slots::Implicit, |node| node.slots);
@@ -253,11 +335,13 @@ impl Controller {
         map.nodes().map(node).collect()
     }
 
-    /// Returns the load that the existing jobs put on each node.
-    fn taken(&self) -> BTreeMap<NodeId, NodeLoad> {
+    /// Returns the load that the existing jobs of a kind put on each node. Daemons of a debugger are numbered for themselves, so that a
+    /// debugged program sees the same numbers and sizes as without them.
+    fn taken(&self, kind: Kind) -> BTreeMap<NodeId, NodeLoad> {
         let count = |ranks: &RankSet| u32::try_from(ranks.len()).unwrap_or(u32::MAX);
         let mut taken: BTreeMap<NodeId, NodeLoad> = BTreeMap::new();
-        for job in self.jobs.values() {
+        let counted = |job: &&Job| job.kind() == kind && job.beside.is_none();
+        for job in self.jobs.values().filter(counted) {
             for (node, share) in job.shares.iter().filter(|(_, share)| !share.clean) {
                 let load = taken.entry(*node).or_default();
                 let behind = share.first.saturating_add(count(&share.ranks));
@@ -280,7 +364,9 @@ impl Controller {
             .zip(&self.allocation.nodes)
             .filter(|(index, _)| {
                 let id = NodeId(*index);
-                !self.lost.contains_key(&id) && !self.retired.contains(&id)
+                !self.lost.contains_key(&id)
+                    && !self.retired.contains_key(&id)
+                    && !self.is_of_allocation(id)
             })
             .map(|(index, node)| match node.slots {
                 Slots::Explicit(slots) => slots,
@@ -301,12 +387,15 @@ impl Controller {
             return;
         };
         match job.origin {
-            Origin::Front => {
+            Origin::Front | Origin::Controlled { .. } => {
                 self.machine_job_refused(&job, &refusal);
                 self.tell(job.front, ToFront::Refused(refusal));
                 self.finish_front(job.front);
             }
-            Origin::Spawned { by, asker, .. } => {
+            Origin::Beside => self.tool_refused(job.front, refusal),
+            Origin::Spawned {
+                by, asker, partner, ..
+            } => {
                 // The procs get every refusal, however many there are.
                 let spawner = self.jobs.get_mut(&by.job);
                 let is_told = spawner.is_some_and(Job::tells_of_refused_spawn);
@@ -315,7 +404,7 @@ impl Controller {
                 {
                     self.tell(job.front, ToFront::Note(note));
                 }
-                self.spawn_refused(asker, status);
+                self.spawn_refused(asker, partner, status);
             }
         }
     }

@@ -8,7 +8,8 @@
 //! | `Ask` | refused | answered by the [`Machine`] |
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
+mod watch;
 
 use std::{
     borrow::Cow,
@@ -19,19 +20,25 @@ use std::{
 
 use base::{HostList, JobId, NodeId, RankSet, Time, Usage};
 use bytes::Bytes;
+use message::{Message, Severity};
 
+pub use self::watch::{JobWatch, NotWatched};
 use super::{CaptureStart, Captured, Controller, ControllerOutput, Job, Origin};
 use crate::{
     alloc::{Allocation, Slots},
-    machine::{Ask, Grant, Machine, MachineOutput, NotDone, Reply, Run, RunLine, Setup},
+    machine::{
+        Ask, Grant, Machine, MachineOutput, NotDone, OutputFiles, Reply, Run, RunLine, Setup,
+    },
+    messages::{self, Scene},
     place::{self, BindTarget, BindTo, Oversubscribe},
-    proto::{Cause, Chunk, EndReason, FrontId, Outcome, Refusal, Stream, ToDaemon, ToFront},
-    queue::Sharing,
+    proto::{Cause, Chunk, EndReason, FrontId, Note, Outcome, Refusal, Stream, ToDaemon, ToFront},
+    queue::{Sharing, TaskId},
+    spec::JobSpec,
     stdio,
 };
 
 /// The first number that stands for a run without a front.
-const DETACHED: u32 = 1 << 31;
+pub(super) const DETACHED: u32 = 1 << 31;
 
 /// What the machine has to hear.
 #[derive(Debug)]
@@ -49,12 +56,16 @@ const CAPTURE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Capture {
     run: JobId,
+    task: TaskId,
+    files: OutputFiles,
     /// Orders that were not answered.
     unanswered: u32,
     /// What these cost the procs of each job and node, for stdout and stderr.
     uncredited: BTreeMap<(JobId, NodeId), [u64; 2]>,
     /// Why some output is lost.
     lost: Option<String>,
+    /// Messages about the run that are not ordered to be written yet.
+    notes: Vec<String>,
     /// Its file hangs. The rest of the output is dropped.
     is_given_up: bool,
     /// How the run has ended. The machine is told when all its output is in the files.
@@ -72,6 +83,12 @@ pub(super) struct Host {
     queued: BTreeSet<FrontId>,
     /// The output of runs without a front.
     captures: BTreeMap<FrontId, Capture>,
+    /// What tools spawn is modeled after it.
+    pub(super) model: Option<Box<JobSpec>>,
+    /// Runs that are watched for hangs.
+    watched: BTreeSet<JobId>,
+    /// Those that have notes.
+    noted: Vec<FrontId>,
     /// Orders about files that were not answered, and when the last one was answered, or the first one given.
     unanswered: u64,
     answered: Time,
@@ -96,6 +113,9 @@ impl Controller {
             news: Vec::new(),
             queued: BTreeSet::new(),
             captures: BTreeMap::new(),
+            model: setup.model.clone(),
+            watched: BTreeSet::new(),
+            noted: Vec::new(),
             unanswered: 0,
             answered: Time::ZERO,
         }));
@@ -136,6 +156,7 @@ impl Controller {
                 continue;
             };
             capture.unanswered = 0;
+            capture.notes.clear();
             capture.is_given_up = true;
             let seconds = CAPTURE_MAX.as_secs();
             let why = format!("no output was written for {seconds} s");
@@ -184,8 +205,8 @@ impl Controller {
         &mut self,
         now: Time,
         front: FrontId,
-        spec: Box<crate::spec::JobSpec>,
-    ) -> Option<Box<crate::spec::JobSpec>> {
+        spec: Box<JobSpec>,
+    ) -> Option<Box<JobSpec>> {
         let Some(host) = &mut self.machine else {
             return Some(spec);
         };
@@ -267,7 +288,9 @@ impl Controller {
         let Some(host) = &mut self.machine else {
             return;
         };
-        let is_over = |capture: &Capture| capture.unanswered == 0 && capture.ended.is_some();
+        let is_over = |capture: &Capture| {
+            capture.unanswered == 0 && capture.notes.is_empty() && capture.ended.is_some()
+        };
         if !host.captures.get(&front).is_some_and(is_over) {
             return;
         }
@@ -286,6 +309,7 @@ impl Controller {
             return;
         }
         self.announce_nodes(now);
+        self.write_notes(now);
         loop {
             let Some(host) = &mut self.machine else {
                 return;
@@ -338,12 +362,17 @@ impl Controller {
                 self.outputs
                     .push_back(ControllerOutput::Fetch { before, most });
             }
-            MachineOutput::AddNodes { nodes, environment } => self.add_nodes(nodes, environment),
+            MachineOutput::AddNodes { nodes, environment } => {
+                self.add_nodes(nodes, environment, None)
+            }
             MachineOutput::Reopen(node, said) => self.reopen_node(now, node, said),
             MachineOutput::Leave(node) => {
                 self.outputs
                     .push_back(ControllerOutput::Daemon(node, ToDaemon::Leave));
             }
+            MachineOutput::Granted(id, grant) => self.granted(now, id, grant),
+            MachineOutput::NotGranted(id, why) => self.not_granted(id, why),
+            MachineOutput::EndAllocation(id, why) => self.end_allocation(now, id, why),
             MachineOutput::Forget(node) => self.forget_node(node),
         }
     }
@@ -373,7 +402,7 @@ impl Controller {
                 umask: run.spec.apps.first().map_or(0o077, |app| app.umask),
                 truncates: run.truncates,
             };
-            self.begin_capture(now, front, id, start);
+            self.begin_capture(now, front, (id, run.task), start);
         }
         self.tell(front, ToFront::Accepted(id));
         // Before the job is added: it may be refused at once.
@@ -389,15 +418,24 @@ impl Controller {
     }
 
     /// Opens the files for the output of a run without a front.
-    fn begin_capture(&mut self, now: Time, front: FrontId, run: JobId, start: CaptureStart) {
+    fn begin_capture(
+        &mut self,
+        now: Time,
+        front: FrontId,
+        (run, task): (JobId, TaskId),
+        start: CaptureStart,
+    ) {
         let Some(host) = &mut self.machine else {
             return;
         };
         let capture = Capture {
             run,
+            task,
+            files: start.files.clone(),
             unanswered: 1,
             uncredited: BTreeMap::new(),
             lost: None,
+            notes: Vec::new(),
             is_given_up: false,
             ended: None,
         };
@@ -445,6 +483,70 @@ impl Controller {
         self.outputs
             .push_back(ControllerOutput::Capture { output, bytes });
         None
+    }
+
+    /// Writes a warning about a run without a front to its output for errors: nobody else is there to read it.
+    pub(super) fn note_in_output(&mut self, front: FrontId, note: &Note) {
+        let captures = self.machine.as_ref().map(|host| &host.captures);
+        let run = captures.and_then(|captures| captures.get(&front));
+        let Some(job) = run.and_then(|run| self.jobs.get(&run.run)) else {
+            return;
+        };
+        let names = self.allocation.nodes.iter().map(|node| node.name.clone());
+        let message = messages::note(
+            note,
+            &Scene {
+                job: Some(job.id),
+                nodes: &names.collect::<Vec<_>>(),
+                table: &job.table.rows(),
+                apps: &job.spec.apps,
+                end: job.spec.end,
+            },
+        );
+        if message.severity != Severity::Note {
+            self.write_in_output(front, &message);
+        }
+    }
+
+    /// Lets a message be written to the output for errors of a run without a front.
+    fn write_in_output(&mut self, front: FrontId, message: &Message) {
+        let Some(host) = &mut self.machine else {
+            return;
+        };
+        let capture = host.captures.get_mut(&front);
+        if let Some(capture) = capture.filter(|capture| !capture.is_given_up) {
+            let text = message::text(message, message::Format::Text);
+            capture.notes.push(text);
+            host.noted.push(front);
+        }
+    }
+
+    /// Orders that the notes are written.
+    fn write_notes(&mut self, now: Time) {
+        let Some(host) = &mut self.machine else {
+            return;
+        };
+        for front in std::mem::take(&mut host.noted) {
+            let Some(capture) = host.captures.get_mut(&front) else {
+                continue;
+            };
+            let (run, notes) = (capture.run, std::mem::take(&mut capture.notes));
+            capture.unanswered += u32::try_from(notes.len()).unwrap_or(u32::MAX);
+            for text in notes {
+                host.order(now);
+                // No proc waits for credit for it.
+                let output = Captured {
+                    root: run,
+                    job: run,
+                    node: NodeId(0),
+                    stream: Stream::Stderr,
+                    cost: 0,
+                };
+                let bytes = Bytes::from(text);
+                self.outputs
+                    .push_back(ControllerOutput::Capture { output, bytes });
+            }
+        }
     }
 
     /// Lets the procs go on that have written this output. If it is lost, the job ends, and has failed.
@@ -518,6 +620,12 @@ impl Controller {
         let is_unbound = is_shared && request.bind_to.is_none() && request.cpus.is_none();
         // Procs that are not bound need no cores, but their slots.
         let is_counted = is_unbound && each > 1 && !is_too_many;
+        // A node of another allocation may have the same name.
+        for (id, node) in (0..).map(NodeId).zip(&mut allocation.nodes) {
+            if !grant.slots.contains_key(&id) {
+                node.name.clear();
+            }
+        }
         for (id, slots) in &grant.slots {
             if !self.nodes.contains_key(id) {
                 let host = self.name_of(*id).to_owned();
@@ -538,7 +646,7 @@ impl Controller {
             });
         }
         if is_too_many || is_counted {
-            // The queue has checked that its procs may share slots, or counted them.
+            // The queue, or who has let it into an allocation, has checked that its procs may share slots, or has counted them.
             request.oversubscribe = Oversubscribe::Allow;
         }
         if is_unbound {

@@ -34,7 +34,10 @@ impl Controller {
                 job,
                 started,
                 failures,
-            } if failures.is_empty() => self.on_launched_on(now, nodes, job, started),
+                unenforced,
+            } if failures.is_empty() && unenforced.is_empty() => {
+                self.on_launched_on(now, nodes, job, started)
+            }
             ToController::Ended { job, classes } => {
                 self.copy_output_ends_of_nodes(job, nodes, &classes);
                 self.with(job, |job| job.on_ended(now, classes));
@@ -90,6 +93,7 @@ impl Controller {
                 job: id,
                 started: own.collect(),
                 failures: Vec::new(),
+                unenforced: Vec::new(),
             };
             self.on_daemon(now, *node, launched);
         }

@@ -11,7 +11,7 @@ use base::{HostList, NodeId, Time};
 use super::{Controller, ControllerOutput, Job};
 use crate::{
     alloc::{AllocatedNode, Allocation},
-    bootstrap::NotJoined,
+    bootstrap::{Addition, NotJoined},
     place::{self, CpuUnit, Request},
     proto::{Note, Refusal, ToDaemon, ToFront},
 };
@@ -47,12 +47,12 @@ impl Controller {
 
     /// Returns the nodes of these names that are being started. A node that was lost and has another daemon is in the allocation
     /// again.
-    fn nodes_named(&self, hosts: &HostList) -> Vec<NodeId> {
+    pub(super) fn nodes_named(&self, hosts: &HostList) -> Vec<NodeId> {
         let nodes = (0..).map(NodeId).zip(&self.allocation.nodes);
         let named = nodes.filter(|(_, node)| hosts.contains(&node.name));
         let starting = named.filter(|(id, _)| {
             let is_known = self.nodes.contains_key(id) || self.lost.contains_key(id);
-            !is_known && !self.retired.contains(id)
+            !is_known && !self.retired.contains_key(id)
         });
         starting.map(|(id, _)| id).collect()
     }
@@ -87,6 +87,7 @@ impl Controller {
         &mut self,
         nodes: Vec<(NodeId, AllocatedNode)>,
         environment: Vec<OsString>,
+        slurm_job: Option<u32>,
     ) {
         let mut named = Vec::with_capacity(nodes.len());
         for (id, node) in nodes {
@@ -94,10 +95,11 @@ impl Controller {
             debug_assert_eq!(self.allocation.nodes.len(), id.0 as usize);
             self.allocation.nodes.push(node);
         }
-        self.outputs.push_back(ControllerOutput::AddNodes {
+        self.outputs.push_back(ControllerOutput::AddNodes(Addition {
             nodes: named,
             environment,
-        });
+            slurm_job,
+        }));
     }
 
     /// Takes the node of the controller into use again.
@@ -114,13 +116,22 @@ impl Controller {
 
     /// Forgets a node whose daemon has ended or was lost, or that has another number now.
     pub(super) fn forget_node(&mut self, node: NodeId) {
-        self.lost.remove(&node);
-        self.retired.insert(node);
+        let host = self.lost.remove(&node);
+        let host = host.unwrap_or_else(|| self.name_of(node).to_owned());
+        self.retired.insert(node, host);
+    }
+
+    /// Returns the names of the nodes that were forgotten while jobs go on without them.
+    pub(super) fn retired_of_jobs(&self) -> impl Iterator<Item = String> {
+        let has_part = |id: &NodeId| self.jobs.values().any(|job| job.shares.contains_key(id));
+        let retired = self.retired.iter().filter(move |(id, _)| has_part(id));
+        retired.map(|(_, host)| host.clone())
     }
 
     /// Tells a daemon that has joined late of the jobs that run.
     pub(super) fn tell_running_jobs(&mut self, node: NodeId) {
-        let launches = self.jobs.values().filter_map(|job| job.launch.as_ref());
+        let launches = self.jobs.values().filter(|job| job.beside.is_none());
+        let launches = launches.filter_map(|job| job.launch.as_ref());
         let told = launches.map(|launch| {
             let launch = ToDaemon::LaunchedElsewhere(Arc::clone(launch));
             ControllerOutput::Daemon(node, launch)

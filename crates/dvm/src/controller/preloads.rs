@@ -40,7 +40,9 @@ impl Controller {
             Origin::Spawned { wanted, .. } if !wanted.is_empty() => {
                 Source::find(preload, mem::take(wanted))
             }
-            Origin::Spawned { .. } | Origin::Front => Source::new(preload),
+            Origin::Spawned { .. } | Origin::Controlled { .. } | Origin::Front | Origin::Beside => {
+                Source::new(preload)
+            }
         };
         self.preloads.insert(id, source);
         self.route_preload(id);
@@ -145,7 +147,7 @@ impl Controller {
                 SourceOutput::Progress(progress) => {
                     // The front of a spawned job has ranks whose output it shows.
                     let job = self.jobs.get(&id);
-                    if let Some(job) = job.filter(|job| job.origin == Origin::Front) {
+                    if let Some(job) = job.filter(|job| job.is_of_front()) {
                         self.tell(job.front, ToFront::Preloading(progress));
                     }
                 }

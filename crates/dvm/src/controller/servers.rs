@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use base::{JobId, NodeId};
+use base::{JobId, NodeId, Time};
 use pmix::{
     server::{GatherId, GatherNumber, GatherTicket, Gathers, Notice, Watchers},
     value::Status,
@@ -28,7 +28,10 @@ pub(super) struct Servers {
 }
 
 impl Controller {
-    pub(super) fn on_server(&mut self, node: NodeId, message: FromServer) {
+    pub(super) fn on_server(&mut self, now: Time, node: NodeId, message: FromServer) {
+        let Some(message) = self.on_tool_news(now, node, message) else {
+            return;
+        };
         // Late answers of a daemon may arrive when all jobs are over.
         if self.living().is_empty() {
             return;
@@ -111,6 +114,9 @@ impl Controller {
                 }
                 Vec::new()
             }
+            FromServer::ToolConnects { .. }
+            | FromServer::ToolLeft { .. }
+            | FromServer::LauncherReleased { .. } => Vec::new(),
             FromServer::Event { event, nodes } => {
                 let nodes = nodes.unwrap_or_else(|| self.nodes.keys().copied().collect());
                 for other in nodes.into_iter().filter(|other| *other != node) {

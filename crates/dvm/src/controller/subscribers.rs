@@ -63,16 +63,13 @@ impl Subscribers {
 impl Controller {
     /// Subscribes the node of the process that has spawned a job, if its output is to be forwarded.
     pub(super) fn subscribe_spawner(&mut self, id: JobId) {
-        let Some(Origin::Spawned { by, forward, .. }) = self.jobs.get(&id).map(|job| &job.origin)
-        else {
-            return;
+        let (by, forward) = match self.jobs.get(&id).map(|job| &job.origin) {
+            Some(Origin::Spawned { by, forward, .. } | Origin::Controlled { by, forward }) => {
+                (by, forward)
+            }
+            Some(Origin::Front | Origin::Beside) | None => return,
         };
-        let shares = self.jobs.get(&by.job).map(|job| &job.shares);
-        let node = shares
-            .into_iter()
-            .flatten()
-            .find_map(|(node, share)| share.ranks.contains(by.rank).then_some(*node));
-        if let Some(node) = node {
+        if let Some(node) = self.node_of(*by) {
             self.subscribers.set(id, node, forward);
         }
     }

@@ -1,5 +1,7 @@
 //! Helpers for the tests of the controller's submodules: a controller of three nodes.
 
+use std::time::Duration;
+
 use base::{JobId, NodeId, Time, Topology};
 
 use super::{Controller, ControllerInput, ControllerOutput, spawned::tests::job};
@@ -19,6 +21,7 @@ pub(super) const JOB: JobId = JobId(1);
 /// A controller with one job, which has a rank on each node.
 pub(super) struct World {
     pub(super) controller: Controller,
+    now: Time,
 }
 
 impl World {
@@ -33,6 +36,16 @@ impl World {
 
     /// Creates a world whose job still waits for the daemons.
     pub(super) fn waiting() -> Self {
+        Self::after(None)
+    }
+
+    /// The same, after this input.
+    pub(super) fn after(first: Option<ControllerInput>) -> Self {
+        Self::limited(first, None)
+    }
+
+    /// The same, with this time limit.
+    pub(super) fn limited(first: Option<ControllerInput>, limit: Option<Duration>) -> Self {
         let node = |number: u32| AllocatedNode {
             name: format!("n{number}"),
             slots: Slots::Explicit(1),
@@ -44,9 +57,14 @@ impl World {
         };
         let mut world = Self {
             controller: Controller::new(allocation, "test".to_owned()),
+            now: Time::ZERO,
         };
+        if let Some(first) = first {
+            world.handle(first);
+        }
         let mut spec = job(OnFailure::Continue);
         spec.placement.apps[0].count = Some(NODES);
+        spec.end.time_limit = limit;
         world.connects(FRONT, 77);
         world.hears(FRONT, FromFront::Submit(Box::new(spec)));
         world
@@ -54,18 +72,23 @@ impl World {
 
     /// Handles an event, and returns the outputs. Daemons answer questions for their topology at once.
     pub(super) fn handle(&mut self, input: ControllerInput) -> Vec<ControllerOutput> {
-        self.controller.handle(Time::ZERO, input);
+        self.controller.handle(self.now, input);
         let mut outputs = Vec::new();
         while let Some(output) = self.controller.poll() {
             if let ControllerOutput::Daemon(node, ToDaemon::SendTopology) = output {
                 let topology = ToController::Topology(Box::new(Topology::flat(1)));
                 let answer = ControllerInput::Daemon(node, topology);
-                self.controller.handle(Time::ZERO, answer);
+                self.controller.handle(self.now, answer);
             } else {
                 outputs.push(output);
             }
         }
         outputs
+    }
+
+    /// Lets the time come.
+    pub(super) fn at(&mut self, now: Time) {
+        self.now = now;
     }
 
     /// Connects a front.

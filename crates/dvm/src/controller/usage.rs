@@ -1,22 +1,26 @@
-//! Measurements: what running jobs use, asked of all their nodes.
+//! Measurements: what running jobs use, asked of all their nodes, for a front or for a process that asks by PMIx.
 //!
-//! | a measurement | a node answers | a node is lost | the front is lost |
+//! | a measurement | a node answers | a node is lost | the front, or the node of the process, is lost |
 //! |---|---|---|---|
 //! | waits for several nodes | its procs are added | waits for the others | is dropped |
-//! | waits for one node | the front is told | the front is told | is dropped |
+//! | waits for one node | the asker is told | the asker is told | is dropped |
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{JobId, NodeId, Signal};
+use base::{JobId, NodeId, Rank, Signal, Usage};
+use pmix::value::Info;
 
-use super::Controller;
+use super::{Controller, asks::Asker};
 use crate::{
     machine::{RankUsage, Reply, USAGE_RANKS_MAX, UsageReport},
-    proto::{FrontId, ProcUsage, ToDaemon, ToFront},
+    proto::{Counted, FrontId, ProcUsage, ToDaemon, ToFront},
 };
+
+/// Queries that may wait for measurements at the same time. Others get no measurement.
+pub(super) const MEASURED_QUERIES_MAX: usize = 256;
 
 /// Measurements whose answers are not complete.
 #[derive(Debug, Default)]
@@ -28,33 +32,97 @@ pub(super) struct Measurements {
 
 #[derive(Debug)]
 struct Measurement {
-    front: FrontId,
+    asker: MeasuredFor,
     /// The task of each job that is measured.
     tasks: BTreeMap<JobId, u32>,
     waits_for: BTreeSet<(NodeId, JobId)>,
+    /// All but the procs, of which there are [`USAGE_RANKS_MAX`] at most.
     report: UsageReport,
+    /// By task and rank.
+    procs: BTreeMap<(u32, JobId, Rank), RankUsage>,
+}
+
+/// Who wants to know.
+#[derive(Debug)]
+pub(super) enum MeasuredFor {
+    Front(FrontId),
+    /// A process, whose query is answered with it.
+    Query(Box<Measuring>),
+}
+
+/// A query that waits for the measurement of jobs.
+#[derive(Debug)]
+pub(super) struct Measuring {
+    pub(super) asker: Asker,
+    /// The results without the measurement.
+    pub(super) infos: Vec<Info>,
+    pub(super) wishes: Vec<MemoryWish>,
+}
+
+/// What a query wants to know of the memory that jobs use.
+#[derive(Debug)]
+pub(super) struct MemoryWish {
+    /// `None`: of all that are measured.
+    pub(super) job: Option<JobId>,
+    pub(super) rank: Option<Rank>,
+    /// Only what is on this node.
+    pub(super) node: Option<NodeId>,
+    pub(super) average: Report,
+    pub(super) extremes: Report,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Wanted,
+    Unwanted,
+}
+
+impl MeasuredFor {
+    fn is_front(&self, front: FrontId) -> bool {
+        matches!(self, Self::Front(one) if *one == front)
+    }
+
+    fn is_on(&self, node: NodeId) -> bool {
+        matches!(self, Self::Query(query) if query.asker.node == node)
+    }
+}
+
+impl Measurements {
+    /// Returns true if one more query can wait for a measurement.
+    pub(super) fn has_room(&self) -> bool {
+        let open = self.open.values();
+        let for_queries = open.filter(|one| matches!(one.asker, MeasuredFor::Query(_)));
+        for_queries.count() < MEASURED_QUERIES_MAX
+    }
 }
 
 impl Measurement {
-    fn add(&mut self, job: JobId, host: &str, procs: Vec<ProcUsage>) {
+    fn add(&mut self, job: JobId, host: &str, procs: Vec<ProcUsage>, counted: Option<Counted>) {
         let task = self.tasks.get(&job).copied().unwrap_or(0);
         let report = &mut self.report;
+        let mut used = Usage::default();
+        procs.iter().for_each(|proc| used.add(&proc.used));
+        // The cgroup also counts processes that have ended, or are no descendants of a rank any more.
+        report
+            .total
+            .add(&counted.map_or(used, |counted| counted.or(&used)));
         for proc in procs {
-            report.total.add(&proc.used);
             report.resident = report.resident.saturating_add(proc.resident);
             report.procs += 1;
             report.processes += u64::from(proc.processes);
-            if report.ranks.len() < USAGE_RANKS_MAX {
-                report.ranks.push(RankUsage {
-                    task,
-                    run: job,
-                    rank: proc.rank,
-                    host: host.to_owned(),
-                    pid: proc.pid,
-                    processes: proc.processes,
-                    resident: proc.resident,
-                    used: proc.used,
-                });
+            let usage = RankUsage {
+                task,
+                run: job,
+                rank: proc.rank,
+                host: host.to_owned(),
+                pid: proc.pid,
+                processes: proc.processes,
+                resident: proc.resident,
+                used: proc.used,
+            };
+            self.procs.insert((task, job, proc.rank), usage);
+            if self.procs.len() > USAGE_RANKS_MAX {
+                self.procs.pop_last();
             }
         }
     }
@@ -63,22 +131,27 @@ impl Measurement {
 impl Controller {
     /// Asks all nodes of these runs, and of the jobs that they have spawned.
     pub(super) fn measure(&mut self, front: FrontId, runs: &[(u32, JobId)]) {
+        self.measured_for_nobody(front);
+        let runs: BTreeMap<JobId, u32> = runs.iter().map(|(task, run)| (*run, *task)).collect();
+        let jobs = self.jobs.values().filter(|job| job.beside.is_none());
+        let tasks = jobs.filter_map(|job| Some((job.id, *runs.get(&job.root)?)));
+        self.measure_for(MeasuredFor::Front(front), tasks.collect());
+    }
+
+    /// Asks all nodes of these jobs. Each has the number of its task.
+    pub(super) fn measure_for(&mut self, asker: MeasuredFor, tasks: BTreeMap<JobId, u32>) {
         let mut measurement = Measurement {
-            front,
-            tasks: BTreeMap::new(),
+            asker,
+            tasks,
             waits_for: BTreeSet::new(),
             report: UsageReport::default(),
+            procs: BTreeMap::new(),
         };
-        self.measurements.open.retain(|_, one| one.front != front);
         self.measurements.last += 1;
         let number = self.measurements.last;
-        let runs: BTreeMap<JobId, u32> = runs.iter().map(|(task, run)| (*run, *task)).collect();
         let mut asked = Vec::new();
-        for job in self.jobs.values() {
-            let Some(task) = runs.get(&job.root) else {
-                continue;
-            };
-            measurement.tasks.insert(job.id, *task);
+        let jobs = measurement.tasks.keys().filter_map(|id| self.jobs.get(id));
+        for job in jobs {
             let nodes = job.shares.iter().filter(|(_, share)| !share.clean);
             asked.extend(nodes.map(|(node, _)| (*node, job.id)));
         }
@@ -98,19 +171,23 @@ impl Controller {
         job: JobId,
         number: u64,
         procs: Vec<ProcUsage>,
+        counted: Option<Counted>,
     ) {
         let host = self.name_of(node).to_owned();
         let Some(measurement) = self.measurements.open.get_mut(&number) else {
             return;
         };
         if measurement.waits_for.remove(&(node, job)) {
-            measurement.add(job, &host, procs);
+            measurement.add(job, &host, procs, counted);
         }
         self.answer_measured(number);
     }
 
-    /// Waits no longer for a lost node.
+    /// Waits no longer for a lost node, nor answers it.
     pub(super) fn measured_without(&mut self, lost: NodeId) {
+        self.measurements
+            .open
+            .retain(|_, one| !one.asker.is_on(lost));
         let numbers: Vec<u64> = self.measurements.open.keys().copied().collect();
         for number in numbers {
             if let Some(measurement) = self.measurements.open.get_mut(&number) {
@@ -122,7 +199,8 @@ impl Controller {
 
     /// Drops the measurement of a front that is gone.
     pub(super) fn measured_for_nobody(&mut self, front: FrontId) {
-        self.measurements.open.retain(|_, one| one.front != front);
+        let open = &mut self.measurements.open;
+        open.retain(|_, one| !one.asker.is_front(front));
     }
 
     /// Answers if no node has still to answer.
@@ -137,16 +215,20 @@ impl Controller {
         let Some(mut done) = open.remove(&number) else {
             return;
         };
-        done.report
-            .ranks
-            .sort_by_key(|one| (one.task, one.run, one.rank));
-        let reply = Reply::Usage(Box::new(done.report));
-        self.tell(done.front, ToFront::Reply(Box::new(reply)));
+        done.report.ranks = done.procs.into_values().collect();
+        match done.asker {
+            MeasuredFor::Front(front) => {
+                let reply = Reply::Usage(Box::new(done.report));
+                self.tell(front, ToFront::Reply(Box::new(reply)));
+            }
+            MeasuredFor::Query(query) => self.answer_measuring(*query, &done.report),
+        }
     }
 
     /// Sends a signal to a run, and to the jobs that it has spawned.
     pub(super) fn signal_run(&mut self, run: JobId, signal: Signal) {
-        let jobs = self.jobs.values().filter(|job| job.root == run);
+        let jobs = self.jobs.values();
+        let jobs = jobs.filter(|job| job.root == run && job.beside.is_none());
         let jobs: Vec<JobId> = jobs.map(|job| job.id).collect();
         for job in jobs {
             self.with(job, |job| job.signal(signal));

@@ -13,9 +13,22 @@ use serde::{Deserialize, Serialize};
 use super::forms::{ConnForm, PeerOwnerForm};
 use crate::{
     preload::FileAct,
-    proto::{PreloadFailure, ProcUsage, StartFailure, Stream, ToController, ToDaemon},
-    spec::{App, HoldAt, LineTerminal, WindowSize},
+    proto::{
+        Counted, PreloadFailure, ProcUsage, StartFailure, Stream, ToController, ToDaemon,
+        Unenforced,
+    },
+    spec::{App, HoldAt, LineTerminal, ResourceLimits, WindowSize},
 };
+
+/// A tool that has started the launcher, and to which this process is connected. Names are nspaces and ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caller {
+    pub tool: (String, u32),
+    /// The name by which the tool knows the launcher.
+    pub me: (String, u32),
+    /// Version of the tool's library, if it is known.
+    pub version: Option<[u32; 3]>,
+}
 
 /// An event that the caller reports to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +40,11 @@ pub enum Input<'a> {
         job: JobId,
         /// The reason for each app that cannot be started, by the app's index.
         failures: BTreeMap<u32, StartFailure>,
+    },
+    /// Answers [`Output::Prepare`] if the node does not enforce some limits. It arrives before any proc is started.
+    Unenforced {
+        job: JobId,
+        unenforced: Vec<Unenforced>,
     },
     /// Answers [`Output::Spawn`]. `executable` is the path at which the program was found.
     Spawned {
@@ -93,6 +111,12 @@ pub enum Input<'a> {
         conn: Conn,
         bytes: &'a [u8],
     },
+    /// This process is connected to the tool that has started the launcher. Comes at most once, at the node beside the controller.
+    Called {
+        #[serde(with = "ConnForm")]
+        conn: Conn,
+        caller: Caller,
+    },
     ClientClosed {
         #[serde(with = "ConnForm")]
         conn: Conn,
@@ -108,12 +132,15 @@ pub enum Input<'a> {
         job: JobId,
         left: Vec<i32>,
         not_permitted: BTreeSet<i32>,
+        /// What the processes of the job have used until now; `None` without a cgroup.
+        counted: Option<Counted>,
     },
     /// Answers [`Output::Measure`]: the procs that run.
     Measured {
         job: JobId,
         number: u64,
         procs: Vec<ProcUsage>,
+        counted: Option<Counted>,
     },
     /// A process that a proc had left behind has exited.
     StrayExited,
@@ -149,6 +176,8 @@ pub enum Output {
     Prepare {
         job: JobId,
         apps: Vec<App>,
+        /// Limits for all procs together.
+        limits: ResourceLimits,
     },
     /// Start a proc. The answer is [`Input::Spawned`] or [`Input::SpawnFailed`], before any other input about that
     /// proc.
@@ -252,6 +281,15 @@ pub struct SpawnOrder {
     /// PUs to bind the proc to; `None` if it is not bound.
     pub cpus: Option<CpuSet>,
     pub hold: HoldAt,
+    pub pmi: PmiConnection,
+}
+
+/// Whether a proc gets a PMI connection, on [`PMI_DESCRIPTOR`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PmiConnection {
+    Open,
+    /// It is no rank.
+    None,
 }
 
 /// Number of the descriptor on which a proc finds its PMI connection.

@@ -2,6 +2,7 @@
 //! `environment` sets their variables. `streams` forwards their output and input, and `fence` serves PMI.
 
 mod abandoned;
+pub(super) mod beside;
 mod end;
 mod environment;
 mod exits_before_finalize;
@@ -10,6 +11,8 @@ mod participation;
 mod pushed;
 mod start;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,6 +26,7 @@ use pmix::pmi;
 
 use self::{
     abandoned::{PROC_KILL_MAX, Why},
+    beside::Target,
     exits_before_finalize::ExitsBeforeFinalize,
     fence::Gathers,
     participation::PmiParticipation,
@@ -37,7 +41,9 @@ use crate::{
     life::{Life, State, Unexpected},
     place::Placed,
     planted::{self, Bug},
-    proto::{EndClass, Launch, Parent, PmiState, StartFailure, Stream, ToController},
+    proto::{
+        Counted, EndClass, Launch, Parent, PmiState, StartFailure, Stream, ToController, Unenforced,
+    },
     spec::{App, HoldAt},
     stdio::{Assembler, Conduit, Feeder, Flow, InputCredit, Window},
 };
@@ -105,6 +111,7 @@ pub(super) struct LocalJob {
     /// Started procs with their pids, by the path of the executable that was found.
     started: BTreeMap<OsString, Vec<(Rank, i32)>>,
     failures: BTreeMap<StartFailure, RankSet>,
+    unenforced: Vec<Unenforced>,
     windows: [Window; 2],
     stdin_closed: bool,
     /// Credit for input, over all feeders in `procs`.
@@ -112,7 +119,7 @@ pub(super) struct LocalJob {
     /// Pushes that wait until their readers have room, and results of pushes that are still to be sent.
     pushed: VecDeque<Pushed>,
     taken: Vec<pushed::Taken>,
-    /// PMI server; `None` if the job's facts do not fit the protocol. Procs then find a closed connection.
+    /// PMI server; `None` if the job's facts do not fit the protocol. Procs then find a closed connection. A tool has none.
     pmi: Option<pmi::Server>,
     /// Fences in which ranks on this node wait for ranks on other nodes.
     gathers: Gathers,
@@ -124,12 +131,18 @@ pub(super) struct LocalJob {
     exits_before_finalize: ExitsBeforeFinalize,
     /// Environment variables for PMIx; `None` if the daemon serves no PMIx.
     environment: Option<Environment>,
+    /// The processes here of the job beside which this one is.
+    target: Target,
     phase: Phase,
     /// Procs that we may not kill, with their pids, and the time at which they are abandoned.
     not_permitted: Option<(Time, BTreeMap<Rank, i32>)>,
     audience: Audience,
     /// What the procs that have exited have used.
+    /// The last of SIGSTOP and SIGCONT for all procs was SIGSTOP.
+    is_stopped: bool,
     spent: Usage,
+    /// What the cgroup of the job has counted, at the last look.
+    counted: Option<Counted>,
     sweep: Sweep,
     /// Time of the next check of the procs' timers: no such timer is due earlier.
     check_at: Option<Time>,
@@ -151,11 +164,47 @@ impl Proc {
     }
 }
 
+/// What a job is on its node.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// Its procs are ranks. They find the PMIx server by the environment, if the daemon serves PMIx.
+    Application(Option<Environment>),
+    /// Its procs are beside these ranks of another job.
+    Tool(Target),
+}
+
 /// Takes the apps out of a launch, or copies them if daemons of one process share it.
 fn take_apps(launch: &mut Arc<Launch>) -> Vec<App> {
     match Arc::get_mut(launch) {
         Some(launch) => std::mem::take(&mut launch.apps),
         None => launch.apps.clone(),
+    }
+}
+
+/// Returns the PMI server of a job; `None` if it is a tool, or if its facts do not fit the protocol.
+fn pmi_server(placed: &[Placed], launch: &Launch, out: &mut Out) -> Option<pmi::Server> {
+    if launch.beside.is_some() {
+        return None;
+    }
+    let job = launch.job;
+    pmi::Server::new(pmi_config(placed, launch))
+        .map_err(|error| out.push_back(Output::Log(format!("job {job} has no PMI: {error}"))))
+        .ok()
+}
+
+/// Returns what the PMI server of a job has to know.
+fn pmi_config(placed: &[Placed], launch: &Launch) -> pmi::Config {
+    let ranks = placed.iter().map(|placed| pmi::LocalRank {
+        rank: placed.rank,
+        appnum: placed.app,
+    });
+    pmi::Config {
+        ranks: ranks.collect(),
+        size: launch.size(),
+        universe: launch.universe.said,
+        kvs_name: launch.nspace.clone(),
+        process_mapping: pmi::process_mapping(launch.map.runs()),
+        spawned: launch.parent.as_ref().and_then(spawned),
     }
 }
 
@@ -166,38 +215,30 @@ impl LocalJob {
         config: &DaemonConfig,
         own: OwnNode,
         mut launch: Arc<Launch>,
-        environment: Option<Environment>,
+        kind: Kind,
         out: &mut Out,
     ) -> Self {
         let job = launch.job;
+        let (environment, target) = match kind {
+            Kind::Application(environment) => (environment, Target::default()),
+            Kind::Tool(target) => (None, target),
+        };
         let mut apps = take_apps(&mut launch);
         if environment.is_some() {
             choose_pmi(&mut apps);
         }
         let directories = apps.iter().map(|app| app.directory.clone()).collect();
-        out.push_back(Output::Prepare { job, apps });
+        out.push_back(Output::Prepare {
+            job,
+            apps,
+            limits: launch.limits,
+        });
         let OwnNode {
             index: node_index,
             load,
             procs: placed,
         } = own;
-        let pmi = pmi::Server::new(pmi::Config {
-            ranks: placed
-                .iter()
-                .map(|p| pmi::LocalRank {
-                    rank: p.rank,
-                    appnum: p.app,
-                })
-                .collect(),
-            size: launch.size(),
-            universe: launch.universe.said,
-            kvs_name: launch.nspace.clone(),
-            process_mapping: pmi::process_mapping(launch.map.runs()),
-            spawned: launch.parent.as_ref().and_then(spawned),
-        });
-        let pmi = pmi
-            .map_err(|error| out.push_back(Output::Log(format!("job {job} has no PMI: {error}"))))
-            .ok();
+        let pmi = pmi_server(&placed, &launch, out);
         let count = placed.len();
         let to_start = placed.iter().map(|placed| placed.rank).collect();
         let procs: BTreeMap<_, _> = placed
@@ -244,6 +285,7 @@ impl LocalJob {
             launched: false,
             started: BTreeMap::new(),
             failures: BTreeMap::new(),
+            unenforced: Vec::new(),
             windows: [Window::default(), Window::default()],
             stdin_closed: input.is_unread(),
             input,
@@ -256,10 +298,13 @@ impl LocalJob {
             participation: PmiParticipation::default(),
             exits_before_finalize: ExitsBeforeFinalize::default(),
             environment,
+            target,
             phase: Phase::Running,
             not_permitted: None,
             audience: Audience::Present,
+            is_stopped: false,
             spent: Usage::default(),
+            counted: None,
             sweep: Sweep::new(),
             check_at: None,
             launch,
@@ -281,8 +326,19 @@ impl LocalJob {
         self.spent.add(used);
     }
 
-    pub(super) const fn spent(&self) -> Usage {
-        self.spent
+    /// Notes what the cgroup of the job has counted.
+    pub(super) fn count(&mut self, counted: Option<Counted>) {
+        self.counted = counted.or(self.counted);
+    }
+
+    pub(super) fn spent(&self) -> Usage {
+        let counted = self.counted.map(|counted| counted.or(&self.spent));
+        counted.unwrap_or(self.spent)
+    }
+
+    /// Notes the limits that the node does not enforce.
+    pub(super) fn set_unenforced(&mut self, unenforced: Vec<Unenforced>) {
+        self.unenforced = unenforced;
     }
 
     pub(super) const fn is_clean(&self) -> bool {
@@ -357,6 +413,12 @@ impl LocalJob {
     }
 
     pub(super) fn signal(&mut self, signal: Signal, out: &mut Out) {
+        // Procs that have no process yet are stopped when they get one.
+        match signal {
+            Signal::STOP => self.is_stopped = true,
+            Signal::CONT => self.is_stopped = false,
+            _ => {}
+        }
         for (rank, proc) in &self.procs {
             // A held proc is continued only by a release, and not by a SIGCONT that is meant for running procs.
             let held = signal == Signal::CONT
@@ -493,8 +555,8 @@ fn choose_pmi(apps: &mut [App]) {
     let (name, value) = pmi::CHOICE;
     for app in apps {
         // A choice made by the user takes precedence.
-        if app.env.iter().all(|(other, _)| other != name) {
-            app.env.push((name.into(), value.into()));
+        if app.env.get(name).is_none() {
+            app.env.set(name, value);
         }
     }
 }

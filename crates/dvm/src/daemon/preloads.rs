@@ -11,7 +11,7 @@ use super::{Daemon, Output};
 use crate::{
     preload::{Store, StoreOutput},
     proto::{Launch, PreloadFailure, ToController, ToPreload},
-    spec::PRELOAD_VARIABLE,
+    spec::{App, PRELOAD_VARIABLE},
 };
 
 impl Daemon {
@@ -93,6 +93,7 @@ impl Daemon {
             self.outputs.push_back(Output::Log(what));
             return shared;
         };
+        let is_tool = launch.beside.is_some();
         for (index, app) in (0..).zip(&mut launch.apps) {
             if let Some(name) = preloaded.programs.get(&index) {
                 app.program = joined(&directory, name);
@@ -100,11 +101,31 @@ impl Daemon {
             if preloaded.inside.contains(&index) {
                 app.directory = directory.clone();
             }
-            app.env.retain(|(name, _)| name != PRELOAD_VARIABLE);
-            app.env.push((PRELOAD_VARIABLE.into(), directory.clone()));
+            app.env.set(PRELOAD_VARIABLE, &directory);
+            if is_tool {
+                find_in(app, &directory);
+            }
         }
         shared
     }
+}
+
+/// Lets a tool find its programs and libraries among the copies first. Ranks do not: a copy might have the name of a file of the system.
+fn find_in(app: &mut App, directory: &OsStr) {
+    for name in ["PATH", "LD_LIBRARY_PATH"].map(OsStr::new) {
+        let path = before(directory, app.env.get(name));
+        app.env.set(name, &path);
+    }
+    app.search = before(directory, Some(&app.search));
+}
+
+fn before(directory: &OsStr, others: Option<&OsStr>) -> OsString {
+    let mut path = directory.to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    path
 }
 
 fn joined(directory: &OsStr, name: &OsStr) -> OsString {

@@ -7,9 +7,10 @@ mod neighbors;
 mod refused;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ffi::{CString, OsString},
     os::unix::ffi::OsStrExt,
 };
@@ -21,10 +22,10 @@ use pmix::{
     keys,
     message::{Answer, Command, GroupForm, Request, Shape},
     server::{
-        Ask, Config, Conn, Event, Input, LogStream, MAX_CARRIED, Output as FromServer, PeerOwner,
-        Server, Ticket,
+        Ask, Config, Conn, Input, LogStream, MAX_CARRIED, Output as FromServer, PeerOwner, Server,
+        Ticket,
     },
-    value::{Info, IofChannels, Nspace, PmixRank, Proc, Range, Status},
+    value::{Info, IofChannels, Kval, Nspace, PmixRank, Proc, Status},
 };
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +33,9 @@ use serde::{Deserialize, Serialize};
 use self::{aborts::Aborts, refused::RefusedConnections};
 use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
-use crate::proto::{AskId, FromServer as FromOurs, Launch, Note, PushResult, Stream, ToController};
+use crate::proto::{
+    AskId, FromServer as FromOurs, Launch, Note, PushResult, Relation, Stream, ToController,
+};
 
 /// Configuration of the PMIx server of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +49,14 @@ pub struct ServiceConfig {
     pub name: String,
     /// Directory for temporary files that are removed with the job; `None` if there is none.
     pub session_dir: Option<OsString>,
+    pub tools: Tools,
+}
+
+/// Whether tools may connect to a server. They find only the server beside the controller, by its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tools {
+    Refused,
+    Admitted,
 }
 
 /// Maximum number of paths that one proc may register to be removed when it exits.
@@ -59,6 +70,9 @@ pub(super) struct Service {
     identity: Proc,
     server: Server,
     host: String,
+    /// The document about the node for its procs, once a job has needed it. It is the same for all jobs, and with many CPUs it is
+    /// long. `Some(None)` if there is none.
+    topology: Option<Option<Kval>>,
     names: BTreeMap<JobId, Nspace>,
     jobs: BTreeMap<Nspace, JobId>,
     ranks: BTreeMap<JobId, Ranks>,
@@ -72,6 +86,10 @@ pub(super) struct Service {
     cleanups: BTreeMap<ProcId, Vec<OsString>>,
     refused: RefusedConnections,
     aborts: Aborts,
+    /// Tools that are connected. Each also has its number in [`Self::jobs`].
+    tools: BTreeSet<Nspace>,
+    /// The name that a tool has given to the launcher which it has started.
+    called: Option<Nspace>,
     demands: VecDeque<Demand>,
     /// Outputs of the daemon that concern no job on this node.
     effects: VecDeque<Output>,
@@ -163,9 +181,14 @@ impl Service {
         };
         let server = Server::new(Config {
             identity: identity.clone(),
+            port: config.port,
             uid: config.uid,
             gid: config.gid,
             context: ((u64::from(node.0) << 32) + 1, 1),
+            tools: match config.tools {
+                Tools::Refused => pmix::server::Tools::Refused,
+                Tools::Admitted => pmix::server::Tools::Admitted,
+            },
         });
         Self {
             config,
@@ -173,6 +196,7 @@ impl Service {
             identity,
             server,
             host: String::new(),
+            topology: None,
             names: BTreeMap::new(),
             jobs: BTreeMap::new(),
             ranks: BTreeMap::new(),
@@ -182,6 +206,8 @@ impl Service {
             cleanups: BTreeMap::new(),
             refused: RefusedConnections::default(),
             aborts: Aborts::default(),
+            tools: BTreeSet::new(),
+            called: None,
             demands: VecDeque::new(),
             effects: VecDeque::new(),
             is_alone: true,
@@ -203,7 +229,8 @@ impl Service {
         if let Some(ranks) = self.ranks.get_mut(&launch.job) {
             ranks.here = here;
         }
-        let mut job = facts::facts(config, Some(own), launch, nspace);
+        let topology = self.topology.get_or_insert_with(|| facts::topology(config));
+        let mut job = facts::facts(config, Some(own), topology.clone(), launch, nspace);
         if let Some(session) = &self.config.session_dir {
             let c_string = |text: &OsString| CString::new(text.as_bytes()).ok();
             job.session_dir = c_string(session);
@@ -216,7 +243,7 @@ impl Service {
     pub(super) fn register_elsewhere(&mut self, now: Time, config: &DaemonConfig, launch: &Launch) {
         self.is_alone = false;
         let nspace = self.name_job(launch);
-        let job = facts::facts(config, None, launch, nspace);
+        let job = facts::facts(config, None, None, launch, nspace);
         self.server.handle(now, Input::Register(Box::new(job)));
     }
 
@@ -229,7 +256,9 @@ impl Service {
             here: RankSet::new(),
         };
         self.ranks.insert(launch.job, ranks);
-        if let Some(parent) = &launch.parent {
+        if let Some(parent) = &launch.parent
+            && parent.relation == Relation::Spawner
+        {
             self.parents.insert(launch.job, parent.proc.job);
         }
         nspace
@@ -413,6 +442,8 @@ impl Service {
                     self.demand(&proc, What::Begun);
                 }
                 FromServer::Finalized { proc } => self.demand(&proc, What::Finished),
+                FromServer::ToolConnects { conn, visitor } => self.on_tool(conn, visitor),
+                FromServer::ToolLeft { tool } => self.on_tool_left(&tool),
                 FromServer::Wanted { nspace, channels } => {
                     if let Some(job) = self.jobs.get(&nspace).copied() {
                         self.wanted.insert(job, channels);
@@ -514,33 +545,6 @@ impl Service {
         Ok((job, ranks.remove(&job).unwrap_or_default()))
     }
 
-    /// Handles a tool's request to release procs. The controller gets the request, and then releases those that are
-    /// held.
-    fn released(&mut self, event: &Event) {
-        let named = event
-            .infos
-            .iter()
-            .find(|info| info.key == *keys::EVENT_CUSTOM_RANGE)
-            .and_then(|info| info.value.as_procs());
-        let ranks = match (named, event.range) {
-            (Some(procs), _) => self.ranks_of(procs.into_iter()),
-            (None, Range::PROC_LOCAL | Range::RM) => BTreeMap::new(),
-            (None, Range::NAMESPACE) => {
-                self.ranks_of([&Proc::all(event.source.nspace.clone())].into_iter())
-            }
-            // A request without a range means all procs.
-            (None, _) => {
-                let all: Vec<Proc> = self.jobs.keys().cloned().map(Proc::all).collect();
-                self.ranks_of(all.iter())
-            }
-        };
-        // The procs may be on other nodes only.
-        for (job, ranks) in ranks {
-            let released = ToController::Released { job, ranks };
-            self.effects.push_back(Output::Send(released));
-        }
-    }
-
     /// Returns the existing ranks that the given names refer to, by job.
     fn ranks_of<'a>(&self, procs: impl Iterator<Item = &'a Proc>) -> BTreeMap<JobId, RankSet> {
         let mut ranks: BTreeMap<JobId, Vec<Rank>> = BTreeMap::new();
@@ -574,6 +578,10 @@ impl Service {
             return self.reply(now, ticket, Answer::Status(Status::NOT_FOUND));
         };
         match request {
+            Request::Abort { procs, .. } if self.is_tool(&from) => {
+                let status = self.signal_by_tool(&procs, Signal::KILL);
+                self.reply(now, ticket, Answer::Status(status));
+            }
             Request::Abort {
                 status,
                 message,
@@ -609,6 +617,7 @@ impl Service {
             | Request::Lookup { .. }
             | Request::Unpublish { .. }
             | Request::Query { .. }
+            | Request::Allocate { .. }
             | Request::Spawn { .. }) => {
                 let mut writer = Writer::new(Format::V4);
                 request.encode(&mut writer);
@@ -628,7 +637,11 @@ impl Service {
 
     fn control(&mut self, from: &Proc, proc: ProcId, targets: &[Proc], infos: &[Info]) -> Answer {
         let all = [Proc::all(from.nspace.clone())];
-        let targets = if targets.is_empty() { &all } else { targets };
+        let targets = match targets {
+            [] if self.is_tool(from) => return Answer::Status(Status::BAD_PARAM),
+            [] => &all,
+            targets => targets,
+        };
         let mut status = Status::NOT_SUPPORTED;
         for Info { key, value, .. } in infos {
             let key = key.as_c_str();
@@ -653,6 +666,8 @@ impl Service {
             };
             if let Some(signal) = signal.filter(|_| value.is_set()) {
                 status = self.signal(from, targets, signal);
+            } else if self.is_tool(from) {
+                // Files are removed when a proc exits.
             } else if key == keys::REGISTER_CLEANUP || key == keys::REGISTER_CLEANUP_DIR {
                 let paths = self.cleanups.entry(proc).or_default();
                 let Some(text) = value.as_text() else {
@@ -675,8 +690,11 @@ impl Service {
         }
     }
 
-    /// Sends a signal to procs of the caller's job. Procs of other jobs are refused.
+    /// Sends a signal to procs: of the caller's job, or of any job for a tool.
     fn signal(&mut self, from: &Proc, targets: &[Proc], signal: Signal) -> Status {
+        if self.is_tool(from) {
+            return self.signal_by_tool(targets, signal);
+        }
         if targets.iter().any(|target| target.nspace != from.nspace) {
             return Status::NO_PERMISSIONS;
         }

@@ -29,6 +29,7 @@ pub(super) fn daemon_of(node: u32, host: &str) -> Daemon {
             gid: 1000,
             name: "rally-node-77".into(),
             session_dir: None,
+            tools: crate::Tools::Refused,
         }),
     })
 }
@@ -93,14 +94,16 @@ pub(super) fn launch_bound(
     let app = App {
         program: "./a".into(),
         args: vec!["1".into()],
-        env: Vec::new(),
+        env: crate::spec::Environment::default(),
         directory: "/home".into(),
         search: "/bin".into(),
-        elsewhere: crate::spec::Elsewhere::default(),
+        elsewhere: std::sync::Arc::default(),
         umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     };
     Launch {
+        beside: None,
+        limits: Default::default(),
         preloaded: None,
         job: JobId(number),
         nspace: format!("rally-node-77@{number}"),

@@ -112,7 +112,7 @@ impl Machine {
         let entry = entry.ok_or_else(|| self.missing(task.job))?;
         Ok(match entry.runs.get(&task.index) {
             Some(Stage::Runs(run)) => Some(*run),
-            Some(Stage::Storing(_) | Stage::Ordered | Stage::Revoked) | None => None,
+            Some(Stage::Storing(_) | Stage::Ordered | Stage::Revoked | Stage::Held) | None => None,
         })
     }
 
@@ -157,7 +157,7 @@ impl Machine {
     }
 
     /// Cancels a job. What waits is canceled at once, also for the next machine.
-    fn cancel_all(&mut self, id: JobId) {
+    pub(super) fn cancel_all(&mut self, id: JobId) {
         if let Some(entry) = self.jobs.get_mut(&id) {
             let tasks = &mut entry.record.tasks;
             let waiting = std::mem::take(&mut tasks.waiting);
@@ -233,6 +233,7 @@ impl Machine {
         if down == Down::Now {
             self.end_all();
         }
+        self.refuse_allocations();
         // Who wants it to end later does not change that it ends now.
         if self.down != Some(Down::Now) {
             self.down = Some(down);
@@ -316,7 +317,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let states = self.nodes.keys().filter_map(|id| self.queue.node(*id));
         let up = states.filter(|(_, _, state)| *state == NodeState::Up);
         let (slots, free, usable) = up.fold((0, 0, 0), |(slots, free, count), (all, left, _)| {

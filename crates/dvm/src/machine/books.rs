@@ -15,7 +15,7 @@ use super::{
     planted::{self, Bug},
     record::Record,
 };
-use crate::spec::JobSpec;
+use crate::spec::{Environment, JobSpec};
 
 /// Time between a failed write and the next try.
 pub const RETRY: Duration = Duration::from_secs(1);
@@ -24,8 +24,8 @@ pub const RETRY: Duration = Duration::from_secs(1);
 pub const STORE_MAX: Duration = Duration::from_secs(5);
 
 /// Version of the stored values: their first byte.
-pub(super) const FORMAT: u8 = 2;
-/// The version before: records lack what follows [`Record::requeued`].
+pub(super) const FORMAT: u8 = 3;
+/// The oldest version that is read.
 pub(super) const FIRST: u8 = 1;
 
 /// Key of a stored value.
@@ -104,7 +104,7 @@ impl<E> Books<E> {
     }
 
     pub(super) fn put_spec(&mut self, id: JobId, spec: &JobSpec) {
-        self.writes.insert(Key::Spec(id), encode(spec));
+        self.writes.insert(Key::Spec(id), Some(encode(spec)));
     }
 
     /// Notes that something happens once all changes until now are stored.
@@ -121,7 +121,7 @@ impl<E> Books<E> {
         if had_spec {
             self.writes.insert(Key::Spec(id), None);
         }
-        self.writes.insert(Key::Past(id), encode(record));
+        self.writes.insert(Key::Past(id), Some(encode(record)));
         if let Some(old) = id.0.checked_sub(HISTORY_MAX) {
             self.writes.insert(Key::Past(JobId(old)), None);
         }
@@ -147,7 +147,7 @@ impl<E> Books<E> {
             if planted::is(Bug::NextNotStored) {
                 return;
             }
-            self.writes.insert(Key::Next, encode(&self.next));
+            self.writes.insert(Key::Next, Some(encode(&self.next)));
         }
     }
 
@@ -170,7 +170,7 @@ impl<E> Books<E> {
             if let Some(record) = record(id) {
                 let value = encode(&*record);
                 self.count(id);
-                self.writes.insert(Key::Job(id), value);
+                self.writes.insert(Key::Job(id), Some(value));
             }
         }
         if self.writes.is_empty() && self.effects.is_empty() {
@@ -274,9 +274,87 @@ impl<E> Books<E> {
     }
 }
 
+/// What a job in the queue runs. A queue may be long, and a [`JobSpec`] is several times as large in memory as it is encoded. The
+/// environments of its apps are most of it, and they are mostly those of the job before.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    /// The job without them, encoded.
+    rest: Bytes,
+    environments: Box<[Environment]>,
+}
+
+impl Packed {
+    /// Packs a job. `last` is the environment of the last app that was packed, and then of this job's last one.
+    pub(super) fn of(mut spec: JobSpec, last: &mut Environment) -> Self {
+        let apps = spec.apps.iter_mut();
+        let environments = apps.map(|app| {
+            let mut own = std::mem::take(&mut app.env);
+            own.share(last);
+            last.clone_from(&own);
+            own
+        });
+        let environments = environments.collect();
+        Self {
+            rest: encode(&spec),
+            environments,
+        }
+    }
+
+    pub(super) fn open(&self) -> JobSpec {
+        let (_, value) = self.rest.split_at(size_of_val(&FORMAT));
+        let mut spec: JobSpec = match postcard::from_bytes(value) {
+            Ok(spec) => spec,
+            Err(error) => unreachable!("this process has encoded it: {error}"),
+        };
+        for (app, env) in spec.apps.iter_mut().zip(&self.environments) {
+            app.env.clone_from(env);
+        }
+        spec
+    }
+}
+
 /// Encodes a value, with its version.
-fn encode<T: Serialize>(value: &T) -> Option<Bytes> {
-    let encoded = postcard::to_extend(value, vec![FORMAT]);
-    debug_assert!(encoded.is_ok(), "values of the store can be encoded");
-    encoded.ok().map(Bytes::from)
+fn encode<T: Serialize>(value: &T) -> Bytes {
+    match postcard::to_extend(value, vec![FORMAT]) {
+        // It may stay for days, and is half empty after it has grown.
+        Ok(encoded) => Bytes::from(encoded.into_boxed_slice()),
+        Err(error) => unreachable!("values of the store can be encoded: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::spec;
+
+    #[test]
+    fn jobs_with_the_same_environment_share_it() {
+        let mut last = Environment::default();
+        let job = |value: &str| {
+            let mut spec = *spec(2);
+            spec.apps.push(spec.apps[0].clone());
+            for app in &mut spec.apps {
+                app.env = [("PATH", "/bin"), ("A", value)].into_iter().collect();
+            }
+            spec
+        };
+        let [first, second, third] = ["1", "1", "2"].map(|value| {
+            let spec = job(value);
+            let packed = Packed::of(spec.clone(), &mut last);
+            assert_eq!(packed.open(), spec);
+            packed
+        });
+        for packed in [&first, &second, &third] {
+            let [one, other] = &*packed.environments else {
+                panic!("{packed:?}")
+            };
+            assert!(one.is_shared_with(other));
+        }
+        assert!(first.environments[0].is_shared_with(&second.environments[0]));
+        assert!(!first.environments[0].is_shared_with(&third.environments[0]));
+        // What is changed of one is not changed of others.
+        let mut open = first.open();
+        open.apps[0].env.set("A", "3");
+        assert_eq!(second.open(), job("1"));
+    }
 }

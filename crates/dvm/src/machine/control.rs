@@ -6,7 +6,7 @@
 use base::{JobId, Rank, RankSet, Signal};
 
 use super::{
-    Machine, MachineOutput, Stage,
+    Machine, MachineOutput, Stage, Way,
     talk::{NotDone, Reply},
 };
 use crate::proto::FrontId;
@@ -57,9 +57,12 @@ impl Machine {
     /// Returns the runs of these tasks, with their indexes.
     fn running(&self, id: JobId, tasks: Option<&RankSet>) -> Result<Vec<(u32, JobId)>, NotDone> {
         let entry = self.jobs.get(&id).ok_or_else(|| self.missing(id))?;
+        if entry.record.way == Way::Allocation {
+            return Err(NotDone::IsAllocation(id));
+        }
         let runs = entry.runs.iter().filter_map(|(index, stage)| match stage {
             Stage::Runs(run) => Some((index.unwrap_or(0), *run)),
-            Stage::Storing(_) | Stage::Ordered | Stage::Revoked => None,
+            Stage::Storing(_) | Stage::Ordered | Stage::Revoked | Stage::Held => None,
         });
         let is_meant = |index| tasks.is_none_or(|tasks| tasks.contains(Rank(index)));
         let runs: Vec<_> = runs.filter(|(index, _)| is_meant(*index)).collect();

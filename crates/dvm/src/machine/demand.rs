@@ -24,15 +24,12 @@ pub(super) fn demand(
         // What each app gets depends on what the others get, and where.
         return whole(only, nodes);
     }
-    let admitted = |id: &NodeId| only.as_ref().is_none_or(|only| only.contains(id));
-    let usable = nodes
+    let counted = counted(only.as_ref(), nodes);
+    let all = counted
         .iter()
-        .filter(|(id, node)| node.is_usable() && admitted(id));
-    let all = usable
-        .clone()
-        .map(|(_, node)| node.slots)
+        .map(|node| node.slots)
         .fold(0, u32::saturating_add);
-    let mut counts = request.apps.iter().map(|app| app.count);
+    let mut procs_of_apps = request.apps.iter().map(|app| app.count);
     let map = request.map_of_all();
     let each = request.cpus_per_proc();
     let (units, unit, spread) = match map.and_then(|map| map.to.as_ref()) {
@@ -49,9 +46,10 @@ pub(super) fn demand(
             per: Per::Node,
         }) => {
             let count = (*count).max(1);
-            let procs = counts.try_fold(0_u32, |sum, count| Some(sum.saturating_add(count?)));
+            let procs =
+                procs_of_apps.try_fold(0_u32, |sum, count| Some(sum.saturating_add(count?)));
             let nodes = procs.map_or_else(
-                || u32::try_from(usable.clone().count()).unwrap_or(u32::MAX),
+                || u32::try_from(counted.len()).unwrap_or(u32::MAX),
                 |procs| procs.div_ceil(count),
             );
             (nodes.max(1), count.saturating_mul(each), Spread::Scatter)
@@ -59,7 +57,7 @@ pub(super) fn demand(
         Some(MapTo::Slot | MapTo::Node | MapTo::Object(_)) | None => {
             let procs = match request.apps.as_slice() {
                 [app] => app.count.unwrap_or(all / each),
-                _ => counts.fold(0_u32, |sum, count| sum.saturating_add(count.unwrap_or(1))),
+                _ => procs_of_apps.fold(0_u32, |sum, count| sum.saturating_add(count.unwrap_or(1))),
             };
             (procs.max(1), each, Spread::Pack)
         }
@@ -68,7 +66,10 @@ pub(super) fn demand(
     let may_share = match oversubscribe.unwrap_or(request.oversubscribe) {
         Oversubscribe::Allow => true,
         Oversubscribe::Refuse => false,
-        Oversubscribe::WhereImplicit => usable.clone().all(|(_, node)| node.is_implicit),
+        Oversubscribe::WhereImplicit => {
+            // Of nodes that were never there, nobody knows whether they may be shared.
+            all > 0 && counted.iter().all(|node| node.is_implicit)
+        }
     };
     // A job whose procs may share slots needs no more slots than there are.
     let units = if may_share {
@@ -102,11 +103,7 @@ fn is_uniform(request: &place::Request) -> bool {
 
 /// Returns a demand for all nodes that the job may use.
 fn whole(only: Option<BTreeSet<NodeId>>, nodes: &BTreeMap<NodeId, Node>) -> Demand {
-    let is_meant = |id: &NodeId| only.as_ref().is_none_or(|only| only.contains(id));
-    let usable = nodes
-        .iter()
-        .filter(|(id, node)| node.is_usable() && is_meant(id));
-    let count = usable.count();
+    let count = counted(only.as_ref(), nodes).len();
     Demand {
         units: u32::try_from(count).unwrap_or(u32::MAX).max(1),
         unit: Amounts::slots(1),
@@ -115,6 +112,21 @@ fn whole(only: Option<BTreeSet<NodeId>>, nodes: &BTreeMap<NodeId, Node>) -> Dema
         shared: Amounts::slots(0),
         only,
     }
+}
+
+/// Returns the nodes that count for a job which may use `only` these: the usable ones. If all of them are lost, it waits for what they had.
+fn counted<'a>(
+    only: Option<&BTreeSet<NodeId>>,
+    nodes: &'a BTreeMap<NodeId, Node>,
+) -> Vec<&'a Node> {
+    let is_admitted = |id: &NodeId| only.is_none_or(|only| only.contains(id));
+    let admitted = nodes.iter().filter(|(id, _)| is_admitted(id));
+    let admitted = admitted.map(|(_, node)| node);
+    let usable: Vec<&Node> = admitted.clone().filter(|node| node.is_usable()).collect();
+    if usable.is_empty() {
+        return admitted.filter(|node| node.slots > 0).collect();
+    }
+    usable
 }
 
 /// Returns the nodes that the apps of a job name; `None` if one of them may use any.

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{HostList, NodeId, Rank, RankSet, Time};
 
 use super::{
-    Machine, MachineOutput,
+    Machine, MachineOutput, Work,
     demand::demand,
     planted::{self, Bug},
     talk::{Added, Additions, Down, NodeLine, NodeStanding, NotDone, Reply},
@@ -91,6 +91,8 @@ pub(super) struct Comings {
     local: Option<NodeId>,
     /// Nodes in `Leaves`, and those in `Gone` of which tasks have part.
     leaving: BTreeSet<NodeId>,
+    /// Nodes that came back with another number of slots while tasks have part of them, with that number.
+    resizing: BTreeMap<NodeId, u32>,
     adding: Vec<Adding>,
     dropping: Vec<Dropping>,
 }
@@ -117,6 +119,24 @@ impl Node {
     pub(super) const fn is_usable(&self) -> bool {
         let has_joined = matches!(self.standing, NodeStanding::Up | NodeStanding::Drained);
         has_joined && self.slots > 0
+    }
+
+    /// Checks that the user may open or close it.
+    fn can_be(&self, state: NodeState) -> Result<(), NotDone> {
+        match (self.part, &self.standing) {
+            (Part::Told, _) if state == NodeState::Up => Err(NotDone::NodeEnds(self.name.clone())),
+            (Part::Stays, NodeStanding::Bad(_)) => Err(NotDone::NodeBad(self.name.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns why it cannot be added: it is about to leave.
+    fn leaves(&self) -> Option<NotDone> {
+        match self.part {
+            Part::Leaves => Some(NotDone::NodeLeaves(self.name.clone())),
+            Part::Told => Some(NotDone::NodeEnds(self.name.clone())),
+            Part::Stays | Part::Gone => None,
+        }
     }
 
     fn shown(&self) -> NodeStanding {
@@ -175,8 +195,13 @@ impl Machine {
         node.is_implicit = said == Slots::Implicit;
         node.standing = NodeStanding::Up;
         match self.queue.node(id) {
-            // Jobs that go on without the lost daemon still have part of the node.
+            // Jobs that go on without the lost daemon still have part of the node. It keeps its slots until they have ended.
             Some((capacity, free, _)) if capacity != free => {
+                if capacity.slots == node.slots {
+                    self.comings.resizing.remove(&id);
+                } else {
+                    self.comings.resizing.insert(id, node.slots);
+                }
                 node.slots = capacity.slots;
                 self.queue.set_node(id, NodeState::Up);
             }
@@ -195,7 +220,8 @@ impl Machine {
     }
 
     /// Lets jobs that wait for more than the usable nodes have ask for what those have, if they ask for all that there is. Jobs
-    /// that name an amount wait for it. While nodes are being started, nobody knows what there will be.
+    /// that name an amount wait for it, and so do those that may use no usable node. While nodes are being started, nobody knows what
+    /// there will be.
     pub(super) fn fit_to_nodes(&mut self) {
         let nodes = &self.nodes;
         let starts = |node: &Node| node.standing == NodeStanding::Starting;
@@ -208,7 +234,15 @@ impl Machine {
                 continue;
             };
             let wishes = &entry.record.wishes;
-            let demand = demand(&entry.spec.placement, wishes.sharing, nodes);
+            let Work::Programs(spec) = &entry.work else {
+                continue;
+            };
+            let demand = demand(&spec.open().placement, wishes.sharing, nodes);
+            let is_admitted =
+                |id: &NodeId| demand.only.as_ref().is_none_or(|only| only.contains(id));
+            if !nodes.keys().any(|id| is_usable(*id) && is_admitted(id)) {
+                continue;
+            }
             let slots = demand.units.saturating_mul(demand.unit.slots);
             if slots != entry.record.slots && self.queue.set_demand(id, demand) {
                 entry.record.slots = slots;
@@ -270,9 +304,9 @@ impl Machine {
         let named: Vec<Option<NodeId>> = named.collect();
         for id in named.iter().flatten() {
             if let Some(node) = self.nodes.get(id)
-                && matches!(node.part, Part::Leaves | Part::Told)
+                && let Some(why) = node.leaves()
             {
-                return Err(NotDone::NodeLeaves(node.name.clone()));
+                return Err(why);
             }
         }
         let mut adding = Adding {
@@ -391,7 +425,7 @@ impl Machine {
     }
 
     /// Returns the numbers of these nodes.
-    fn named(&self, hosts: &HostList) -> Result<BTreeSet<NodeId>, NotDone> {
+    pub(super) fn named(&self, hosts: &HostList) -> Result<BTreeSet<NodeId>, NotDone> {
         let listed = self.nodes.iter().filter(|(_, node)| node.is_listed());
         let listed = listed.map(|(id, node)| (node.name.as_str(), *id));
         let listed: BTreeMap<&str, NodeId> = listed.collect();
@@ -408,7 +442,13 @@ impl Machine {
         hosts: &HostList,
         state: NodeState,
     ) -> Result<Reply, NotDone> {
-        for id in self.named(hosts)? {
+        let named = self.named(hosts)?;
+        for id in &named {
+            if let Some(node) = self.nodes.get(id) {
+                node.can_be(state)?;
+            }
+        }
+        for id in named {
             let Some(node) = self.nodes.get_mut(&id) else {
                 continue;
             };
@@ -426,11 +466,13 @@ impl Machine {
                 (Part::Leaves, _) if state == NodeState::Up => {
                     node.part = Part::Stays;
                     node.is_drained = false;
-                    if node.standing == NodeStanding::Drained {
-                        node.standing = NodeStanding::Up;
-                    }
-                    self.queue.set_node(id, state);
                     self.comings.leaving.remove(&id);
+                    if node.standing == NodeStanding::Starting {
+                        // The queue opens it when its daemon has joined.
+                        continue;
+                    }
+                    node.standing = NodeStanding::Up;
+                    self.queue.set_node(id, state);
                 }
                 _ => {}
             }
@@ -446,6 +488,7 @@ impl Machine {
         };
         node.part = Part::Gone;
         node.slots = 0;
+        self.comings.resizing.remove(&id);
         let daemon = node.daemon;
         self.fit_to_nodes();
         // If jobs that go on without it have part of it, the queue keeps it until they have ended.
@@ -457,6 +500,27 @@ impl Machine {
         if let Some(daemon) = daemon.filter(|daemon| self.comings.local != Some(*daemon)) {
             self.comings.of_daemon.remove(&daemon);
             self.outputs.push_back(MachineOutput::Forget(daemon));
+        }
+    }
+
+    /// Gives nodes the slots with which they came back, when no task has part of them any more.
+    pub(super) fn resize_nodes(&mut self) {
+        let idle = self.comings.resizing.keys().copied();
+        let idle: Vec<NodeId> = idle
+            .filter(|id| self.queue.tasks_on(*id).is_empty())
+            .collect();
+        for id in idle {
+            let slots = self.comings.resizing.remove(&id);
+            let state = self.queue.node(id).map(|(.., state)| state);
+            let (Some(slots), Some(state), Some(node)) = (slots, state, self.nodes.get_mut(&id))
+            else {
+                continue;
+            };
+            node.slots = slots;
+            self.queue.remove_node(id);
+            self.queue.add_node(id, Amounts::slots(slots));
+            self.queue.set_node(id, state);
+            self.fit_to_nodes();
         }
     }
 
@@ -547,8 +611,9 @@ impl Machine {
 
     pub(super) fn node_lines(&self) -> Vec<NodeLine> {
         let mut jobs: BTreeMap<NodeId, BTreeSet<base::JobId>> = BTreeMap::new();
-        for task in self.runs.values() {
-            for (node, _) in self.queue.units(*task).into_iter().flatten() {
+        let runs = self.runs.values().copied();
+        for task in runs.chain(self.held_allocations()) {
+            for (node, _) in self.queue.units(task).into_iter().flatten() {
                 jobs.entry(*node).or_default().insert(task.job);
             }
         }

@@ -100,10 +100,12 @@ pub struct Record {
 /// Who waits for the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Way {
-    /// A front, with which it ends.
+    /// A front. It ends with that.
     Attached,
     /// Nobody has to.
     Detached,
+    /// It is an allocation, and ends with the job that has requested it.
+    Allocation,
 }
 
 /// The tasks of a job by their state. A job that is no array has one task with the index 0.
@@ -126,7 +128,7 @@ impl Record {
         submitted: Wall,
     ) -> Self {
         let output = match way {
-            Way::Attached => None,
+            Way::Attached | Way::Allocation => None,
             Way::Detached => Some(submission.output.clone()),
         };
         let waiting = match &submission.wishes.array {
@@ -188,6 +190,12 @@ impl Record {
         is_first && (!self.is_array() || files.flatten().all(has_own))
     }
 
+    /// Returns true if tasks of the job that wait do not start because it is held. Others may run.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.ended.is_none() && self.wishes.hold != Hold::No
+    }
+
     /// Returns the state in a word, for listings.
     #[must_use]
     pub fn state(&self) -> State {
@@ -225,8 +233,10 @@ impl Tasks {
         let all = [
             &mut self.waiting,
             &mut self.running,
-            // A task that has lost a node has failed, and may wait again.
+            // A task that has lost a node has failed, or was canceled, and may wait again.
             &mut self.failed,
+            &mut self.canceled,
+            &mut self.succeeded,
         ];
         let count = if planted::is(Bug::RequeuedCountedTwice) {
             2

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    time::Duration,
 };
 
 use base::{JobId, Rank, RankSet, Usage};
@@ -10,26 +10,57 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Entry, Machine, Wall,
-    books::{FIRST, FORMAT, Key},
+    Entry, Machine, Wall, Work,
+    books::{FIRST, FORMAT, Key, Packed},
     planted::{self, Bug},
     record::{Failure, Record, Way},
     talk::{Damage, Restored},
 };
 use crate::{
     queue::{DependencyKind, Hold, Over, Past, REQUEUES_MAX, Requeue},
-    spec::JobSpec,
+    spec::{JobSpec, ResourceLimits},
 };
 
+/// A value of the store. Values of older versions lack fields at their end.
+trait Stored: DeserializeOwned {
+    /// Returns the encoded defaults of the fields that a value of this version lacks.
+    fn lacking_in(version: u8) -> postcard::Result<Vec<u8>>;
+}
+
+impl Stored for u32 {
+    fn lacking_in(_: u8) -> postcard::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+}
+
+impl Stored for Record {
+    fn lacking_in(version: u8) -> postcard::Result<Vec<u8>> {
+        let none: (RankSet, Usage, BTreeMap<u32, u32>) = Default::default();
+        match version {
+            1 => postcard::to_allocvec(&none),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Stored for JobSpec {
+    fn lacking_in(version: u8) -> postcard::Result<Vec<u8>> {
+        match version {
+            1 | 2 => {
+                let none: (ResourceLimits, Option<Duration>) = Default::default();
+                postcard::to_allocvec(&none)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
 /// Decodes a stored value.
-fn decode<T: DeserializeOwned>(bytes: &Bytes, damage: Damage) -> Result<T, Damage> {
+fn decode<T: Stored>(bytes: &Bytes, damage: Damage) -> Result<T, Damage> {
     match bytes.split_first() {
-        Some((&FORMAT, rest)) => postcard::from_bytes(rest).map_err(|_| damage),
-        Some((&FIRST, rest)) => {
-            // What it lacks is at the end of a record. Other values ignore it.
-            let none: (RankSet, Usage, BTreeMap<u32, u32>) = Default::default();
-            let none = postcard::to_allocvec(&none).map_err(|_| damage)?;
-            postcard::from_bytes(&[rest, &none].concat()).map_err(|_| damage)
+        Some((version @ FIRST..=FORMAT, rest)) => {
+            let lacking = T::lacking_in(*version).map_err(|_| damage)?;
+            postcard::from_bytes(&[rest, &lacking].concat()).map_err(|_| damage)
         }
         Some((version, _)) if *version > FORMAT => Err(Damage::Newer(*version)),
         Some(_) | None => Err(damage),
@@ -39,6 +70,12 @@ fn decode<T: DeserializeOwned>(bytes: &Bytes, damage: Damage) -> Result<T, Damag
 /// Decodes the record of a job.
 pub(super) fn record(bytes: &Bytes) -> Result<Record, Damage> {
     decode(bytes, Damage::Record(JobId(0)))
+}
+
+/// Decodes what a job runs.
+#[cfg(test)]
+pub(super) fn spec(bytes: &Bytes) -> Result<JobSpec, Damage> {
+    decode(bytes, Damage::Spec(JobId(0)))
 }
 
 impl Record {
@@ -118,7 +155,7 @@ impl Machine {
         let wall = self.epoch;
         for (id, record) in records {
             let spec = match (record.way, specs.remove(&id)) {
-                (Way::Attached, _) => {
+                (Way::Attached | Way::Allocation, _) => {
                     restored.lost.push(id);
                     self.bury(wall, record, None, &mut failed);
                     continue;
@@ -217,7 +254,7 @@ impl Machine {
         self.queue.restore(id, request, past);
         let entry = Entry {
             record,
-            spec: Arc::new(spec),
+            work: Work::Programs(Packed::of(spec, &mut self.environment)),
             front: None,
             sharing,
             unit,

@@ -8,14 +8,15 @@ use std::{
 use base::{HostList, JobId, Rank, RankSet, Time, Usage};
 
 use super::{
-    Down, Effect, Grant, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
+    AllocationEnd, Down, Effect, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
+    Work,
     planted::{self, Bug},
     record::{Failure, OutputFiles, Tasks},
 };
 use crate::{
     messages,
     proto::{Cause, EndReason, Outcome, Refusal},
-    queue::{self, Requeue, Sharing, TaskId, Units},
+    queue::{self, Requeue, TaskId, Units},
     spec::JobSpec,
 };
 
@@ -41,6 +42,9 @@ impl Machine {
             .record
             .put(task.index.unwrap_or(0), |tasks| &mut tasks.running);
         self.books.touch(task.job);
+        if matches!(entry.work, Work::Allocation(_)) {
+            return self.grant(now, task.job, &units);
+        }
         if entry.front.is_some() || planted::is(Bug::LaunchedBeforeStored) {
             // It ends with its front, and is never started again.
             return self.launch(task, &units);
@@ -53,27 +57,21 @@ impl Machine {
         let Some(entry) = self.jobs.get_mut(&task.job) else {
             return;
         };
+        let Work::Programs(spec) = &entry.work else {
+            return;
+        };
+        let spec = named(spec.open(), task);
         entry.runs.insert(task.index, Stage::Ordered);
-        let sharing = entry.sharing;
-        let unit = entry.unit;
-        let nodes = &self.nodes;
-        let slots = units.iter().map(|(id, units)| {
-            let granted = match sharing {
-                Sharing::Shared => units.saturating_mul(unit),
-                Sharing::Exclusive => nodes.get(id).map_or(*units, |node| node.slots),
-            };
-            // A daemon that is lost meanwhile is found to be so when the run is placed.
-            let daemon = nodes.get(id).and_then(|node| node.daemon);
-            (daemon.unwrap_or(*id), granted)
-        });
+        let (sharing, unit) = (entry.sharing, entry.unit);
+        let grant = self.granted(units, sharing, unit);
+        let Some(entry) = self.jobs.get(&task.job) else {
+            return;
+        };
         let run = Run {
             task,
-            spec: named(&entry.spec, task),
+            spec,
             front: entry.front,
-            grant: Grant {
-                slots: slots.collect(),
-                sharing,
-            },
+            grant,
             output: entry.record.output.as_ref().map(|files| files.of(task)),
             truncates: entry.record.begins_files(task.index.unwrap_or(0)),
         };
@@ -93,15 +91,20 @@ impl Machine {
         self.settle(now);
     }
 
-    /// Ends the run of a task: the job is canceled, or its node was removed.
+    /// Ends the run of a task: it is canceled, or its node is dropped.
     pub(super) fn revoke(&mut self, task: TaskId) {
         let Some(entry) = self.jobs.get_mut(&task.job) else {
             return;
         };
+        let is_canceled = entry.ending.contains(Rank(task.index.unwrap_or(0)));
         match entry.runs.get_mut(&task.index) {
             Some(Stage::Runs(run)) => self.outputs.push_back(MachineOutput::End(*run)),
             Some(stage @ Stage::Ordered) => *stage = Stage::Revoked,
             Some(Stage::Revoked) | None => {}
+            Some(Stage::Storing(_)) if !is_canceled => {
+                self.take_back(task, TakenBack::Unlaunched);
+            }
+            Some(Stage::Held) => self.end_allocation(task.job, AllocationEnd::Canceled),
             Some(Stage::Storing(_)) => {
                 entry.runs.remove(&task.index);
                 self.ended(task, queue::Outcome::Failed, |tasks| &mut tasks.canceled);
@@ -194,7 +197,7 @@ impl Machine {
         }
     }
 
-    fn note_failure(&mut self, task: TaskId, failure: Failure) {
+    pub(super) fn note_failure(&mut self, task: TaskId, failure: Failure) {
         if let Some(entry) = self.jobs.get_mut(&task.job) {
             let index = task.index.unwrap_or(0);
             let failure = || (index, Box::new(failure));
@@ -202,7 +205,7 @@ impl Machine {
         }
     }
 
-    fn ended(
+    pub(super) fn ended(
         &mut self,
         task: TaskId,
         outcome: queue::Outcome,
@@ -222,14 +225,13 @@ impl Machine {
 }
 
 /// Returns the job of a task, whose procs find its numbers in their environment.
-fn named(spec: &JobSpec, task: TaskId) -> Box<JobSpec> {
-    let mut spec = Box::new(spec.clone());
+fn named(spec: JobSpec, task: TaskId) -> Box<JobSpec> {
+    let mut spec = Box::new(spec);
     let job = (JOB_VARIABLE, task.job.to_string());
     let index = task.index.map(|index| (INDEX_VARIABLE, index.to_string()));
     for (name, value) in std::iter::once(job).chain(index) {
         for app in &mut spec.apps {
-            app.env.retain(|(known, _)| *known != *name);
-            app.env.push((name.into(), value.clone().into()));
+            app.env.set(name, &value);
         }
     }
     spec

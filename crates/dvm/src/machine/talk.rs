@@ -120,6 +120,8 @@ pub enum NotDone {
     IsOver(JobId),
     /// No task of the job that is meant runs.
     NotRunning(JobId),
+    /// The job is an allocation: its procs belong to the jobs that run in it.
+    IsAllocation(JobId),
     NoSuchNode(String),
     NotAccepted(Refusal),
     /// The job depends on one that has failed.
@@ -134,8 +136,12 @@ pub enum NotDone {
     Busy(usize),
     /// So many tasks run on nodes that were to be dropped.
     NodesBusy(usize),
-    /// The node is about to leave the machine.
+    /// The node is about to leave the machine. It can still be resumed.
     NodeLeaves(String),
+    /// The daemon of the node was told to end.
+    NodeEnds(String),
+    /// The node has no daemon, so that it can be neither opened nor closed.
+    NodeBad(String),
     /// The node was to be dropped, and was resumed.
     NodeStays(String),
     /// The machine has started so many daemons, and can start no further ones.

@@ -1,5 +1,6 @@
 //! A machine with nodes of some slots, driven by hand.
 
+mod allocations;
 mod coming;
 mod control;
 mod ends;
@@ -53,6 +54,7 @@ impl World {
             nodes: (0..slots.len()).map(|node| format!("n{node}")).collect(),
             local: None,
             stored: live.map(|(key, value)| (*key, value.clone())).collect(),
+            model: None,
         };
         let mut world = Self {
             machine: Machine::new(&setup),
@@ -185,6 +187,7 @@ impl World {
             nodes: vec!["n0".to_owned()],
             local: None,
             stored: stored.collect(),
+            model: None,
         };
         world.machine = Machine::new(&setup);
         let now = world.now;
@@ -225,19 +228,20 @@ fn failed() -> Cause {
     }
 }
 
-fn spec(procs: u32) -> Box<JobSpec> {
+pub(super) fn spec(procs: u32) -> Box<JobSpec> {
     spec_of(Some(procs), None)
 }
 
 fn spec_of(procs: Option<u32>, map: Option<&str>) -> Box<JobSpec> {
     Box::new(JobSpec {
+        limits: Default::default(),
         apps: vec![App {
             program: "./a".into(),
             args: Vec::new(),
-            env: Vec::new(),
+            env: Environment::default(),
             directory: "/".into(),
             search: "/bin".into(),
-            elsewhere: crate::spec::Elsewhere::default(),
+            elsewhere: std::sync::Arc::default(),
             umask: 0o022,
             tracers: Tracers::Ancestors,
         }],
@@ -258,6 +262,7 @@ fn spec_of(procs: Option<u32>, map: Option<&str>) -> Box<JobSpec> {
         gpus: None,
         preload: None,
         map: MapFor::Launch,
+        watch: None,
     })
 }
 
@@ -949,6 +954,7 @@ fn a_node_that_is_drained_while_it_starts_gets_no_job() {
         nodes: vec!["n0".to_owned()],
         local: None,
         stored: Vec::new(),
+        model: None,
     };
     world.machine = Machine::new(&setup);
     world.ask(Ask::Drain(["n0"].into_iter().collect()));

@@ -111,9 +111,27 @@ a moment after it had released them. No rank stays held without a debugger: the 
 job would be ended instead. A debugger that was killed may have left breakpoints in a program; the program ends by SIGTRAP when it \
 reaches one."
 
+    TOOL_ENDED: Error "job/tool-ended"
+"A debugger or another PMIx tool has started `rally` (`PMIX_LAUNCHER_RNDZ_URI` in its environment), and controls its job: it lets the job begin, and may hold its ranks. The tool has ended, or has closed its connection before the job could begin. Then nobody can let it go on, so that the job is ended. A tool that starts the launcher with `PMIX_LAUNCHER_RNDZ_URI` but without `PMIX_KEEPALIVE_PIPE`, or with the directive `PMIX_NOHUP`, may end while its job runs."
+
+    TOOL_DIRECTIVE: Error "job/tool-directive"
+"A debugger or another PMIx tool has started `rally`, and gives it directives for the job (`PMIX_LAUNCH_DIRECTIVES`). One of them is marked as required and `rally` does not understand it, or its value makes no sense. The tool's documentation may say how to do without it."
+
+    WAITS_FOR_TOOL: Note "job/waits-for-tool"
+"`PMIX_LAUNCHER_PAUSE_FOR_TOOL` is set, so that the job begins when a PMIx tool releases the launcher (`PMIx_Notify_event` with `PMIX_DEBUGGER_RELEASE`). Tools find the launcher by its process number. Ctrl-C ends the wait."
+
     SPAWNER_ENDED: Error "job/spawner-ended"
 "The job was spawned by a process of another job (`PMIx_Spawn`, `MPI_Comm_spawn`), and that job has failed or \
 was ended. Spawned jobs are ended with it."
+
+    TARGET_ENDED: Note "tool/target-ended"
+"Processes that `rally start-tool` has started run beside the ranks of a job, and end with it. When the last rank has ended, or the job is being ended, they get SIGTERM and, when the grace is over, SIGKILL. The exit code is 0: this is the usual end of a tool that watches a job."
+
+    TOOL_FAILED: Warning "tool/failed"
+"A tool that was to run beside the ranks of the job, because of `--tool` or because a debugger has asked for it (`MPIR_executable_path`), was not started, or one of its processes failed. The job goes on, and its own ranks decide its exit code. Ranks that are held for the tool stay held: `rally release` lets them run."
+
+    NO_TARGET: Error "tool/no-target"
+"`rally start-tool` starts processes beside the ranks of a running job. The job has to be one whose ranks have been started and have not all ended."
 
     SPAWNED_FAILED: Warning "job/spawned-failed"
 "A process of the job has spawned another job (`PMIx_Spawn`, `MPI_Comm_spawn`), and the spawned job has failed. A \
@@ -121,6 +139,22 @@ process that registered for the event is notified. This job goes on, and its own
 
     SPAWN_REFUSED: Warning "job/spawn-refused"
 "A process of the job wanted to spawn another job (`PMIx_Spawn`, `MPI_Comm_spawn`) with files that are copied to its nodes first (`PMIX_PRELOAD_BIN`, `PMIX_PRELOAD_FILES`), and they cannot be copied. The files are read on the node of `rally`; relative paths begin at the working directory of the program that is spawned. The process gets the error, and this job goes on."
+
+    NO_SCHEDULER: Note "job/no-scheduler"
+"A process of the job has asked for more nodes, slots or time (`PMIx_Allocation_request`), or has spawned a job for which it \
+requires an allocation (`PMIx_Spawn`). The queue of a machine (`rally help up`) answers such requests, and Slurm if the job runs \
+inside an allocation of Slurm. This job runs without both, so the process gets the error NOT_SUPPORTED, and the job goes on. Inside \
+a job of PBS or LSF, `rally` does not ask for more. The message is printed once for a job."
+
+    ALLOCATION_REFUSED: Note "job/allocation-refused"
+"The job runs inside an allocation of Slurm, and one of its processes has asked for another one, or has asked to change or to give \
+back such an allocation (`PMIx_Allocation_request`). `rally` has passed the request to Slurm, if Slurm can do it at all. The process \
+gets an error, and the job goes on. Slurm lets only operators and administrators extend the time of a running job; nobody can add nodes to one. The \
+first 16 refusals of a job are printed."
+
+    ALLOCATION_LEFT: Warning "job/allocation-left"
+"A process of the job has requested an allocation of Slurm, and `rally` wanted to give it back, because the process has asked for \
+that, or because the job is over. Slurm did not do it. The allocation is held until its time limit, unless somebody cancels it."
 
     NOT_HELD_YET: Note "job/not-held-yet"
 "The ranks under `running` have not yet reached the point where they should be held: `PMIx_Init`, or `MPI_Init` of a library that \
@@ -148,6 +182,17 @@ SIGKILL."
 "Processes of the job do not end although they were sent SIGKILL. Only the kernel can keep a process alive then: it waits \
 in a system call that cannot be interrupted (state `D`), usually for a file server that does not answer or for a device. \
 They end when that call returns; a launcher cannot end them sooner. `rally` waited 10 s for ranks, and 2 s for other processes."
+
+    NOT_LIMITED: Warning "job/not-limited"
+"`--memory-limit` and `--cpu-limit` are enforced by cgroups of version 2 of the kernel, and some nodes cannot use them. The job runs there \
+without these limits.
+
+The daemon makes a cgroup for the job below its own one, which has to be *delegated* to the user: the user may make directories in it, and it \
+has the controllers `memory` and `cpu` (`cat /sys/fs/cgroup/PATH/cgroup.controllers`, with PATH from `/proc/self/cgroup`). With systemd, \
+`systemd-run --user --scope -p Delegate=yes rally up` starts a machine in such a cgroup, and `rally run` likewise; other programs must not be \
+in it. On other nodes it starts the daemons with `--bootstrap-command='ssh {host} systemd-run --user --scope -q -p Delegate=yes {daemon}'`. \
+If users do not get a controller, an administrator writes `[Service]` and `Delegate=cpu cpuset io memory pids` to \
+`/etc/systemd/system/user@.service.d/delegate.conf`. In a job of Slurm, Slurm itself limits the memory (`--mem`) and the CPUs."
 
     NOT_PERMITTED: Error "job/not-permitted"
 "Processes of the job have become another user, for example by `sudo` or by a program with the setuid bit. Only that user and root \
@@ -186,7 +231,7 @@ kind. The exit code is 120."
 "The job has ended, so that it cannot be held, released, canceled or moved in the queue any more. The exit code is 120."
 
     NOT_RUNNING: Error "machine/not-running"
-"A signal, a pause or a measurement is for procs that run, and the job, or the task that was named, waits or is over. The exit code is 120."
+"A signal, a pause or a measurement is for procs that run, and the job, or the task that was named, waits, is over, or is an allocation. The exit code is 120."
 
     NO_SUCH_NODE: Error "machine/no-node"
 "The name is not one of the machine's nodes, as `rally nodes` lists them. The exit code is 120."
@@ -215,8 +260,15 @@ The exit code is 123."
 "A node that is being dropped can be added again when its last jobs and its daemon have ended. `rally nodes --resume` keeps it instead. The exit \
 code is 123."
 
+    NODE_BAD: Error "machine/node-bad"
+"A bad node has no daemon, so that `rally nodes --drain` and `--resume` mean nothing for it. `rally nodes --add` starts it again. The exit code is 123."
+
     NODE_STAYS: Error "machine/node-stays"
 "While `rally nodes --drop --wait` waited for the jobs on a node, `rally nodes --resume` took the node into use again. The exit code is 123."
+
+    NOT_WATCHED: Warning "machine/not-watched"
+"A submitted job asks for `--on-hang`, and runs without its watch: so many jobs are watched already, or `dbgr`, which is installed with `rally`, \
+cannot be started on the computer where `rally up` was called. The warning is in the file for the errors of the job."
 
     TOO_MANY_STARTS: Error "machine/too-many-starts"
 "Each start of a daemon has a number of its own as long as the machine lives. A machine whose nodes were added very often has no number left. The \

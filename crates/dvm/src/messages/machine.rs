@@ -3,7 +3,7 @@
 use message::Message;
 
 use super::{kind as k, words::count};
-use crate::{machine::NotDone, queue::Refusal};
+use crate::{NotWatched, machine::NotDone, queue::Refusal};
 
 /// Returns the message for an order that a machine does not carry out.
 #[must_use]
@@ -17,6 +17,10 @@ pub fn not_done(why: &NotDone) -> Message {
             .with_help(format!("`rally queue {id}` shows how it ended")),
         NotDone::NotRunning(id) => Message::new(&k::NOT_RUNNING, format!("no such task of job {id} runs"))
             .with_help(format!("`rally queue {id}` shows the state of the job")),
+        NotDone::IsAllocation(id) => {
+            Message::new(&k::NOT_RUNNING, format!("job {id} is an allocation, and has no ranks of its own"))
+                .with_help(format!("`rally queue {id}` says which job has requested it: that one has the ranks"))
+        }
         NotDone::NoSuchNode(name) => {
             Message::new(&k::NO_SUCH_NODE, format!("the machine has no node `{name}`"))
                 .with_help("`rally nodes` lists the nodes")
@@ -68,6 +72,16 @@ pub fn not_done(why: &NotDone) -> Message {
                 .fact("effect", "no node was added")
                 .with_help(format!("add it when `rally nodes` does not list it any more, or keep it with `rally nodes --resume {name}`"))
         }
+        NotDone::NodeEnds(name) => {
+            Message::new(&k::NODE_LEAVES, format!("`{name}` leaves the machine: its daemon was told to end"))
+                .fact("effect", "nothing was changed")
+                .with_help(format!("`rally nodes --add {name}` adds it again when `rally nodes` does not list it any more"))
+        }
+        NotDone::NodeBad(name) => {
+            Message::new(&k::NODE_BAD, format!("`{name}` is bad, so that it can be neither drained nor resumed"))
+                .fact("effect", "nothing was changed")
+                .with_help(format!("`rally nodes` says why; `rally nodes --add {name}` starts it again, `--drop {name}` forgets it"))
+        }
         NotDone::NodeStays(name) => {
             Message::new(&k::NODE_STAYS, format!("`{name}` stays in the machine: it was resumed before it was idle"))
         }
@@ -76,5 +90,23 @@ pub fn not_done(why: &NotDone) -> Message {
                 .fact("effect", "no node was added")
                 .with_help("end the machine with `rally down --wait`, and start it again: jobs that wait are kept")
         }
+    }
+}
+
+/// Returns the message for a job that runs without its watch.
+#[must_use]
+pub fn not_watched(why: &NotWatched) -> Message {
+    let message = |why: &str| {
+        let headline = format!("the job is not watched for hangs: {why}");
+        Message::new(&k::NOT_WATCHED, headline).fact("effect", "it runs on without `--on-hang`")
+    };
+    match why {
+        NotWatched::TooMany(most) => {
+            message(&format!("{most} others are, which is the maximum"))
+                .with_help("`dbgr watch` watches a job from a terminal")
+        }
+        NotWatched::NoDbgr => message("`dbgr` was not found when the machine was started")
+            .with_help("install `dbgr` beside `rally`, and start the machine again: `rally down --wait`, `rally up`"),
+        NotWatched::NotStarted(why) => message(&format!("cannot start `dbgr`: {why}")),
     }
 }

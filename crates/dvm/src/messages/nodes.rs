@@ -22,7 +22,15 @@ const TRIED_MAX: usize = 6;
 
 /// Says why a job cannot be spawned without the lost nodes.
 pub(super) fn spawn_not_placed(by: ProcId, why: &Refusal, lost: &HostList) -> Message {
-    let why = refused(why);
+    not_spawned(by, refused(why)).fact("lost", format!("`{lost}`"))
+}
+
+/// Says why a job cannot be spawned into an allocation that its spawner has requested.
+pub(super) fn spawn_not_started(by: ProcId, failed: &NotJoined) -> Message {
+    not_spawned(by, not_joined(failed))
+}
+
+fn not_spawned(by: ProcId, why: Message) -> Message {
     let ProcId { job, rank } = by;
     let headline = format!(
         "rank {rank} of job {job} cannot spawn a job: {}",
@@ -31,7 +39,7 @@ pub(super) fn spawn_not_placed(by: ProcId, why: &Refusal, lost: &HostList) -> Me
     let mut message = Message::new(&k::SPAWN_REFUSED, headline);
     message.facts = why.facts;
     message.facts.retain(|(name, _)| *name != "effect");
-    message.fact("lost", format!("`{lost}`"))
+    message
 }
 
 /// Says which nodes a machine does without.

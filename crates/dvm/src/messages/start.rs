@@ -354,5 +354,6 @@ const fn step_text(step: StartStep) -> &'static str {
         StartStep::Signals => "reset the signals",
         StartStep::Trace => "hold at the first instruction",
         StartStep::Exec => "execute the program",
+        StartStep::Cgroup => "enter the cgroup that has the limits of the job",
     }
 }

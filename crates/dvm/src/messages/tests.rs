@@ -1,5 +1,7 @@
 //! All messages, as a user would read them.
 
+mod controlling;
+mod limits;
 mod nodes;
 mod placement;
 mod start;
@@ -23,10 +25,10 @@ fn app(program: &str) -> App {
     App {
         program: program.into(),
         args: Vec::new(),
-        env: Vec::new(),
+        env: crate::spec::Environment::default(),
         directory: "/home/u".into(),
         search: "/usr/bin:/bin".into(),
-        elsewhere: crate::spec::Elsewhere::default(),
+        elsewhere: std::sync::Arc::default(),
         umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     }
@@ -407,7 +409,7 @@ fn signals_that_mean_something() {
         Signal(31),
         Signal(40),
     ]
-    .map(|signal| rank_failed(&set("0"), signaled(signal), &job.scene()))
+    .map(|signal| rank::failed(&set("0"), signaled(signal), &job.scene()))
     .map(|message| shown(&message));
     insta::assert_snapshot!(text.concat(), @"
     job/rank-failed Error: rank 0 on `n1` was killed by SIGKILL

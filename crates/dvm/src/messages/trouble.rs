@@ -1,12 +1,16 @@
 //! Messages about problems around a job that do not end it.
 
-use base::{NodeId, RankSet};
+use base::{NodeId, ProcId, RankSet};
+use message::Severity;
 
 use super::{
     Message, Scene, effect, kind as k,
     words::{count, plain, ranks_text},
 };
-use crate::proto::{Missing, Outcome, Refused, Rest};
+use crate::{
+    place,
+    proto::{Missing, Outcome, Refused, Rest},
+};
 
 /// Returns the message about ranks that exited with code 0 inside MPI without ending the job.
 pub(super) fn unfinished(ranks: &RankSet, rest: Rest, scene: &Scene<'_>) -> Message {
@@ -48,6 +52,29 @@ fn unfinished_headline(ranks: &RankSet, scene: &Scene<'_>) -> String {
         ranks_text(ranks),
         scene.on(ranks)
     )
+}
+
+/// Returns the message about what a placement has done with a request.
+pub(super) fn placement(note: &place::Note) -> Message {
+    Message {
+        id: note.id(),
+        severity: Severity::Note,
+        headline: note.to_string(),
+        facts: Vec::new(),
+        help: None,
+    }
+}
+
+/// Returns the message about a request for an allocation that nobody can grant.
+pub(super) fn no_scheduler(by: ProcId) -> Message {
+    let ProcId { job, rank } = by;
+    Message::new(
+        &k::NO_SCHEDULER,
+        format!(
+            "rank {rank} of job {job} asks for an allocation, and no queue is there to grant it"
+        ),
+    )
+    .with_help("run the job on a machine: `rally up`, then `rally run --on-machine main`")
 }
 
 /// Returns the message about closed connections to the PMIx port.

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    beside::{NoTarget, OnePer},
+    limits::Unenforced,
     outcome::{Cause, EndReason, Outcome},
     output::{Chunk, Stream},
     preload::{NotPreloaded, PreloadProgress},
@@ -16,6 +18,7 @@ use crate::{
     bootstrap::NotJoined,
     machine::{Ask, NotDone, Reply},
     place::{JobMap, Topologies},
+    slurm,
     spec::{GpuShare, HoldAt, JobSpec, WindowSize},
 };
 
@@ -76,6 +79,9 @@ pub enum FromFront {
     SubmitBeside(Box<JobSpec>),
     /// Question or order for the machine. The controller answers with [`ToFront::Reply`].
     Ask(Box<Ask>),
+    /// Starts processes of a tool beside the ranks of a job. For a front without a job, the tool becomes its job, as with
+    /// [`Self::Submit`]. A front with a job gets [`ToFront::Tool`], and the output of the tool.
+    StartTool(Box<ToolRequest>),
 }
 
 /// Credit for output that a front has printed or discarded: one stream of a job's ranks on one node.
@@ -86,6 +92,27 @@ pub struct OutputCredit {
     pub stream: Stream,
     /// Amount of output, counted by [`crate::stdio::cost`].
     pub bytes: u64,
+}
+
+/// Request to start processes of a tool beside the ranks of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolRequest {
+    pub target: JobRef,
+    pub one_per: OnePer,
+    /// One app: the tool. The controller takes its environment, directories and places from the target; variables of the app
+    /// replace those of the target with the same name.
+    pub spec: Box<JobSpec>,
+}
+
+/// News of the tool that a front has requested for its own job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToolNews {
+    /// All its processes run.
+    Started(JobId),
+    /// None was started.
+    Refused(Refusal),
+    /// It is over: the last news of it.
+    Ended { job: JobId, cause: Cause },
 }
 
 /// Message from the controller to a front.
@@ -156,6 +183,8 @@ pub enum ToFront {
     /// The job that the front has submitted waits in the queue of the machine, under this number. It is
     /// [`Self::Accepted`] when it starts.
     Queued(JobId),
+    /// News of the tool that the front has requested for its own job.
+    Tool(Box<ToolNews>),
 }
 
 /// Reason why the controller's process cannot start or continue. `Display` is the whole message.
@@ -167,13 +196,20 @@ pub enum CannotRun {
     NoMachine(String),
     /// The system has refused something.
     System(String),
+    /// The file by which tools are to find the launcher cannot be written.
+    ToolFile(String),
+    /// A tool controls the launcher, and there is no server for it: the launcher's node is none of the job's nodes.
+    NoToolServer,
 }
 
 impl fmt::Display for CannotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MachineRuns(name) => write!(f, "the machine `{name}` runs already"),
-            Self::NoMachine(why) | Self::System(why) => f.write_str(why),
+            Self::NoMachine(why) | Self::System(why) | Self::ToolFile(why) => f.write_str(why),
+            Self::NoToolServer => {
+                f.write_str("a tool controls the launcher, whose node is none of the job's nodes")
+            }
         }
     }
 }
@@ -243,6 +279,12 @@ pub enum Refusal {
     NotPreloaded(NotPreloaded),
     /// The machine does not take the job.
     Machine(NotDone),
+    /// The tool that has started the launcher has ended before it has released it.
+    ToolEnded,
+    /// The tool requires a directive that is not understood, or one has a value that makes no sense: its key.
+    Directive(String),
+    /// Processes of a tool cannot be started beside the ranks.
+    NoTarget(NoTarget),
 }
 
 /// Purpose for which the user named a rank.
@@ -259,6 +301,8 @@ pub enum RankChoice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Note {
     Placement(crate::place::Note),
+    /// The job waits for a tool, because the environment of the launcher says so.
+    WaitsForTool,
     /// These ranks have exited, but another process still held their output open after [`crate::life::LEAK_DELAY`].
     Leaky(RankSet),
     /// This many processes that ranks had left behind were ended.
@@ -333,8 +377,42 @@ pub enum Note {
         why: Box<Refusal>,
         lost: HostList,
     },
+    /// A proc cannot spawn a job, because these daemons of its allocation did not start or did not join.
+    SpawnNotStarted {
+        by: ProcId,
+        failed: NotJoined,
+    },
     /// Some nodes of the machine cannot be used: their daemons did not start or did not join.
     NotJoined(NotJoined),
+    /// These nodes do not enforce some limits of the job.
+    NotLimited {
+        hosts: HostList,
+        unenforced: Unenforced,
+    },
+    /// A proc has asked for an allocation, and there is no queue that could grant it.
+    NoScheduler {
+        by: ProcId,
+    },
+    /// A request of a proc about an allocation of Slurm is refused.
+    AllocationRefused {
+        by: ProcId,
+        why: AllocationRefusal,
+    },
+    /// An allocation that a proc has requested of Slurm could not be given back. `job` is the job of Slurm.
+    AllocationLeft {
+        job: u32,
+        why: slurm::NotDone,
+    },
+}
+
+/// Why a request about an allocation of Slurm is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AllocationRefusal {
+    BySlurm(slurm::NotDone),
+    /// A running job of Slurm cannot get nodes.
+    MoreNodes,
+    /// An allocation of Slurm is given back as a whole.
+    Part,
 }
 
 /// Outcome of the job's other ranks.

@@ -7,12 +7,16 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use base::{HostList, JobId, NodeId, ProcId};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::Stream;
+use super::{Beside, Stream};
 use crate::{
     place::JobMap,
-    spec::{App, EndPolicy, Family, GpuPlan, HoldPlan, Preloaded, StdinTarget, StdioPlan},
+    spec::{
+        App, EndPolicy, Family, GpuPlan, HoldPlan, Preloaded, ResourceLimits, StdinTarget,
+        StdioPlan,
+    },
 };
 
 /// Description of a job, as every one of its daemons gets it.
@@ -40,6 +44,9 @@ pub struct Launch {
     pub gpus: Option<GpuPlan>,
     /// What the apps use of the files that were copied to the nodes; `None` if none were.
     pub preloaded: Option<Preloaded>,
+    pub limits: ResourceLimits,
+    /// The ranks beside which the procs are, if this is the job of a tool: they are no ranks for PMI and PMIx.
+    pub beside: Option<Beside>,
 }
 
 impl Launch {
@@ -74,9 +81,10 @@ impl Universe {
     }
 }
 
-/// Proc that has spawned a job.
+/// Proc that has spawned a job, or tool that controls it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
+    pub relation: Relation,
     pub proc: ProcId,
     /// Name of the parent's job in PMIx.
     pub nspace: String,
@@ -85,6 +93,16 @@ pub struct Parent {
     /// Pairs that the parent put into the key-value space of the job. `None` if it spawned the job by PMIx and not by
     /// PMI.
     pub preput: Option<Vec<(String, String)>>,
+    /// Facts that the procs of the job get from the spawn request: infos, packed as `docs/formats/pmix.md` defines.
+    pub told: Bytes,
+}
+
+/// What a [`Parent`] is to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Relation {
+    Spawner,
+    /// The tool that has started the launcher. The procs of the job do not know of it: to MPI, the job was not spawned.
+    Controller,
 }
 
 /// Node of a job.
@@ -286,6 +304,8 @@ mod tests {
         });
         let nodes = used.collect();
         Launch {
+            beside: None,
+            limits: Default::default(),
             preloaded: None,
             job: JobId(1),
             nspace: "test@1".to_owned(),
@@ -298,10 +318,10 @@ mod tests {
             apps: vec![App {
                 program: "./a".into(),
                 args: Vec::new(),
-                env: Vec::new(),
+                env: crate::spec::Environment::default(),
                 directory: "/home".into(),
                 search: "/bin".into(),
-                elsewhere: crate::spec::Elsewhere::default(),
+                elsewhere: Arc::default(),
                 umask: 0o022,
                 tracers: Tracers::Ancestors,
             }],
@@ -360,11 +380,11 @@ mod tests {
             said.push(format!("{case}: {ranks} ranks, map {map}, launch {all}"));
         }
         insta::assert_snapshot!(said.join("\n"), @"
-        equal: 10000 ranks, map 31, launch 114
-        names without a pattern: 10000 ranks, map 31, launch 9098
-        slots alternate: 11000 ranks, map 9883, launch 13962
-        cores and slots alternate: 14000 ranks, map 9885, launch 13964
-        all of that: 14000 ranks, map 9885, launch 22948
+        equal: 10000 ranks, map 31, launch 117
+        names without a pattern: 10000 ranks, map 31, launch 9101
+        slots alternate: 11000 ranks, map 9883, launch 13965
+        cores and slots alternate: 14000 ranks, map 9885, launch 13967
+        all of that: 14000 ranks, map 9885, launch 22951
         ");
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | message | merged |
 //! |---|---|
-//! | [`ToController::Launched`] without failures | the lists of pids by program |
+//! | [`ToController::Launched`] without failures and with all limits enforced | the lists of pids by program |
 //! | [`ToController::Held`], [`ToController::ExitedEarly`] | the sets of ranks |
 //! | [`ToController::Ended`], if all have exited with code 0 | the sets of ranks by class |
 //! | [`ToController::Clean`] | the sum of what was used |
@@ -59,7 +59,12 @@ impl ToController {
     #[must_use]
     pub fn class(&self) -> Option<u64> {
         let (kind, JobId(job)) = match self {
-            Self::Launched { job, failures, .. } if failures.is_empty() => (Kind::Launched, *job),
+            Self::Launched {
+                job,
+                failures,
+                unenforced,
+                ..
+            } if failures.is_empty() && unenforced.is_empty() => (Kind::Launched, *job),
             Self::Held { job, .. } => (Kind::Held, *job),
             Self::ExitedEarly { job, state, .. } => match state {
                 PmiState::NotInitialized => (Kind::NotInitialized, *job),
@@ -158,6 +163,7 @@ mod tests {
         let pids = pids.iter().map(|(rank, pid)| (Rank(*rank), *pid)).collect();
         let executable = executable.into();
         ToController::Launched {
+            unenforced: Vec::new(),
             job: JOB,
             started: vec![Started { executable, pids }],
             failures: Vec::new(),
@@ -203,6 +209,14 @@ mod tests {
     #[test]
     fn what_is_not_well_does_not_wait() {
         let mut failed = launched("/bin/a", &[(0, 10)]);
+        let mut unlimited = failed.clone();
+        if let ToController::Launched { unenforced, .. } = &mut unlimited {
+            unenforced.push(crate::proto::Unenforced {
+                why: crate::proto::NotEnforced::Shared,
+                limits: [crate::spec::LimitedResource::Cpu].into(),
+            });
+        }
+        assert_eq!(unlimited.class(), None);
         if let ToController::Launched { failures, .. } = &mut failed {
             let failure = StartFailure {
                 step: StartStep::Room,

@@ -28,6 +28,10 @@ pub enum EndReason {
     TerminalLost,
     /// A user has canceled the job, or ended the machine.
     Canceled,
+    /// The tool that has started the launcher is dead.
+    ToolEnded,
+    /// The job for whose ranks the tool was started has ended.
+    TargetEnded,
 }
 
 /// Result of a job.
@@ -125,4 +129,6 @@ pub enum StartStep {
     Signals,
     Trace,
     Exec,
+    /// The cgroup in which the limits of the job are enforced.
+    Cgroup,
 }

@@ -70,6 +70,41 @@ pub enum FromServer {
     /// Set of streams, of a job with ranks elsewhere, that processes on this node subscribe to. It replaces the
     /// previous set. The controller answers with [`ToServer::Output`], any number of times.
     Wanted { job: JobId, streams: Vec<Stream> },
+    /// A tool wants to connect, by a connection with this number. The controller answers once, with [`ToServer::ToolAdmitted`].
+    ToolConnects { conn: u64, visitor: Visitor },
+    /// The connection of a tool that was admitted has ended.
+    ToolLeft { tool: JobId },
+    /// A tool lets the launcher go on, which waits for it.
+    LauncherReleased { by: ProcId },
+}
+
+/// A tool that wants to connect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visitor {
+    /// The PMIx name (nspace and rank) that it has; `None` if it wants one.
+    pub name: Option<(String, u32)>,
+    /// The process and the command line that it says it has.
+    pub pid: Option<u32>,
+    pub command: Option<String>,
+    pub door: Door,
+}
+
+/// Who has opened the connection to a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Door {
+    /// The tool.
+    Ours,
+    /// The launcher, because the tool has started it.
+    Theirs,
+}
+
+/// A tool that is admitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolName {
+    /// Its number, which no job has.
+    pub tool: JobId,
+    pub nspace: String,
+    pub rank: u32,
 }
 
 /// Message to the PMIx server of a node.
@@ -107,5 +142,10 @@ pub enum ToServer {
         proc: ProcId,
         stream: Stream,
         bytes: Bytes,
+    },
+    /// Answer to [`FromServer::ToolConnects`]: the status is why it is refused.
+    ToolAdmitted {
+        conn: u64,
+        result: Result<ToolName, i32>,
     },
 }

@@ -234,7 +234,9 @@ impl Job {
 
     pub(super) fn ended(&mut self, task: TaskId, outcome: Outcome, mark: Mark) -> Next {
         self.running -= 1;
-        let is_lost = outcome == Outcome::NodeLost || mark == Mark::Lost;
+        // What has succeeded meanwhile does not run twice.
+        let is_lost =
+            outcome == Outcome::NodeLost || mark == Mark::Lost && outcome != Outcome::Succeeded;
         let goes_again = is_lost
             && mark != Mark::Canceled
             && self.request.on_node_loss == Requeue::OnNodeLoss
@@ -244,7 +246,7 @@ impl Job {
             self.wait_again(task);
         } else {
             self.requeues.remove(&task.index);
-            let has_succeeded = outcome == Outcome::Succeeded && mark == Mark::Nothing;
+            let has_succeeded = outcome == Outcome::Succeeded && mark != Mark::Canceled;
             let is_first = planted::is(Bug::LastTaskCounts);
             self.has_failed = (self.has_failed && !is_first) || !has_succeeded;
             return Next::Over;
@@ -360,6 +362,13 @@ impl Users {
         let used = self.0.entry(user).or_default();
         used.running += 1;
         used.slots += slots;
+    }
+
+    /// Notes that a running task has fewer slots, and more.
+    pub(super) fn resize(&mut self, user: u32, fewer: u64, more: u64) {
+        if let Some(used) = self.0.get_mut(&user) {
+            used.slots = used.slots - fewer + more;
+        }
     }
 
     pub(super) fn end(&mut self, user: u32, slots: u64) {

@@ -268,6 +268,24 @@ impl Nodes {
             .sum()
     }
 
+    /// Returns how many units would fit if nothing else ran than what has this part of each node.
+    pub(super) fn room_beside(
+        &self,
+        demand: &Demand,
+        part: impl Fn(NodeId) -> Option<Amounts>,
+    ) -> u64 {
+        let nodes = self.all.iter().filter(|(id, _)| demand.admits(**id));
+        let units = nodes.map(|(id, node)| {
+            let mut available = node.capacity.clone();
+            // A node that was removed and added again may have less than what a task has of it.
+            if let Some(part) = part(*id).filter(|part| available.covers(part)) {
+                available.take(&part);
+            }
+            u64::from(demand.units_on(&node.capacity, &available))
+        });
+        units.sum()
+    }
+
     /// Returns true if a job would fit if nothing ran.
     pub(super) fn could_fit(&self, demand: &Demand) -> bool {
         let is_up = |_, state| state == NodeState::Up;

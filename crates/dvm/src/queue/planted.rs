@@ -31,13 +31,15 @@ pub enum Bug {
     NeverRequeued,
     /// Whether an array has succeeded is decided by its last task.
     LastTaskCounts,
+    /// A running task gets more time, even if the head of the queue then starts later.
+    ExtensionDelays,
     /// A job starts although a job that should have succeeded has failed.
     FailureSatisfies,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BackfillDelays,
         Self::SpareNotTaken,
         Self::UnlimitedEndsNow,
@@ -52,6 +54,7 @@ impl Bug {
         Self::HoldIgnored,
         Self::NeverRequeued,
         Self::LastTaskCounts,
+        Self::ExtensionDelays,
         Self::FailureSatisfies,
     ];
 }

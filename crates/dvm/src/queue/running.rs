@@ -63,6 +63,16 @@ impl Running {
         Some(part)
     }
 
+    /// Changes what a running task has. Does nothing if it does not run.
+    pub(super) fn replace(&mut self, task: TaskId, part: Part) {
+        let Some(before) = self.tasks.get_mut(&task) else {
+            return;
+        };
+        self.ends.remove(&(before.end, task));
+        self.ends.insert((part.end, task));
+        *before = part;
+    }
+
     /// Marks a task, unless it was canceled before. Returns false if it does not run.
     pub(super) fn mark(&mut self, task: TaskId, mark: Mark) -> bool {
         let Some(part) = self.tasks.get_mut(&task) else {

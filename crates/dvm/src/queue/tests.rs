@@ -1,3 +1,4 @@
+mod change;
 mod explained;
 
 use base::RankSet;

@@ -14,14 +14,11 @@ fn app(env: &[(&str, &str)]) -> App {
     App {
         program: "./a".into(),
         args: vec!["-v".into()],
-        env: env
-            .iter()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect(),
+        env: env.iter().copied().collect(),
         directory: "/home".into(),
         search: "/secret/bin".into(),
         umask: 0o022,
-        elsewhere: crate::spec::Elsewhere::default(),
+        elsewhere: Arc::default(),
         tracers: crate::spec::Tracers::Ancestors,
     }
 }
@@ -71,6 +68,7 @@ fn examples() -> Vec<Event<'static>> {
         input(Input::Message(stdin.clone())),
         Event::DaemonLoses(node, time),
         output(Output::Prepare {
+            limits: Default::default(),
             job: JobId(1),
             apps: vec![app(&[("A", "secret"), ("B", "")])],
         }),

@@ -6,6 +6,11 @@ use pmix::{
     value::{Elements, ProcInfo},
 };
 
+use pmix::{
+    keys,
+    value::{Info, Key, Query, Value},
+};
+
 use super::*;
 use crate::{
     controller::tests::{JOB, World},
@@ -73,6 +78,7 @@ fn launched(world: &mut World, node: u32) {
     world.says(
         node,
         ToController::Launched {
+            unenforced: Vec::new(),
             job: JOB,
             started: vec![Started {
                 executable: "/bin/a".into(),

@@ -79,7 +79,11 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
         | ControllerOutput::Fetch { .. }
         | ControllerOutput::CaptureStart(..)
         | ControllerOutput::CaptureEnd(_)
+        | ControllerOutput::Watch(_)
+        | ControllerOutput::WatchEnd(_)
         | ControllerOutput::AddNodes { .. }
+        | ControllerOutput::RunCommand { .. }
+        | ControllerOutput::EndCommand(..)
         | ControllerOutput::Capture { .. } => None,
     };
     outputs.into_iter().filter_map(one).collect()
@@ -98,6 +102,7 @@ fn launched(world: &mut World, node: u32, job: JobId, ranks: &[u32]) {
             job,
             started,
             failures,
+            unenforced: Vec::new(),
         },
     );
 }
@@ -292,6 +297,12 @@ fn whoever_connects_may_ask_for_lost_nodes() {
     world.lose(1);
     let one = words(world.hears(ASKER, FromFront::LostNodes));
     assert_eq!(one, [r#"front 2: lost: ["n1"]"#]);
+    // The machine has forgotten it, and a job goes on without its ranks there.
+    world.controller.forget_node(NodeId(1));
+    let still = words(world.hears(ASKER, FromFront::LostNodes));
+    assert_eq!(still, one);
+    world.controller.forget_node(NodeId(7));
+    assert_eq!(words(world.hears(ASKER, FromFront::LostNodes)), one);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
 
 /// Ranks that have been started, with their pids, by host and program. A rank stays in it after its end.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(in crate::controller) struct Table {
     groups: Vec<(String, Started)>,
 }
 
@@ -23,7 +23,7 @@ impl Table {
     }
 
     /// Returns the table for a front, in the order of the ranks.
-    pub(super) fn rows(&self) -> Vec<TableRow> {
+    pub(in crate::controller) fn rows(&self) -> Vec<TableRow> {
         let rows = self.groups.iter().flat_map(|(host, group)| {
             group.pids.iter().map(|(rank, pid)| TableRow {
                 rank: *rank,
@@ -66,7 +66,9 @@ impl Job {
         let ended = self.ended.iter().find(|(_, ranks)| ranks.contains(rank));
         match ended {
             Some((ExitStatus::Exited(_), _)) => ProcState::TERMINATED,
-            Some((ExitStatus::Signaled { .. }, _)) => ProcState::ABORTED_BY_SIG,
+            Some((ExitStatus::Signaled { .. } | ExitStatus::OutOfMemory { .. }, _)) => {
+                ProcState::ABORTED_BY_SIG
+            }
             None if self.started.contains(rank) => ProcState::RUNNING,
             None if self.settled.contains(rank) => ProcState::FAILED_TO_START,
             None => ProcState::PREPPED,

@@ -11,9 +11,9 @@ use super::pushes::MAX_PUSHES;
 use crate::{
     controller::{
         ControllerOutput,
-        tests::{JOB, World, to_daemons},
+        tests::{FRONT, JOB, World, hello, to_daemons},
     },
-    proto::{AskId, PushResult, ToController, ToDaemon},
+    proto::{AskId, FromFront, PushResult, ToController, ToDaemon},
 };
 
 fn words(outputs: Vec<ControllerOutput>) -> String {
@@ -27,6 +27,8 @@ fn words(outputs: Vec<ControllerOutput>) -> String {
         } => Some(format!(
             "push {number} to {ranks}: {bytes:?}, last {is_last}"
         )),
+        ToDaemon::Launch(_) => Some("launch".to_owned()),
+        ToDaemon::Signal { signal, .. } => Some(format!("signal {}", signal.0)),
         ToDaemon::SignalRanks { ranks, signal, .. } => {
             Some(format!("signal {} to {ranks}", signal.0))
         }
@@ -123,4 +125,34 @@ fn a_signal_reaches_each_rank_on_its_node() {
     1: signal 19 to 1
     2: signal 19 to 2
     ");
+}
+
+#[test]
+fn a_job_that_is_paused_before_its_launch_is_stopped_at_once() {
+    for (signals, expected) in [
+        (
+            &[Signal::STOP][..],
+            "0: signal 19\n1: signal 19\n2: signal 19",
+        ),
+        (&[Signal::STOP, Signal::CONT], ""),
+        // Nobody could handle it.
+        (&[Signal(10)], ""),
+    ] {
+        let mut world = World::waiting();
+        for signal in signals {
+            let told = world.hears(FRONT, FromFront::Signal(*signal));
+            assert_eq!(words(told), "");
+        }
+        let last = crate::controller::tests::NODES - 1;
+        let mut told = String::new();
+        for node in 0..=last {
+            told = words(world.says(node, hello(node)));
+        }
+        assert_eq!(
+            told.trim_start_matches("0: launch\n1: launch\n2: launch")
+                .trim(),
+            expected,
+            "{signals:?}"
+        );
+    }
 }

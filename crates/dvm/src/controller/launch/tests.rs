@@ -9,8 +9,12 @@ use crate::{
         tests::{JOB, NODES, World, hello},
     },
     place::Oversubscribe,
-    proto::{FromFront, FrontId, ToController, ToDaemon, ToFront, VERSION},
-    spec::{JobSpec, MapFor, OnFailure, Preload, PreloadFile, Preloaded, UniverseSize},
+    proto::{
+        FromFront, FrontId, NotEnforced, Note, ToController, ToDaemon, ToFront, Unenforced, VERSION,
+    },
+    spec::{
+        JobSpec, LimitedResource, MapFor, OnFailure, Preload, PreloadFile, Preloaded, UniverseSize,
+    },
 };
 
 /// Formats the outputs that matter for these tests.
@@ -243,4 +247,36 @@ fn a_front_that_wants_the_map_gets_it_before_the_launch() {
     let placed = heard.iter().position(is_placed).unwrap();
     assert!(placed < heard.iter().position(is_launch).unwrap());
     assert_eq!(heard.iter().filter(|output| is_placed(output)).count(), 1);
+}
+
+#[test]
+fn nodes_that_do_not_enforce_a_limit_for_the_same_reason_share_a_note() {
+    let mut world = World::new();
+    let mut notes = Vec::new();
+    for node in 0..NODES {
+        let why = match node {
+            1 => NotEnforced::Shared,
+            _ => NotEnforced::NoCgroups,
+        };
+        let limits = [LimitedResource::Cpu].into();
+        let outputs = world.says(
+            node,
+            ToController::Launched {
+                job: JOB,
+                started: Vec::new(),
+                failures: Vec::new(),
+                unenforced: vec![Unenforced { why, limits }],
+            },
+        );
+        let noted = outputs.into_iter().filter_map(|output| match output {
+            ControllerOutput::Front(_, ToFront::Note(Note::NotLimited { hosts, unenforced })) => {
+                Some(format!("{hosts}: {:?}", unenforced.why))
+            }
+            _ => None,
+        });
+        let noted: Vec<String> = noted.collect();
+        assert!(noted.is_empty() || node + 1 == NODES, "{noted:?}");
+        notes.extend(noted);
+    }
+    assert_eq!(notes, ["n[0,2]: NoCgroups", "n1: Shared"]);
 }

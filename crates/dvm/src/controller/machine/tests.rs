@@ -2,18 +2,22 @@
 
 use base::{ExitStatus, Rank, Signal, Topology, Usage};
 
-use super::*;
+use super::{watch::WATCHED_MAX, *};
 use crate::{
+    NotWatched,
     alloc::AllocatedNode,
     controller::{ControllerInput, spawned::tests::job, tests::hello},
     machine::{Down, Failure, OutputFiles, State, Submission, Wishes},
     place::{AppRequest, Request, TopologyDigest},
-    proto::{ChunkEnd, Drained, EndClass, FromFront, Started, ToController, ToDaemon},
-    spec::OnFailure,
+    proto::{
+        ChunkEnd, Drained, EndClass, FromFront, NotEnforced, Started, ToController, ToDaemon,
+        Unenforced,
+    },
+    spec::{JobSpec, LimitedResource, OnFailure},
 };
 
 /// Creates a controller of two nodes with so many cores, whose daemons have connected.
-fn controller(cores: u32) -> Controller {
+pub(in crate::controller) fn controller(cores: u32) -> Controller {
     let nodes = ["n0", "n1"].map(|name| AllocatedNode {
         name: name.to_owned(),
         slots: Slots::Explicit(8),
@@ -118,6 +122,8 @@ struct World {
     now: Time,
     /// What the files were to do, without an answer.
     files: Vec<Captured>,
+    /// What was to be written.
+    written: Vec<Bytes>,
     outputs: Vec<ControllerOutput>,
 }
 
@@ -127,6 +133,7 @@ impl World {
             controller: controller(8),
             now: Time::ZERO,
             files: Vec::new(),
+            written: Vec::new(),
             outputs: Vec::new(),
         };
         let setup = Setup {
@@ -135,6 +142,7 @@ impl World {
             nodes: vec!["n0".to_owned(), "n1".to_owned()],
             local: None,
             stored: Vec::new(),
+            model: None,
         };
         world.handle(ControllerInput::Machine(setup.into()));
         world.handle(ControllerInput::FrontConnected {
@@ -152,8 +160,11 @@ impl World {
                     let stored = ControllerInput::Stored(Ok(()));
                     self.controller.handle(self.now, stored);
                 }
-                ControllerOutput::CaptureStart(output, _)
-                | ControllerOutput::Capture { output, .. } => self.files.push(output),
+                ControllerOutput::CaptureStart(output, _) => self.files.push(output),
+                ControllerOutput::Capture { output, bytes } => {
+                    self.files.push(output);
+                    self.written.push(bytes);
+                }
                 output => self.outputs.push(output),
             }
         }
@@ -169,7 +180,10 @@ impl World {
 
     /// Submits a job of one rank, which starts.
     fn submit(&mut self) {
-        let spec = job(OnFailure::EndJob);
+        self.submit_spec(job(OnFailure::EndJob));
+    }
+
+    fn submit_spec(&mut self, spec: JobSpec) {
         self.ask(Ask::Submit(Box::new(Submission {
             spec: Box::new(spec),
             name: "a".to_owned(),
@@ -275,6 +289,7 @@ fn a_hung_file_does_not_keep_a_machine_that_is_ended() {
         job,
         started,
         failures: Vec::new(),
+        unenforced: Vec::new(),
     });
     // The node may print no more, until this is written.
     world.says(ToController::Output {
@@ -305,4 +320,160 @@ fn a_hung_file_does_not_keep_a_machine_that_is_ended() {
     };
     world.prints_and_ends(job, 10, killed);
     assert!(world.controller.is_idle());
+}
+
+impl World {
+    /// Submits a job of one rank that is watched. Its rank runs.
+    fn watched(&mut self) -> JobId {
+        let mut spec = job(OnFailure::EndJob);
+        spec.watch = Some(Duration::from_secs(60));
+        spec.end.time_limit = Some(Duration::from_secs(100));
+        self.submit_spec(spec);
+        let job = JobId(self.controller.next_job - 1);
+        self.now = self.now + Duration::from_secs(1);
+        self.says(ToController::Launched {
+            job,
+            started: Vec::new(),
+            failures: Vec::new(),
+            unenforced: Vec::new(),
+        });
+        job
+    }
+
+    /// Returns what is to be done about watches, and forgets all outputs.
+    fn watches(&mut self) -> Vec<String> {
+        let outputs = self.outputs.drain(..).filter_map(|output| match output {
+            ControllerOutput::Watch(watch) => Some(format!("watch {watch:?}")),
+            ControllerOutput::WatchEnd(job) => Some(format!("end {job}")),
+            _ => None,
+        });
+        outputs.collect()
+    }
+}
+
+#[test]
+fn a_run_is_watched_from_its_start_to_its_end() {
+    let mut world = World::new();
+    let job = world.watched();
+    insta::assert_snapshot!(world.watches().join("\n"), @r#"watch JobWatch { job: JobId(1), nspace: "test@1", hosts: HostList { names: ["n0"] }, idle: 60s, left: Some(99s), task: TaskId { job: JobId(1), index: None }, directory: "/home/u", files: OutputFiles { stdout: "/hung/out", stderr: None } }"#);
+    world.prints_and_ends(job, 1, ExitStatus::SUCCESS);
+    assert_eq!(world.watches(), [format!("end {job}")]);
+    // One that does not ask for it is not.
+    world.submit();
+    let job = JobId(2);
+    let started = Vec::new();
+    let failures = Vec::new();
+    world.says(ToController::Launched {
+        job,
+        started,
+        failures,
+        unenforced: Vec::new(),
+    });
+    world.prints_and_ends(job, 1, ExitStatus::SUCCESS);
+    assert_eq!(world.watches(), [""; 0]);
+}
+
+#[test]
+fn a_run_that_is_not_watched_says_so() {
+    let mut world = World::new();
+    let job = world.watched();
+    world.watches();
+    let why = NotWatched::NotStarted("no memory".to_owned());
+    world.handle(ControllerInput::NotWatched(job, why));
+    // It takes no place.
+    assert!(
+        world
+            .controller
+            .machine
+            .as_ref()
+            .unwrap()
+            .watched
+            .is_empty()
+    );
+    let jobs: BTreeSet<JobId> = (100..).map(JobId).take(WATCHED_MAX).collect();
+    world.controller.machine.as_mut().unwrap().watched = jobs;
+    world.watched();
+    let texts = std::mem::take(&mut world.written).into_iter();
+    let texts: Vec<String> = texts
+        .map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
+        .collect();
+    insta::assert_snapshot!(texts.join("\n"), @"
+    warning: the job is not watched for hangs: cannot start `dbgr`: no memory
+      effect: it runs on without `--on-hang`
+
+    warning: the job is not watched for hangs: 64 others are, which is the maximum
+      effect: it runs on without `--on-hang`
+      help:   `dbgr watch` watches a job from a terminal
+    ");
+    assert_eq!(world.watches(), [""; 0]);
+}
+
+#[test]
+fn what_is_not_enforced_is_in_the_output_of_the_job() {
+    let mut world = World::new();
+    world.submit();
+    let opened = world.files.remove(0);
+    world.handle(ControllerInput::Captured(opened, Ok(())));
+    world.says(ToController::Launched {
+        job: JobId(1),
+        started: Vec::new(),
+        failures: Vec::new(),
+        unenforced: vec![Unenforced {
+            why: NotEnforced::NoCgroups,
+            limits: [LimitedResource::Memory].into(),
+        }],
+    });
+    let written = world.files.remove(0);
+    assert_eq!(
+        (written.root, written.stream, written.cost),
+        (JobId(1), Stream::Stderr, 0)
+    );
+    let text = String::from_utf8(world.written.pop().unwrap().to_vec()).unwrap();
+    let first = text.lines().next();
+    assert_eq!(
+        first,
+        Some("warning: `--memory-limit` is not enforced on `n0`")
+    );
+    // The job is not over before this is written.
+    let spent = Usage::default();
+    let class = EndClass {
+        status: ExitStatus::SUCCESS,
+        drained: Drained::Whole,
+        ranks: RankSet::single(Rank(0)),
+    };
+    let (job, classes) = (JobId(1), vec![class]);
+    world.says(ToController::Ended { job, classes });
+    world.says(ToController::Clean { job, spent });
+    assert_eq!(world.state(job).0, State::Running);
+    world.handle(ControllerInput::Captured(written, Ok(())));
+    assert_eq!(world.state(job).0, State::Succeeded);
+}
+
+/// What only a front would hear is in the output, also what is known at the end.
+#[test]
+fn warnings_about_a_run_are_in_its_output() {
+    let mut world = World::new();
+    world.submit();
+    let opened = world.files.remove(0);
+    world.handle(ControllerInput::Captured(opened, Ok(())));
+    let job = JobId(1);
+    let class = EndClass {
+        status: ExitStatus::SUCCESS,
+        drained: Drained::Leaky,
+        ranks: RankSet::single(Rank(0)),
+    };
+    let classes = vec![class];
+    world.says(ToController::Ended { job, classes });
+    let spent = Usage::default();
+    world.says(ToController::Clean { job, spent });
+    let text = String::from_utf8(world.written.pop().unwrap().to_vec()).unwrap();
+    insta::assert_snapshot!(text, @"
+    warning: rank 0 has exited, but something still holds its output open
+      effect: output that is written more than 1 s after the exit is lost
+      help:   a process started in the background should close or redirect its stdout and stderr
+    ");
+    assert_eq!(world.state(job).0, State::Running, "it is not written yet");
+    let written = world.files.remove(0);
+    world.handle(ControllerInput::Captured(written, Ok(())));
+    assert_eq!(world.state(job).0, State::Succeeded);
 }

@@ -36,6 +36,7 @@ fn course(node: u32) -> Vec<ToController> {
             job,
             started: vec![started],
             failures: Vec::new(),
+            unenforced: Vec::new(),
         },
         ToController::FencesAbandoned { job },
         ToController::ExitedEarly {

@@ -34,7 +34,10 @@ fn words(outputs: Vec<ControllerOutput>) -> String {
             ToServer::NoLongerAsked { node, ticket } => format!("{node} asks {ticket} no longer"),
             ToServer::Told { ticket, result } => format!("{ticket} is {result:?}"),
             ToServer::Event { .. } => "event".to_owned(),
-            other @ (ToServer::Over { .. } | ToServer::Watch | ToServer::Output { .. }) => {
+            other @ (ToServer::Over { .. }
+            | ToServer::Watch
+            | ToServer::Output { .. }
+            | ToServer::ToolAdmitted { .. }) => {
                 format!("{other:?}")
             }
         }),

@@ -3,22 +3,34 @@
 
 use std::{
     ffi::{CStr, CString, OsStr, OsString},
+    ops::Range,
     os::unix::ffi::OsStrExt,
+    sync::Arc,
 };
 
-use base::{HostList, Rank, RankSet};
+use base::{HostList, MAX_HOSTS, Rank, RankSet};
+use bytes::Bytes;
 use pmix::{
+    codec::{Format, Writer},
     keys,
     value::{App as SpawnedApp, Envar, Info, PmixRank, Status, Value},
 };
 
-use super::{colocation::Colocation, files::Files};
+use super::{
+    super::job::{Spawner, StartNews},
+    colocation::{Colocation, Places},
+    files::Files,
+    find,
+};
 use crate::{
     alloc::LocalNames,
-    place::{self, AppRequest, BindTarget, Oversubscribe},
+    place::{self, AppRequest, BindTarget, MapBy, MapTo, Oversubscribe},
     preload::WantedFile,
     proto::Stream,
-    spec::{App, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor, StdinTarget},
+    spec::{
+        App, Destination, Environment, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor, StdinTarget,
+        StdioPlan,
+    },
 };
 
 /// Builds the specification of a job from the programs and directives of a spawn request, and returns the files that it
@@ -42,9 +54,19 @@ pub(super) fn spec(
         bind_to: Some(BindTarget::None.into()),
         ..place::Request::default()
     };
-    if let Some(map_by) = policy(keys::MAP_BY) {
+    let places = colocation
+        .as_ref()
+        .and_then(|colocation| colocation.places.as_ref());
+    // `ppr:N:node` says how many daemons there are, and they are placed already.
+    let map_by = match places {
+        Some(Places::Exactly(_)) => None,
+        Some(Places::AtMost(_)) | None => policy(keys::MAP_BY),
+    };
+    if let Some(map_by) = map_by {
         request.map_by = Some(place::map_by(map_by).map_err(|_| Status::BAD_PARAM)?);
     }
+    let is_placed = request.map_by.is_none();
+    let mut sequence = HostList::new();
     if let Some(rank_by) = policy(keys::RANK_BY) {
         request.rank_by = Some(place::rank_by(rank_by).map_err(|_| Status::BAD_PARAM)?);
     }
@@ -53,13 +75,13 @@ pub(super) fn spec(
     }
     let mut programs = Vec::new();
     let mut files = Files::default();
-    let held: Vec<Info> = apps.iter().flat_map(|app| app.info.clone()).collect();
+    let mut stops = Vec::new();
+    let mut before = 0_u32;
     for (index, app) in (0..).zip(apps) {
         let most = u32::try_from(app.maxprocs).map_err(|_| Status::BAD_PARAM)?;
         // Colocation determines the number of procs; `maxprocs` can only lower it.
-        let count = match colocation.as_ref().and_then(|colocation| colocation.count) {
-            Some(count) if most == 0 => count,
-            Some(count) => count.min(most),
+        let count = match places {
+            Some(places) => add_places(&mut sequence, places, most)?,
             None => most,
         };
         let nodes = match (&colocation, hosts(here, infos, &app)?) {
@@ -74,21 +96,35 @@ pub(super) fn spec(
             ..AppRequest::default()
         });
         let own = app.info.clone();
+        stops.push((before..before.saturating_add(count), own.clone()));
+        before = before.saturating_add(count);
         let program = program(base, infos, app)?;
         // Directives of the app take precedence over those of the job.
         let said = |key: &CStr| find(&own, key).or_else(|| find(infos, key));
         files.add(index, &program, said)?;
         programs.push(program);
     }
+    if is_placed && !sequence.is_empty() {
+        let by_name = MapBy::from(MapTo::Sequence(sequence));
+        request.map_by = Some(match places {
+            // The targets have the slots.
+            Some(Places::Exactly(_)) => MapBy {
+                oversubscribe: Some(Oversubscribe::Allow),
+                ..by_name
+            },
+            Some(Places::AtMost(_)) | None => by_name,
+        });
+    }
     let (preload, wanted) = files.finish();
     let spec = JobSpec {
         preload,
         map: MapFor::Launch,
+        watch: None,
         apps: programs,
         placement: request,
         universe: spawner.universe,
         stdin: input(infos)?,
-        stdio: crate::spec::StdioPlan {
+        stdio: StdioPlan {
             pty: None,
             // Input comes from processes that push it, and not from the front.
             input: FrontInput::Readable,
@@ -102,22 +138,60 @@ pub(super) fn spec(
             wait: None,
             ..spawner.end
         },
-        hold: hold(infos, &held)?,
+        hold: hold(infos, &stops)?,
         variables: spawner.variables.clone(),
         gpus: None,
+        limits: spawner.limits,
     };
     Ok((spec, wanted))
 }
 
-/// Returns the output streams that the spawner wants forwarded to itself.
-pub(super) fn forwarded(infos: &[Info]) -> Vec<Stream> {
-    let wants = |key| find(infos, key).is_some_and(Value::is_set);
+/// Adds the places of an app to those of the job, and returns how many there are.
+fn add_places(sequence: &mut HostList, places: &Places, said: u32) -> Result<u32, Status> {
+    let before = sequence.len();
+    for name in places.of_app(said).take(MAX_HOSTS + 1 - before) {
+        sequence.push(name);
+    }
+    let added = sequence.len() - before;
+    let is_bounded = sequence.len() <= MAX_HOSTS;
+    let added = u32::try_from(added).ok().filter(|_| is_bounded);
+    added.ok_or(Status::OUT_OF_RESOURCE)
+}
+
+/// Returns the output streams that the spawner wants forwarded to itself. A tool gets both, unless it does not want one.
+pub(in crate::controller) fn forwarded(infos: &[Info], spawner: Spawner) -> Vec<Stream> {
+    let wants = |key| match (find(infos, key), spawner) {
+        (Some(value), _) => value.is_set(),
+        (None, Spawner::Tool(_)) => true,
+        (None, Spawner::Rank) => false,
+    };
     let streams = [
         (Stream::Stdout, keys::FWD_STDOUT),
         (Stream::Stderr, keys::FWD_STDERR),
     ];
     let wanted = streams.into_iter().filter(|(_, key)| wants(key));
     wanted.map(|(stream, _)| stream).collect()
+}
+
+/// Returns whether the spawner wants events about the start of a job. A tool does, unless it says otherwise.
+pub(super) fn start_news(infos: &[Info], spawner: Spawner) -> StartNews {
+    let said = find(infos, keys::NOTIFY_JOB_EVENTS).map(Value::is_set);
+    match said.unwrap_or(matches!(spawner, Spawner::Tool(_))) {
+        true => StartNews::Told,
+        false => StartNews::Untold,
+    }
+}
+
+/// Returns the destinations of the output of a job of a tool: no files or terminals of the user's own job.
+pub(super) const fn to_tool(stdio: &StdioPlan) -> StdioPlan {
+    StdioPlan {
+        stdout: Destination::Forward,
+        stderr: Destination::Forward,
+        open: stdio.open,
+        pty: None,
+        lines: None,
+        input: stdio.input,
+    }
 }
 
 /// Returns the initial key-value pairs of a job that was spawned by PMI; `None` if it was spawned otherwise.
@@ -138,39 +212,121 @@ pub(super) fn input(infos: &[Info]) -> Result<StdinTarget, Status> {
     match directive {
         None | Some(Value::Bool(false)) => Ok(StdinTarget::None),
         Some(Value::Bool(true)) => Ok(StdinTarget::Rank(Rank(0))),
-        Some(value) => {
-            let rank = value.as_count().and_then(|rank| u32::try_from(rank).ok());
-            match rank.map(PmixRank).ok_or(Status::BAD_PARAM)? {
-                PmixRank::WILDCARD => Ok(StdinTarget::All),
-                PmixRank::INVALID => Ok(StdinTarget::None),
-                rank => Ok(StdinTarget::Rank(Rank(rank.0))),
-            }
-        }
+        Some(value) => match target(value).ok_or(Status::BAD_PARAM)? {
+            PmixRank::WILDCARD => Ok(StdinTarget::All),
+            PmixRank::INVALID => Ok(StdinTarget::None),
+            rank => Ok(StdinTarget::Rank(Rank(rank.0))),
+        },
     }
 }
 
-/// Returns the holding point of the ranks, from the directives of a debugger that spawns them.
-fn hold(job: &[Info], apps: &[Info]) -> Result<HoldPlan, Status> {
+/// Returns the rank to which input goes, given as a rank, a number, a process, or one of the words `all` and `none`.
+fn target(value: &Value) -> Option<PmixRank> {
+    match value {
+        Value::Proc(proc) => Some(proc.rank),
+        value => match value.as_text().map(CStr::to_bytes) {
+            Some(b"all") => Some(PmixRank::WILDCARD),
+            Some(b"none") => Some(PmixRank::INVALID),
+            Some(text) => std::str::from_utf8(text).ok()?.parse().ok().map(PmixRank),
+            None => value
+                .as_count()
+                .and_then(|rank| u32::try_from(rank).ok())
+                .map(PmixRank),
+        },
+    }
+}
+
+/// Returns the holding point of the ranks, from the directives of a debugger that spawns them: for the job, or for each app with its ranks.
+pub(in crate::controller) fn hold(
+    job: &[Info],
+    apps: &[(Range<u32>, Vec<Info>)],
+) -> Result<HoldPlan, Status> {
+    let mut all = job.iter().chain(apps.iter().flat_map(|(_, infos)| infos));
+    // Daemons of a debugger are held nowhere.
+    if all.any(|info| info.key == *keys::DEBUGGER_DAEMONS && info.value.is_set()) {
+        return Ok(HoldPlan::NOWHERE);
+    }
+    if let Some((at, held)) = stop(job)? {
+        let ranks = match held {
+            Stopped::All => None,
+            Stopped::Ranks(ranks) => Some(ranks),
+        };
+        return Ok(HoldPlan { at, ranks });
+    }
+    let mut plan: Option<(HoldAt, RankSet)> = None;
+    for (ranks, infos) in apps {
+        let Some((at, held)) = stop(infos)? else {
+            continue;
+        };
+        let held = match held {
+            Stopped::All => RankSet::range(ranks.clone()),
+            Stopped::Ranks(held) => held,
+        };
+        plan = match plan {
+            None => Some((at, held)),
+            Some((before, ranks)) if before == at => Some((at, ranks.union(&held))),
+            // A job has one holding point.
+            Some(_) => return Err(Status::NOT_SUPPORTED),
+        };
+    }
+    Ok(plan.map_or(HoldPlan::NOWHERE, |(at, ranks)| HoldPlan {
+        at,
+        ranks: Some(ranks),
+    }))
+}
+
+/// The ranks that stop.
+enum Stopped {
+    All,
+    Ranks(RankSet),
+}
+
+/// Returns where processes stop, and which, as a list of directives says.
+fn stop(infos: &[Info]) -> Result<Option<(HoldAt, Stopped)>, Status> {
     let places = [
         (keys::STOP_ON_EXEC, HoldAt::Exec),
         (keys::STOP_IN_INIT, HoldAt::Init),
         (keys::STOP_IN_APP, HoldAt::App),
     ];
     for (key, at) in places {
-        let Some(value) = find(job, key).or_else(|| find(apps, key)) else {
-            continue;
+        let ranks: Vec<PmixRank> = match find(infos, key) {
+            None | Some(Value::Bool(false)) => continue,
+            Some(Value::Bool(true)) => vec![PmixRank::WILDCARD],
+            Some(Value::Rank(rank)) => vec![*rank],
+            Some(value) => {
+                let procs = value.as_procs().ok_or(Status::BAD_PARAM)?;
+                procs.iter().map(|proc| proc.rank).collect()
+            }
         };
-        let rank = match value {
-            Value::Bool(true) => return Ok(HoldPlan::all(at)),
-            Value::Bool(false) => continue,
-            Value::Proc(proc) => proc.rank,
-            Value::Rank(rank) => *rank,
-            _ => return Err(Status::BAD_PARAM),
+        let held = match ranks.contains(&PmixRank::WILDCARD) {
+            true => Stopped::All,
+            false => Stopped::Ranks(ranks.iter().map(|rank| Rank(rank.0)).collect()),
         };
-        let ranks = (rank != PmixRank::WILDCARD).then(|| RankSet::single(Rank(rank.0)));
-        return Ok(HoldPlan { at, ranks });
+        return Ok(Some((at, held)));
     }
-    Ok(HoldPlan::NOWHERE)
+    Ok(None)
+}
+
+/// Returns the attributes of a debugger's request that its daemons find among the facts of their job, packed.
+pub(super) fn told(infos: &[Info]) -> Bytes {
+    let is_told = |info: &&Info| {
+        [
+            keys::DEBUGGER_DAEMONS,
+            keys::DEBUG_TARGET,
+            keys::DEBUG_JOB,
+            keys::DEBUG_DAEMONS_PER_NODE,
+            keys::DEBUG_DAEMONS_PER_PROC,
+        ]
+        .iter()
+        .any(|key| info.key == **key)
+    };
+    let told: Vec<Info> = infos.iter().filter(is_told).cloned().collect();
+    if told.is_empty() {
+        return Bytes::new();
+    }
+    let mut writer = Writer::new(Format::V4);
+    writer.list(&told);
+    writer.into_bytes().into()
 }
 
 /// Returns the nodes that the spawner requests, if any. It may call its own node `localhost`.
@@ -202,22 +358,9 @@ pub(super) fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, 
         let bytes = variable.as_bytes();
         let at = bytes.iter().position(|byte| *byte == b'=');
         let (name, value) = bytes.split_at(at.ok_or(Status::BAD_PARAM)?);
-        set(
-            &mut env,
-            OsStr::from_bytes(name),
-            OsStr::from_bytes(&value[1..]),
-        );
+        env.set(OsStr::from_bytes(name), OsStr::from_bytes(&value[1..]));
     }
-    for info in job.iter().chain(&app.info) {
-        match &info.value {
-            Value::Envar(envar) => change(&mut env, info, envar),
-            Value::String(Some(name)) if info.key == *keys::UNSET_ENVAR => {
-                let name = OsStr::from_bytes(name.as_bytes());
-                env.retain(|(other, _)| other != name);
-            }
-            _ => {}
-        }
-    }
+    vary(&mut env, job.iter().chain(&app.info));
     let directive = find(&app.info, keys::WORKING_DIR).or_else(|| find(job, keys::WORKING_DIR));
     let directory = directive
         .and_then(Value::as_text)
@@ -255,10 +398,12 @@ pub(super) fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, 
     }
     let mut elsewhere = base.elsewhere.clone();
     let is_as_before = |name: &OsString| {
-        let entry = base.env.iter().find(|(other, _)| other == name);
-        entry.is_some_and(|entry| env.contains(entry))
+        let value = base.env.get(name);
+        value.is_some() && value == env.get(name)
     };
-    elsewhere.own.retain(is_as_before);
+    if !elsewhere.own.iter().all(is_as_before) {
+        Arc::make_mut(&mut elsewhere).own.retain(is_as_before);
+    }
     Ok(App {
         program,
         args,
@@ -271,19 +416,32 @@ pub(super) fn program(base: &App, job: &[Info], app: SpawnedApp) -> Result<App, 
     })
 }
 
+/// Applies directives to the environment, in their order.
+pub(in crate::controller) fn vary<'a>(
+    env: &mut Environment,
+    infos: impl IntoIterator<Item = &'a Info>,
+) {
+    for info in infos {
+        match &info.value {
+            Value::Envar(envar) => change(env, info, envar),
+            Value::String(Some(name)) if info.key == *keys::UNSET_ENVAR => {
+                env.remove(OsStr::from_bytes(name.as_bytes()));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Applies one directive to an environment variable.
-fn change(env: &mut Vec<(OsString, OsString)>, info: &Info, envar: &Envar) {
+fn change(env: &mut Environment, info: &Info, envar: &Envar) {
     let Some(name) = &envar.name else { return };
     let name = OsStr::from_bytes(name.as_bytes());
     let value = envar.value.as_ref().map_or(&[][..], |text| text.as_bytes());
-    let old = env
-        .iter()
-        .find(|(other, _)| other == name)
-        .map(|(_, value)| value.as_bytes().to_vec());
+    let old = env.get(name).map(|value| value.as_bytes().to_vec());
     let joined = |first: &[u8], second: &[u8]| [first, &[envar.separator], second].concat();
     let key = info.key.as_c_str();
     let new = match old {
-        _ if key == keys::UNSET_ENVAR => return env.retain(|(other, _)| other != name),
+        _ if key == keys::UNSET_ENVAR => return env.remove(name),
         Some(_) if key == keys::ADD_ENVAR => return,
         Some(old) if key == keys::PREPEND_ENVAR => joined(value, &old),
         Some(old) if key == keys::APPEND_ENVAR => joined(&old, value),
@@ -299,15 +457,5 @@ fn change(env: &mut Vec<(OsString, OsString)>, info: &Info, envar: &Envar) {
         }
         _ => return,
     };
-    set(env, name, OsStr::from_bytes(&new));
-}
-
-fn set(env: &mut Vec<(OsString, OsString)>, name: &OsStr, value: &OsStr) {
-    env.retain(|(other, _)| other != name);
-    env.push((name.to_os_string(), value.to_os_string()));
-}
-
-pub(super) fn find<'a>(infos: &'a [Info], key: &CStr) -> Option<&'a Value> {
-    let info = infos.iter().find(|info| info.key == *key)?;
-    Some(&info.value)
+    env.set(name, OsStr::from_bytes(&new));
 }

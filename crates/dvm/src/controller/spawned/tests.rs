@@ -1,15 +1,17 @@
 //! Tests of spawned jobs: their specification, and which jobs end together.
 
+use std::ffi::CString;
+
 use base::{NodeId, Rank, Topology};
 use pmix::{pmi, value::Envar};
 
 use super::{
-    spec::{input, program},
+    spec::{hold, input, program},
     *,
 };
 use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
-    controller::{ControllerInput, ControllerOutput},
+    controller::{ControllerInput, ControllerOutput, job::StartNews},
     place::{self, AppRequest, TopologyDigest},
     proto::{
         AskId, Drained, EndClass, FromFront, FrontId, Launch, Started, Stream, ToController,
@@ -18,7 +20,7 @@ use crate::{
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, StdinTarget, StdioPlan},
 };
 
-fn directive(key: &std::ffi::CStr, value: Value) -> Info {
+fn directive(key: &CStr, value: Value) -> Info {
     Info::new(Key::new(key).unwrap(), value)
 }
 
@@ -50,6 +52,29 @@ fn who_reads_what_is_pushed() {
             Ok(StdinTarget::Rank(Rank(1))),
         ),
         (
+            vec![directive(
+                keys::STDIN_TARGET,
+                Value::Proc(Box::new(Proc::all(Nspace::from_text("a").unwrap()))),
+            )],
+            Ok(StdinTarget::All),
+        ),
+        (
+            vec![directive(keys::STDIN_TARGET, Value::text("2"))],
+            Ok(StdinTarget::Rank(Rank(2))),
+        ),
+        (
+            vec![directive(keys::STDIN_TARGET, Value::text("all"))],
+            Ok(StdinTarget::All),
+        ),
+        (
+            vec![directive(keys::STDIN_TARGET, Value::text("none"))],
+            Ok(StdinTarget::None),
+        ),
+        (
+            vec![directive(keys::STDIN_TARGET, Value::text("first"))],
+            Err(Status::BAD_PARAM),
+        ),
+        (
             vec![directive(keys::STDIN_TARGET, Value::Int(-1))],
             Err(Status::BAD_PARAM),
         ),
@@ -63,23 +88,102 @@ fn who_reads_what_is_pushed() {
     }
 }
 
+/// The directives of the job, and of two apps with two ranks each; the ranks that stop, and where.
+#[test]
+fn who_stops_and_where() {
+    let yes = || Value::Bool(true);
+    let rank = |rank| Value::Rank(PmixRank(rank));
+    let procs = |ranks: &[u32]| {
+        let nspace = || Nspace::from_text("any").unwrap();
+        let proc = |rank: &u32| Proc {
+            nspace: nspace(),
+            rank: PmixRank(*rank),
+        };
+        Value::procs(ranks.iter().map(proc).collect())
+    };
+    type Directives = Vec<(&'static CStr, Value)>;
+    let (exec, init, app) = (keys::STOP_ON_EXEC, keys::STOP_IN_INIT, keys::STOP_IN_APP);
+    let cases: Vec<([Directives; 3], &str)> = vec![
+        ([vec![], vec![], vec![]], "nobody"),
+        ([vec![(exec, yes())], vec![], vec![]], "all in Exec"),
+        ([vec![(init, rank(2))], vec![], vec![]], "2 in Init"),
+        ([vec![(app, procs(&[1, 3]))], vec![], vec![]], "1,3 in App"),
+        ([vec![], vec![(exec, yes())], vec![]], "0-1 in Exec"),
+        ([vec![], vec![], vec![(init, yes())]], "2-3 in Init"),
+        (
+            [vec![], vec![(init, yes())], vec![(init, rank(3))]],
+            "0-1,3 in Init",
+        ),
+        (
+            [vec![], vec![(init, yes())], vec![(exec, yes())]],
+            "NOT_SUPPORTED",
+        ),
+        ([vec![(exec, Value::Int(1))], vec![], vec![]], "BAD_PARAM"),
+        (
+            [
+                vec![(keys::DEBUGGER_DAEMONS, yes()), (exec, yes())],
+                vec![],
+                vec![],
+            ],
+            "nobody",
+        ),
+    ];
+    for ([of_job, first, second], expected) in cases {
+        let infos = |said: Directives| -> Vec<Info> {
+            let infos = said.into_iter();
+            infos.map(|(key, value)| directive(key, value)).collect()
+        };
+        let apps = [(0..2, infos(first)), (2..4, infos(second))];
+        let found = match hold(&infos(of_job), &apps) {
+            Ok(plan) if plan == HoldPlan::NOWHERE => "nobody".to_owned(),
+            Ok(HoldPlan { at, ranks: None }) => format!("all in {at:?}"),
+            Ok(HoldPlan {
+                at,
+                ranks: Some(ranks),
+            }) => format!("{ranks} in {at:?}"),
+            Err(status) => format!("{status:?}"),
+        };
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn who_hears_of_a_start() {
+    let asks = |value| directive(keys::NOTIFY_JOB_EVENTS, Value::Bool(value));
+    let tool = Spawner::Tool(WhenItLeaves::End);
+    for (infos, spawner, expected) in [
+        (vec![], Spawner::Rank, StartNews::Untold),
+        (vec![asks(true)], Spawner::Rank, StartNews::Told),
+        (vec![], tool, StartNews::Told),
+        (vec![asks(false)], tool, StartNews::Untold),
+    ] {
+        assert_eq!(start_news(&infos, spawner), expected, "{infos:?}");
+    }
+}
+
 #[test]
 fn output_is_forwarded_where_it_is_asked_for() {
     let infos = [
         directive(keys::FWD_STDOUT, Value::Bool(false)),
         directive(keys::FWD_STDERR, Value::Bool(true)),
     ];
-    assert_eq!(forwarded(&infos), [Stream::Stderr]);
+    assert_eq!(forwarded(&infos, Spawner::Rank), [Stream::Stderr]);
+    // A tool gets what it does not refuse.
+    let tool = Spawner::Tool(WhenItLeaves::End);
+    assert_eq!(forwarded(&[], Spawner::Rank), []);
+    assert_eq!(forwarded(&[], tool), [Stream::Stdout, Stream::Stderr]);
+    let refused = directive(keys::FWD_STDOUT, Value::Bool(false));
+    assert_eq!(forwarded(&[refused], tool), [Stream::Stderr]);
 }
 
 pub(super) fn app(program: &str) -> App {
     App {
         program: program.into(),
         args: Vec::new(),
-        env: Vec::new(),
+        env: crate::spec::Environment::default(),
         directory: "/home/u".into(),
         search: "/usr/bin:/bin".into(),
-        elsewhere: crate::spec::Elsewhere::default(),
+        elsewhere: Arc::default(),
         umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     }
@@ -87,7 +191,9 @@ pub(super) fn app(program: &str) -> App {
 
 pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
+        limits: Default::default(),
         map: MapFor::Launch,
+        watch: None,
         preload: None,
         apps: vec![app("./a.out")],
         placement: place::Request {
@@ -202,6 +308,7 @@ impl World {
             job,
             started: vec![started],
             failures: Vec::new(),
+            unenforced: Vec::new(),
         });
     }
 
@@ -304,6 +411,23 @@ fn a_job_that_pmi_has_spawned_knows_its_spawner() {
     assert_eq!(parent.nspace, "test@1");
     let preput = preput.map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(parent.preput.unwrap(), preput);
+}
+
+#[test]
+fn what_a_spawned_job_has_used_is_counted_for_the_first_one() {
+    let mut world = World::new(OnFailure::EndJob);
+    let spawned = world.spawn(FIRST, spawn(&[], &[]));
+    world.daemon(ended(spawned, ExitStatus::SUCCESS, RankSet::range(0..2)));
+    let spent = base::Usage {
+        read: 10,
+        ..base::Usage::default()
+    };
+    world.daemon(ToController::Clean {
+        job: spawned,
+        spent,
+    });
+    assert!(!world.controller.jobs.contains_key(&spawned));
+    assert_eq!(world.controller.jobs[&FIRST].spent, spent);
 }
 
 #[test]
@@ -448,6 +572,7 @@ fn a_program_that_cannot_be_started_is_an_answer_and_nothing_else() {
         subject: Some("./ice".into()),
     };
     world.daemon(ToController::Launched {
+        unenforced: Vec::new(),
         job: JobId(2),
         started: Vec::new(),
         failures: vec![(failure, (0..2).map(Rank).collect())],
@@ -597,10 +722,10 @@ fn variables_change_as_directives_say() {
     let base = App {
         program: "a".into(),
         args: Vec::new(),
-        env: vec![("A".into(), "1".into()), ("B".into(), "2".into())],
+        env: [("A", "1"), ("B", "2")].into_iter().collect(),
         directory: "/".into(),
         search: "/bin".into(),
-        elsewhere: crate::spec::Elsewhere::default(),
+        elsewhere: Arc::default(),
         umask: 0o022,
         tracers: crate::spec::Tracers::Ancestors,
     };

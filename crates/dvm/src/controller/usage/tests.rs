@@ -9,8 +9,8 @@ use crate::{
         ControllerInput, ControllerOutput,
         tests::{FRONT, JOB, NODES, World, to_daemons},
     },
-    machine::{Reply, UsageReport},
-    proto::{ProcUsage, ToController, ToDaemon, ToFront},
+    machine::{Reply, USAGE_RANKS_MAX, UsageReport},
+    proto::{Counted, ProcUsage, ToController, ToDaemon, ToFront},
 };
 
 fn measured(world: &mut World, node: u32, number: u64) -> Option<UsageReport> {
@@ -26,7 +26,15 @@ fn measured(world: &mut World, node: u32, number: u64) -> Option<UsageReport> {
         used,
     }];
     let job = JOB;
-    reported(world.says(node, ToController::Measured { job, number, procs }))
+    reported(world.says(
+        node,
+        ToController::Measured {
+            job,
+            number,
+            procs,
+            counted: None,
+        },
+    ))
 }
 
 fn reported(outputs: Vec<ControllerOutput>) -> Option<UsageReport> {
@@ -80,6 +88,34 @@ fn the_front_is_told_when_all_nodes_have_answered() {
 }
 
 #[test]
+fn the_first_ranks_are_told_of_whatever_node_answers_first() {
+    let mut world = World::new();
+    begin(&mut world);
+    let most = u32::try_from(USAGE_RANKS_MAX).unwrap();
+    let mut reports = Vec::new();
+    // Node 2 has the last ranks, and answers first.
+    for (node, ranks) in [(2, most..most + 5), (0, 0..most - 2), (1, most - 2..most)] {
+        let procs = ranks.map(|rank| ProcUsage {
+            rank: Rank(rank),
+            pid: 1,
+            processes: 1,
+            resident: 0,
+            used: Usage::default(),
+        });
+        let measured = ToController::Measured {
+            job: JOB,
+            number: 1,
+            procs: procs.collect(),
+            counted: None,
+        };
+        reports.extend(reported(world.says(node, measured)));
+    }
+    let report = &reports[0];
+    assert_eq!(report.procs, u64::from(most) + 5);
+    assert!(report.ranks.iter().map(|one| one.rank.0).eq(0..most));
+}
+
+#[test]
 fn nobody_waits_for_a_lost_node() {
     let mut world = World::new();
     begin(&mut world);
@@ -129,4 +165,48 @@ fn what_nodes_have_used_is_known_at_the_end() {
         ToController::Clean { job: JOB, spent },
     ));
     assert_eq!(world.controller.jobs.get(&JOB).unwrap().spent.read, 30);
+}
+
+#[test]
+fn a_cgroup_counts_what_its_ranks_do_not() {
+    let counted = |user, peak| Counted {
+        user: Duration::from_secs(user),
+        peak,
+        ..Counted::default()
+    };
+    let mut world = World::new();
+    begin(&mut world);
+    // Node 0 has no cgroup, and that of node 2 does not count memory.
+    for (node, counted) in [
+        (0, None),
+        (1, Some(counted(100, Some(1 << 30)))),
+        (2, Some(counted(10, None))),
+    ] {
+        let procs = vec![ProcUsage {
+            rank: Rank(node),
+            pid: 1,
+            processes: 1,
+            resident: 0,
+            used: Usage {
+                user: Duration::from_secs(1),
+                peak: 2 << 30,
+                read: 4,
+                ..Usage::default()
+            },
+        }];
+        let message = ToController::Measured {
+            job: JOB,
+            number: 1,
+            procs,
+            counted,
+        };
+        if let Some(report) = reported(world.says(node, message)) {
+            assert_eq!(report.total.user, Duration::from_secs(111));
+            assert_eq!((report.total.peak, report.total.read), (2 << 30, 12));
+            // The ranks are shown as they are.
+            assert_eq!(report.ranks[1].used.user, Duration::from_secs(1));
+            return;
+        }
+    }
+    panic!("there is no report");
 }

@@ -146,6 +146,7 @@ mod tests {
                 Output::Sweep { job, .. } => daemon.handle(
                     now,
                     Input::Swept {
+                        counted: None,
                         job,
                         left: Vec::new(),
                         not_permitted: std::collections::BTreeSet::new(),

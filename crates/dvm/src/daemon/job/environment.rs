@@ -25,6 +25,9 @@ impl LocalJob {
     /// Returns the variables of a proc that are added to those of its app, and override them.
     pub(super) fn variables(&self, rank: Rank, placed: &Placed) -> Vec<(String, OsString)> {
         let launch = &self.launch;
+        if let Some(beside) = &launch.beside {
+            return self.variables_of_tool(rank, beside);
+        }
         let local_size = u32::try_from(self.procs.len()).unwrap_or(u32::MAX);
         let node_rank = self.first.saturating_add(placed.local_rank);
         let size = launch.size();

@@ -6,7 +6,7 @@ use base::{Rank, RankSet, Signal, Time};
 
 use super::{LocalJob, Out, Phase, Proc, abandoned::PROC_KILL_MAX, slot};
 use crate::{
-    daemon::{Output, SpawnOrder, StreamPlan, proc_id},
+    daemon::{Output, PmiConnection, SpawnOrder, StreamPlan, proc_id},
     life::Unexpected,
     planted::{self, Bug},
     proto::{Launch, StartFailure, StartStep, Started, Stream, ToController},
@@ -159,6 +159,10 @@ impl LocalJob {
                 // The proc itself stops when it reaches that point.
                 HoldAt::Nowhere | HoldAt::Init | HoldAt::App => HoldAt::Nowhere,
             },
+            pmi: match &self.launch.beside {
+                Some(_) => PmiConnection::None,
+                None => PmiConnection::Open,
+            },
         })
     }
 
@@ -183,6 +187,12 @@ impl LocalJob {
         if let Some(proc) = self.procs.get_mut(&rank) {
             proc.life.on_spawned(hold)?;
             proc.pid = Some(pid);
+            if self.is_stopped {
+                out.push_back(Output::Signal {
+                    proc: proc_id(self.launch.job, rank),
+                    signal: Signal::STOP,
+                });
+            }
             self.started
                 .entry(executable)
                 .or_default()
@@ -287,6 +297,7 @@ impl LocalJob {
             job: self.launch.job,
             started: started.collect(),
             failures: std::mem::take(&mut self.failures).into_iter().collect(),
+            unenforced: std::mem::take(&mut self.unenforced),
         }));
         self.finish_if_done(now, out);
     }

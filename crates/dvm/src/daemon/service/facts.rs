@@ -4,22 +4,23 @@ use std::{ffi::CString, os::unix::ffi::OsStrExt};
 
 use base::{CpuSet, Level, NodeId, Topology};
 use pmix::{
+    codec::{Format, Reader},
     keys,
     server::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
-    value::{IofChannels, Key, Kval, Nspace, Proc, Value},
+    value::{Info, IofChannels, Key, Kval, Nspace, Proc, Value},
 };
 
 use super::{DaemonConfig, OwnNode, Subscription, channels, hwloc, name};
 use crate::{
     daemon::spaced,
     place::Placed,
-    proto::{Launch, LaunchNode},
+    proto::{Launch, LaunchNode, Parent, Relation},
     spec::HoldAt,
 };
 
 /// Returns the topology of this node as an hwloc XML document, which spares each process its own discovery. `None` if
 /// it cannot be encoded.
-fn topology(config: &DaemonConfig) -> Option<Kval> {
+pub(super) fn topology(config: &DaemonConfig) -> Option<Kval> {
     let text = CString::new(hwloc::xml(&config.topology, &config.host)).ok()?;
     Some(Kval {
         key: Key::new(keys::HWLOC_XML).ok()?,
@@ -138,10 +139,22 @@ fn ranks(config: &DaemonConfig, own: Option<&OwnNode>, launch: &Launch) -> Vec<R
     ranks
 }
 
-/// Builds the PMIx facts of a job. `own` is `None` if the job has no procs on this node.
+/// Returns the facts that the spawn request has for the job's procs.
+fn told(launch: &Launch) -> Vec<Kval> {
+    let packed = launch.parent.iter().map(|parent| &parent.told);
+    let infos = packed.flat_map(|packed| Reader::new(Format::V4, packed).list::<Info>());
+    let facts = infos.flatten().map(|info| Kval {
+        key: info.key,
+        value: info.value,
+    });
+    facts.collect()
+}
+
+/// Builds the PMIx facts of a job. `own` is `None` if the job has no procs on this node; `topology` is for these procs.
 pub(super) fn facts(
     config: &DaemonConfig,
     own: Option<&OwnNode>,
+    topology: Option<Kval>,
     launch: &Launch,
     nspace: Nspace,
 ) -> Job {
@@ -164,10 +177,12 @@ pub(super) fn facts(
             }
         });
     let apps: Vec<AppFacts> = apps.collect();
-    let parent = launch.parent.as_ref().map(|parent| Proc {
+    let called = |parent: &Parent| Proc {
         nspace: name(&parent.nspace),
         rank: parent.proc.rank.into(),
-    });
+    };
+    let spawner = launch.parent.as_ref();
+    let spawner = spawner.filter(|parent| parent.relation == Relation::Spawner);
     let nodes = nodes(launch);
     let nowhere = u32::try_from(nodes.len()).unwrap_or(u32::MAX);
     let forward = launch.parent.iter().flat_map(|parent| &parent.forward);
@@ -179,18 +194,18 @@ pub(super) fn facts(
         nodes,
         ranks: ranks(config, own, launch),
         here: own.map_or(nowhere, |own| own.index),
-        forward: parent.clone().zip(forwarded),
-        parent,
+        forward: launch.parent.as_ref().map(called).zip(forwarded),
+        parent: spawner.map(called),
         map_by: None,
         rank_by: None,
         bind_to: None,
         session_dir: None,
         job_dir: None,
         stop: stop(launch),
-        extra: own
-            .and_then(|_| topology(config))
+        extra: topology
             .into_iter()
             .chain(programs(&apps))
+            .chain(told(launch))
             .collect(),
         apps,
         nspace,
@@ -226,7 +241,7 @@ mod tests {
             service: None,
         };
         let own = OwnNode::of(config.node, launch).unwrap();
-        let job = facts(&config, Some(&own), launch, Nspace::default());
+        let job = facts(&config, Some(&own), None, launch, Nspace::default());
         let text = |text: &Option<CString>| match text {
             Some(text) => text.to_str().unwrap().to_owned(),
             None => "-".to_owned(),

@@ -70,6 +70,7 @@ impl Service {
                 stream,
                 bytes,
             } => self.on_output(now, proc, stream, bytes),
+            ToServer::ToolAdmitted { conn, result } => self.on_tool_admitted(now, conn, result),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pmix::{
     client::{self, Client, Connector},
     handshake::Owner,
-    value::{Key, Value},
+    value::{Key, Range, Value},
 };
 
 use super::*;

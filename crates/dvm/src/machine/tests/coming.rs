@@ -237,9 +237,125 @@ fn jobs_on_nodes_that_are_dropped_now_are_ended_or_wait_again() {
     world.loses(1);
     assert_eq!(world.reply(), Reply::Done);
     world.store();
-    assert_eq!(world.record(first).state(), State::Waiting);
+    let record = world.record(first);
+    assert_eq!(record.state(), State::Waiting);
+    assert_eq!(record.tasks.count(), 1, "{:?}", record.tasks);
     assert_eq!(world.record(second).state(), State::Canceled);
     assert_eq!(world.nodes(), [""; 0]);
+}
+
+/// Returns a job that waits again if it loses a node.
+fn again() -> Submission {
+    Submission {
+        wishes: Wishes {
+            on_node_loss: Requeue::OnNodeLoss,
+            ..Wishes::default()
+        },
+        ..job(1)
+    }
+}
+
+#[test]
+fn a_job_that_succeeds_while_its_node_is_dropped_does_not_run_again() {
+    let mut world = World::new(&[1]);
+    let id = world.submitted(again());
+    world.store();
+    let run = world.launches()[0].1;
+    world.ask(Ask::Drop(hosts(&["n0"]), Down::Now));
+    world.ends(run, Cause::Success);
+    assert_eq!(world.record(id).state(), State::Succeeded);
+}
+
+#[test]
+fn a_job_whose_start_is_being_stored_waits_again_when_its_node_is_dropped() {
+    let mut world = World::new(&[1, 1]);
+    world.submit(again());
+    world.ask(Ask::Drop(hosts(&["n0"]), Down::Now));
+    world.store();
+    assert_eq!(world.reply(), Reply::Submitted(JobId(1)));
+    assert_eq!(world.launches()[0].0, "1 on 1@n1");
+    assert_eq!(world.wants(), ["leave 0"]);
+    assert_eq!(world.record(JobId(1)).tasks.count(), 1);
+}
+
+#[test]
+fn a_node_that_comes_back_smaller_or_larger_keeps_its_slots_until_it_is_idle() {
+    for slots in [1, 9] {
+        let mut world = World::new(&[2]);
+        let first = world.submitted(job(2));
+        world.store();
+        let run = world.launches()[0].1;
+        world.loses(0);
+        world.ask(additions(&["n0"]));
+        world.joins(1, slots);
+        world.added();
+        assert_eq!(world.nodes(), ["n0 1 Up 0/2"]);
+        world.submitted(job(1));
+        world.ends(run, Cause::Success);
+        assert_eq!(world.record(first).state(), State::Succeeded);
+        world.store();
+        assert_eq!(world.launches().len(), 1);
+        let left = slots - 1;
+        assert_eq!(world.nodes(), [format!("n0 1 Up {left}/{slots}")]);
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_twice_has_what_it_said_last() {
+    let mut world = World::new(&[4]);
+    world.submitted(job(1));
+    world.store();
+    let run = world.launches()[0].1;
+    for (daemon, slots) in [(1, 8), (2, 4)] {
+        world.loses(daemon - 1);
+        world.ask(additions(&["n0"]));
+        world.joins(daemon, slots);
+        world.added();
+    }
+    world.ends(run, Cause::Success);
+    assert_eq!(world.nodes(), ["n0 2 Up 4/4"]);
+}
+
+#[test]
+fn a_node_that_starts_and_is_resumed_gets_jobs_when_it_has_joined() {
+    let mut world = World::new(&[1, 1]);
+    world.loses(1);
+    world.wants();
+    // The queue knows it from its last daemon.
+    world.ask(additions(&["n1"]));
+    assert_eq!(world.wants(), ["forget 1", "start n1 as 2"]);
+    world.ask(Ask::Drop(hosts(&["n1"]), Down::WhenIdle));
+    world.ask(Ask::Resume(hosts(&["n1"])));
+    assert_eq!(world.reply(), Reply::Done);
+    let stays = NotDone::NodeStays("n1".to_owned());
+    assert_eq!(world.reply(), Reply::Refused(stays));
+    world.submitted(job(1));
+    world.submitted(job(1));
+    world.store();
+    let names: Vec<String> = world.launches().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["1 on 1@n0"]);
+    world.joins(2, 1);
+    world.store();
+    assert_eq!(world.launches()[0].0, "2 on 1@n2");
+}
+
+#[test]
+fn a_bad_node_and_one_whose_daemon_ends_are_neither_drained_nor_resumed() {
+    let mut world = World::new(&[1, 1]);
+    world.loses(0);
+    let bad = || Reply::Refused(NotDone::NodeBad("n0".to_owned()));
+    world.ask(Ask::Drain(hosts(&["n1", "n0"])));
+    assert_eq!(world.reply(), bad());
+    assert_eq!(world.nodes()[1], "n1 1 Up 1/1", "nothing was changed");
+    world.ask(Ask::Resume(hosts(&["n0"])));
+    assert_eq!(world.reply(), bad());
+    world.ask(Ask::Drop(hosts(&["n1"]), Down::IfIdle));
+    assert_eq!(world.wants(), ["leave 1"]);
+    let ends = || Reply::Refused(NotDone::NodeEnds("n1".to_owned()));
+    world.ask(Ask::Resume(hosts(&["n1"])));
+    assert_eq!(world.reply(), ends());
+    world.ask(additions(&["n1"]));
+    assert_eq!(world.reply(), ends());
 }
 
 #[test]
@@ -256,7 +372,7 @@ fn a_node_is_lost_while_its_jobs_are_ended_and_comes_back_before_they_have() {
     assert_eq!(world.added().joined, hosts(&["n0"]));
     assert_eq!(world.nodes(), ["n0 1 Up 1/2"], "the old job has a slot");
     world.ends(run, Cause::Ended(EndReason::Canceled));
-    assert_eq!(world.nodes(), ["n0 1 Up 2/2"]);
+    assert_eq!(world.nodes(), ["n0 1 Up 4/4"]);
 }
 
 #[test]
@@ -324,6 +440,7 @@ fn the_node_of_the_controller_goes_and_comes_with_its_daemon() {
         nodes: vec!["head".to_owned(), "n1".to_owned()],
         local: Some(NodeId(0)),
         stored: Vec::new(),
+        model: None,
     });
     world.joins(0, 1);
     world.joins(1, 1);

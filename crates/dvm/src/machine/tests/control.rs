@@ -5,6 +5,7 @@ use std::time::Duration;
 use base::{Signal, Usage};
 
 use super::*;
+use crate::spec::ResourceLimits;
 
 impl World {
     fn signal(&mut self, id: JobId, tasks: Option<&str>, signal: Signal) -> Reply {
@@ -117,10 +118,9 @@ fn what_runs_use_is_asked_of_the_controller() {
     assert!(world.outputs.contains(&asked));
 }
 
-/// The values that `stored_values_have_a_format` had when [`books::FORMAT`] was 1.
-#[test]
-fn the_first_format_is_read() {
-    let stored = include_str!("format-1.txt").lines().map(|line| {
+/// Returns the values that `stored_values_have_a_format` had with an older [`books::FORMAT`].
+fn stored(values: &str) -> BTreeMap<Key, Bytes> {
+    let stored = values.lines().map(|line| {
         let (key, hex) = line.split_once(": ").unwrap();
         let key = match key {
             "Next" => Key::Next,
@@ -132,7 +132,26 @@ fn the_first_format_is_read() {
         let bytes = digits.map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap());
         (key, bytes.collect::<Bytes>())
     });
-    let mut world = World::with_store(&[2], stored.collect());
+    stored.collect()
+}
+
+/// The second format lacks the limits and the watch of a job, which are part of what it runs.
+#[test]
+fn the_second_format_is_read() {
+    let stored = stored(include_str!("format-2.txt"));
+    let spec = &stored[&Key::Spec(JobId(1))];
+    let spec = restore::spec(spec).unwrap();
+    assert_eq!((spec.limits, spec.watch), (ResourceLimits::default(), None));
+    let mut world = World::with_store(&[2], stored);
+    assert_eq!(world.machine.restored.damaged, []);
+    let record = world.record(JobId(1));
+    assert!(!record.spent.cpu().is_zero(), "{:?}", record.spent);
+}
+
+#[test]
+fn the_first_format_is_read() {
+    let stored = stored(include_str!("format-1.txt"));
+    let mut world = World::with_store(&[2], stored);
     assert_eq!(world.machine.restored.damaged, []);
     let record = world.record(JobId(1));
     // Tasks 2 and 3 have run when it was written, and are lost.
@@ -146,4 +165,28 @@ fn the_first_format_is_read() {
         (record.spent, record.paused),
         (Usage::default(), RankSet::new())
     );
+}
+
+#[test]
+fn limits_and_a_watch_outlive_the_machine() {
+    let mut world = World::new(&[1]);
+    let limits = ResourceLimits {
+        memory: Some(2 << 30),
+        milli_cpus: Some(500),
+    };
+    let watch = Some(Duration::from_secs(60));
+    let mut limited = job(1);
+    limited.spec.limits = limits;
+    limited.spec.watch = watch;
+    limited.wishes.hold = Hold::ByUser;
+    let id = world.submitted(limited);
+    world.store();
+    let mut world = world.restart();
+    world.ask(Ask::Release(id));
+    world.store();
+    let launched = world.outputs.iter().find_map(|output| match output {
+        MachineOutput::Launch(run) => Some((run.spec.limits, run.spec.watch)),
+        _ => None,
+    });
+    assert_eq!(launched, Some((limits, watch)));
 }

@@ -188,6 +188,7 @@ fn no_number_is_given_twice_whatever_is_damaged() {
             nodes: vec!["n0".to_owned()],
             local: None,
             stored: stored.to_vec(),
+            model: None,
         };
         let mut world = World::new(&[1]);
         world.machine = Machine::new(&setup);

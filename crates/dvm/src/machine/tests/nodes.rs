@@ -78,6 +78,7 @@ fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lack
         nodes: vec!["n0".to_owned(), "n1".to_owned()],
         local: None,
         stored: world.stored.clone().into_iter().collect(),
+        model: None,
     };
     world.machine = Machine::new(&setup);
     let said = Slots::Explicit(2);
@@ -93,6 +94,56 @@ fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lack
     assert_eq!(world.launches()[0].0, format!("{all} on 2@n0"));
     // An amount that the user has named is not changed.
     assert_eq!(world.record(three).slots, 3);
+}
+
+#[test]
+fn a_job_whose_nodes_are_all_lost_waits_for_what_they_had() {
+    let mut world = World::new(&[2, 4]);
+    let named = |count: Option<u32>, map: Option<&str>| {
+        let mut named = Submission {
+            spec: spec_of(count, map),
+            ..job(1)
+        };
+        let hosts = ["n1"].into_iter().collect();
+        named.spec.placement.apps[0].hosts = Some(hosts);
+        named
+    };
+    let blocker = world.submitted(named(None, None));
+    let before = world.submitted(named(None, None));
+    let eight = named(Some(8), Some("slot:oversubscribe"));
+    let shared = world.submitted(eight);
+    world.store();
+    let run = world.launches()[0].1;
+    world.lose(1);
+    world.ends(run, lost(1));
+    assert_eq!(world.record(blocker).state(), State::Failed);
+    let after = world.submitted(named(None, None));
+    let objects = world.submitted(named(None, Some("ppr:1:node")));
+    let slots =
+        |world: &mut World| [before, shared, after, objects].map(|id| world.record(id).slots);
+    assert_eq!(slots(&mut world), [4, 4, 4, 1]);
+    world.store();
+    assert_eq!(world.launches(), []);
+    world.ask(Ask::Drop(["n1"].into_iter().collect(), Down::IfIdle));
+    assert_eq!(world.reply(), Reply::Done);
+    assert_eq!(slots(&mut world), [4, 4, 4, 1]);
+    let said = Slots::Explicit(4);
+    let added = Additions {
+        nodes: vec![AllocatedNode {
+            name: "n1".to_owned(),
+            slots: said,
+            max_slots: None,
+            granted: None,
+        }],
+        environment: Vec::new(),
+    };
+    world.ask(Ask::Add(Box::new(added)));
+    world.machine.node_up(world.now, NodeId(2), 4, said);
+    world.pump();
+    assert!(matches!(world.reply(), Reply::Added(_)));
+    assert_eq!(slots(&mut world), [4, 4, 4, 1]);
+    world.store();
+    assert_eq!(world.launches()[0].0, format!("{before} on 4@n2"));
 }
 
 #[test]

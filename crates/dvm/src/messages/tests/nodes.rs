@@ -407,11 +407,42 @@ fn a_spawn_that_needs_a_lost_node_names_it() {
 }
 
 #[test]
+fn a_spawn_without_daemons_has_the_reason() {
+    let class = NotJoinedClass {
+        hosts: "n4".split(',').collect(),
+        reason: Reason::Exited(1),
+        tried: Vec::new(),
+        program: "srun".to_owned(),
+        check: Vec::new(),
+        printed: vec!["srun: error: Unable to create step for job 17".to_owned()],
+        failed_at: base::HostList::default(),
+    };
+    let failed = NotJoined {
+        nodes: 1,
+        joined: 0,
+        classes: vec![class],
+    };
+    let by = base::ProcId {
+        job: JobId(1),
+        rank: Rank(3),
+    };
+    let note = Note::SpawnNotStarted { by, failed };
+    let small = Job::small();
+    insta::assert_snapshot!(shown(&super::note(&note, &small.scene())), @"
+    job/spawn-refused Warning: rank 3 of job 1 cannot spawn a job: cannot start the daemon on `n4`: `srun` exited with code 1
+      srun: srun: error: Unable to create step for job 17
+    ");
+}
+
+#[test]
 fn a_machine_says_why_nodes_do_not_come_or_go() {
     let name = || "n5".to_owned();
     let all = [
         NotDone::NodesBusy(2),
         NotDone::NodeLeaves(name()),
+        NotDone::NodeEnds(name()),
+        NotDone::NodeBad(name()),
+        NotDone::IsAllocation(JobId(10)),
         NotDone::NodeStays(name()),
         NotDone::TooManyStarts(65_536),
     ];
@@ -424,6 +455,17 @@ fn a_machine_says_why_nodes_do_not_come_or_go() {
     machine/node-leaves Error: `n5` is about to leave the machine
       effect: no node was added
       help: add it when `rally nodes` does not list it any more, or keep it with `rally nodes --resume n5`
+
+    machine/node-leaves Error: `n5` leaves the machine: its daemon was told to end
+      effect: nothing was changed
+      help: `rally nodes --add n5` adds it again when `rally nodes` does not list it any more
+
+    machine/node-bad Error: `n5` is bad, so that it can be neither drained nor resumed
+      effect: nothing was changed
+      help: `rally nodes` says why; `rally nodes --add n5` starts it again, `--drop n5` forgets it
+
+    machine/not-running Error: job 10 is an allocation, and has no ranks of its own
+      help: `rally queue 10` says which job has requested it: that one has the ranks
 
     machine/node-stays Error: `n5` stays in the machine: it was resumed before it was idle
 

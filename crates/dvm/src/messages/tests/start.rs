@@ -197,6 +197,7 @@ fn steps_have_names() {
         StartStep::Signals,
         StartStep::Trace,
         StartStep::Exec,
+        StartStep::Cgroup,
     ];
     let text = steps.map(|step| {
         let failure = StartFailure {
@@ -242,6 +243,8 @@ fn steps_have_names() {
       step: hold at the first instruction
     job/not-started Error: cannot start rank 4 on `n1`: cannot execute the program: input/output error
       step: execute the program
+    job/not-started Error: cannot start `./a.out` on `n1`: cannot enter the cgroup that has the limits of the job: input/output error
+      step: enter the cgroup that has the limits of the job
     ");
 }
 

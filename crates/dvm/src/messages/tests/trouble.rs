@@ -26,8 +26,8 @@ fn connections_that_are_closed() {
             &[(foreign, 90_000), ("it says that it is a\u{1b}[2Jb", 1)],
             100_001,
         ),
-        closed(Some("0"), &[("tools cannot connect yet", 1)], 1),
-        closed(Some("0-1,3"), &[("tools cannot connect yet", 5)], 5),
+        closed(Some("0"), &[("tools cannot connect here", 1)], 1),
+        closed(Some("0-1,3"), &[("tools cannot connect here", 5)], 5),
     ];
     let text = cases.map(|note| shown(&super::note(&note, &small.scene())));
     insta::assert_snapshot!(text.concat(), @r"
@@ -40,10 +40,10 @@ fn connections_that_are_closed() {
     other reasons (10000 times)
       effect: none on the job
     pmix/refused Warning: 1 connection of rank 0 to PMIx on `n1` was closed
-      reason: tools cannot connect yet
+      reason: tools cannot connect here
       effect: requests of these ranks over PMIx fail
     pmix/refused Warning: 5 connections of ranks 0-1,3 to PMIx on `n1` were closed
-      reason: tools cannot connect yet (5 times)
+      reason: tools cannot connect here (5 times)
       effect: requests of these ranks over PMIx fail
     ");
 }
@@ -156,5 +156,89 @@ fn ranks_that_leave_without_finalize() {
     job/left-alone Error: rank 1 on `n1` ended with code 0, but without `MPI_Finalize`, and others were still at work
       effect: the other 7 ranks were ended
       help: a program that exits early should call `MPI_Finalize`, or `MPI_Abort` if it has failed
+    ");
+}
+
+#[test]
+fn a_job_whose_allocation_is_over() {
+    let note = Note::SpawnedFailed {
+        job: JobId(2),
+        cause: Box::new(Cause::Ended(EndReason::TimeLimit)),
+    };
+    let text = shown(&super::note(&note, &Job::small().scene()));
+    insta::assert_snapshot!(text, @"job/spawned-failed Warning: job 2, which a rank spawned, failed: the time of its allocation was over");
+}
+
+#[test]
+fn an_allocation_that_nobody_can_grant() {
+    let by = base::ProcId {
+        job: JobId(1),
+        rank: Rank(3),
+    };
+    let small = Job::small();
+    let text = shown(&note(&Note::NoScheduler { by }, &small.scene()));
+    insta::assert_snapshot!(text, @"
+    job/no-scheduler Note: rank 3 of job 1 asks for an allocation, and no queue is there to grant it
+      help: run the job on a machine: `rally up`, then `rally run --on-machine main`
+    ");
+}
+
+#[test]
+fn requests_that_slurm_does_not_fulfil() {
+    use crate::{
+        proto::AllocationRefusal as Why,
+        slurm::{NotDone, Tool},
+    };
+    let by = base::ProcId {
+        job: JobId(1),
+        rank: Rank(3),
+    };
+    let patience = Duration::from_secs(30);
+    let (tool, words) = (Tool::Salloc, "Invalid partition name specified".to_owned());
+    let silent = NotDone::Silent {
+        tool: Tool::Scontrol,
+        patience,
+    };
+    let failed = |words: &str| NotDone::Failed {
+        tool: Tool::Scancel,
+        words: words.to_owned(),
+    };
+    let refused = |why| Note::AllocationRefused { by, why };
+    let notes = [
+        refused(Why::BySlurm(NotDone::Failed { tool, words })),
+        refused(Why::BySlurm(failed(""))),
+        refused(Why::BySlurm(silent)),
+        refused(Why::BySlurm(NotDone::NotRun {
+            tool,
+            why: "it is not in PATH".to_owned(),
+        })),
+        refused(Why::BySlurm(NotDone::Unclear { tool })),
+        refused(Why::MoreNodes),
+        refused(Why::Part),
+        Note::AllocationLeft {
+            job: 17,
+            why: failed("Access/permission denied"),
+        },
+    ];
+    let small = Job::small();
+    let text = notes.map(|one| shown(&note(&one, &small.scene())));
+    insta::assert_snapshot!(text.concat(), @"
+    job/allocation-refused Note: rank 3 of job 1 gets no allocation of Slurm
+      reason: `salloc` says: Invalid partition name specified
+    job/allocation-refused Note: a request of rank 3 of job 1 about its allocation of Slurm has failed
+      reason: `scancel` fails without a reason
+    job/allocation-refused Note: a request of rank 3 of job 1 about its allocation of Slurm has failed
+      reason: `scontrol` gave no answer for 30 s
+    job/allocation-refused Note: rank 3 of job 1 gets no allocation of Slurm
+      reason: `salloc` cannot be run: it is not in PATH
+      help: put the directory of Slurm's commands into PATH
+    job/allocation-refused Note: rank 3 of job 1 gets no allocation of Slurm
+      reason: what `salloc` prints is not understood
+    job/allocation-refused Note: rank 3 of job 1 asks for more nodes or CPUs in an allocation of Slurm, which cannot grow
+      help: request a new allocation for them
+    job/allocation-refused Note: rank 3 of job 1 gives back a part of an allocation of Slurm, which is given back only as a whole
+    job/allocation-left Warning: job 17 of Slurm, an allocation of this job, was not given back
+      reason: `scancel` says: Access/permission denied
+      help: cancel it: `scancel 17`
     ");
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     controller::{
         ControllerInput, ControllerOutput,
-        spawned::{spec::find, tests::app},
+        spawned::{find, tests::app},
         tests::{FRONT, JOB, NODES, World},
     },
     preload::{FoundFile, NotFound},

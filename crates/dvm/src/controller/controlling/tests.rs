@@ -1,0 +1,249 @@
+//! A job that waits for a tool.
+
+use std::{
+    ffi::{CStr, OsStr},
+    time::Duration,
+};
+
+use pmix::{
+    codec::Writer,
+    value::{Envar, InfoFlags, Key},
+};
+
+use super::*;
+use crate::{
+    controller::{
+        ControllerInput, ControllerOutput,
+        tests::{FRONT, JOB, NODES, World, hello},
+    },
+    proto::{
+        Chunk, ChunkEnd, Door, FromServer, Launch, Relation, Stream, ToController, ToDaemon,
+        Visitor,
+    },
+};
+
+const TOOL: ProcId = ProcId {
+    job: JobId(2),
+    rank: Rank(0),
+};
+
+fn info(key: &CStr, value: Value) -> Info {
+    Info::new(Key::new(key).unwrap(), value)
+}
+
+fn started(directives: &[Info]) -> Control {
+    let mut writer = Writer::new(Format::V4);
+    writer.list(directives);
+    Control::Started {
+        directives: writer.into_bytes().into(),
+    }
+}
+
+/// Creates a world whose job waits for a tool. All daemons have joined.
+fn controlled(control: Control) -> (World, Vec<ControllerOutput>) {
+    let mut world = World::after(Some(ControllerInput::Controlled(control)));
+    let mut outputs = Vec::new();
+    for node in 0..NODES {
+        outputs.extend(world.says(node, hello(node)));
+    }
+    (world, outputs)
+}
+
+fn says(world: &mut World, message: FromServer) -> Vec<ControllerOutput> {
+    world.says(0, ToController::Server(Box::new(message)))
+}
+
+fn connects(world: &mut World, door: Door) -> Vec<ControllerOutput> {
+    let visitor = Visitor {
+        name: Some(("vm:7".to_owned(), 0)),
+        pid: None,
+        command: None,
+        door,
+    };
+    says(world, FromServer::ToolConnects { conn: 1, visitor })
+}
+
+fn releases(world: &mut World) -> Vec<ControllerOutput> {
+    says(world, FromServer::LauncherReleased { by: TOOL })
+}
+
+fn launch(outputs: &[ControllerOutput]) -> Option<&Launch> {
+    outputs.iter().find_map(|output| match output {
+        ControllerOutput::Daemon(_, ToDaemon::Launch(launch)) => Some(&**launch),
+        _ => None,
+    })
+}
+
+fn refusal(outputs: &[ControllerOutput]) -> Option<&Refusal> {
+    outputs.iter().find_map(|output| match output {
+        ControllerOutput::Front(FRONT, ToFront::Refused(refusal)) => Some(refusal),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_job_waits_for_the_release_and_takes_the_directives() {
+    let variable = Envar {
+        name: Some(c"COLOR".into()),
+        value: Some(c"blue".into()),
+        separator: b':',
+    };
+    let directives = [
+        info(keys::STOP_IN_INIT, Value::Bool(true)),
+        info(keys::FWD_STDOUT, Value::Bool(true)),
+        info(keys::SET_ENVAR, Value::Envar(Box::new(variable))),
+        info(c"pmix.unknown", Value::Bool(true)),
+    ];
+    let (mut world, outputs) = controlled(started(&directives));
+    assert!(launch(&outputs).is_none());
+    assert!(launch(&connects(&mut world, Door::Theirs)).is_none());
+    let released = releases(&mut world);
+    let launched = launch(&released).expect("the job is launched");
+    assert_eq!(launched.hold.at, HoldAt::Init);
+    let env = &launched.apps[0].env;
+    assert_eq!(env.get(OsStr::new("COLOR")), Some(OsStr::new("blue")));
+    let parent = launched.parent.as_ref().unwrap();
+    assert_eq!(parent.relation, Relation::Controller);
+    assert_eq!((parent.proc, parent.nspace.as_str()), (TOOL, "vm:7"));
+    assert_eq!(parent.forward, [Stream::Stdout]);
+    // What is forwarded is not printed.
+    let mut printed = |stream| {
+        let chunk = Chunk {
+            job: JOB,
+            rank: Rank(1),
+            stream,
+            bytes: "text\n".into(),
+            end: ChunkEnd::Line,
+        };
+        let outputs = world.says(1, ToController::Output { job: JOB, chunk });
+        let mut outputs = outputs.iter();
+        outputs.any(|output| {
+            matches!(
+                output,
+                ControllerOutput::Front(FRONT, ToFront::Output { .. })
+            )
+        })
+    };
+    assert!(!printed(Stream::Stdout));
+    assert!(printed(Stream::Stderr));
+    // A second release does nothing.
+    assert!(launch(&releases(&mut world)).is_none());
+}
+
+#[test]
+fn without_its_tool_a_job_is_refused() {
+    let ends: [fn(&mut World) -> Vec<ControllerOutput>; 2] = [
+        |world| says(world, FromServer::ToolLeft { tool: TOOL.job }),
+        |world| world.handle(ControllerInput::ControllingToolDied),
+    ];
+    for end in ends {
+        let (mut world, _) = controlled(started(&[]));
+        connects(&mut world, Door::Theirs);
+        assert_eq!(refusal(&end(&mut world)), Some(&Refusal::ToolEnded));
+        assert!(launch(&releases(&mut world)).is_none());
+    }
+    // It may die before its connection is known here.
+    let (mut world, _) = controlled(started(&[]));
+    let outputs = world.handle(ControllerInput::ControllingToolDied);
+    assert_eq!(refusal(&outputs), Some(&Refusal::ToolEnded));
+}
+
+#[test]
+fn the_death_of_the_tool_ends_a_job_that_runs_unless_it_is_to_go_on() {
+    let is_ended = |outputs: Vec<ControllerOutput>| {
+        let mut outputs = outputs.iter();
+        outputs.any(|output| matches!(output, ControllerOutput::Daemon(_, ToDaemon::End { .. })))
+    };
+    for (directives, ends) in [
+        (Vec::new(), true),
+        (vec![info(keys::NOHUP, Value::Bool(true))], false),
+    ] {
+        let (mut world, _) = controlled(started(&directives));
+        connects(&mut world, Door::Theirs);
+        assert!(launch(&releases(&mut world)).is_some());
+        // The end of its connection says nothing.
+        assert!(!is_ended(says(
+            &mut world,
+            FromServer::ToolLeft { tool: TOOL.job }
+        )));
+        let outputs = world.handle(ControllerInput::ControllingToolDied);
+        assert_eq!(is_ended(outputs), ends, "{directives:?}");
+    }
+}
+
+#[test]
+fn any_tool_ends_a_pause() {
+    let mut world = World::after(Some(ControllerInput::Controlled(Control::Pause)));
+    for node in 0..NODES {
+        assert!(launch(&world.says(node, hello(node))).is_none());
+    }
+    connects(&mut world, Door::Ours);
+    says(&mut world, FromServer::ToolLeft { tool: TOOL.job });
+    let visitor = Visitor {
+        name: None,
+        pid: None,
+        command: None,
+        door: Door::Ours,
+    };
+    says(&mut world, FromServer::ToolConnects { conn: 2, visitor });
+    let by = ProcId {
+        job: JobId(3),
+        rank: Rank(0),
+    };
+    let outputs = says(&mut world, FromServer::LauncherReleased { by });
+    let parent = launch(&outputs).unwrap().parent.as_ref().unwrap();
+    assert_eq!((parent.proc, &parent.forward[..]), (by, &[][..]));
+}
+
+#[test]
+fn the_time_limit_begins_with_the_release() {
+    let limit = Duration::from_secs(60);
+    let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+    let control = ControllerInput::Controlled(started(&[]));
+    let mut world = World::limited(Some(control), Some(limit));
+    for node in 0..NODES {
+        world.says(node, hello(node));
+    }
+    connects(&mut world, Door::Theirs);
+    assert_eq!(world.controller.deadline(), None);
+    world.at(at(100));
+    assert!(launch(&releases(&mut world)).is_some());
+    assert_eq!(world.controller.deadline(), Some(at(160)));
+}
+
+#[test]
+fn what_cannot_be_carried_out_is_refused() {
+    let mut unknown = info(c"pmix.unknown", Value::Bool(true));
+    unknown.flags = InfoFlags::REQUIRED;
+    let cases = [
+        (unknown, "pmix.unknown"),
+        (info(keys::MAP_BY, Value::text("chance")), "pmix.mapby"),
+        (info(keys::STOP_ON_EXEC, Value::text("x")), "pmix.dbg.init"),
+    ];
+    for (directive, key) in cases {
+        let (mut world, _) = controlled(started(&[directive]));
+        connects(&mut world, Door::Theirs);
+        let outputs = releases(&mut world);
+        let Some(Refusal::Directive(said)) = refusal(&outputs) else {
+            panic!("{key}: {outputs:?}");
+        };
+        assert_eq!(said, key);
+    }
+}
+
+#[test]
+fn agents_beside_a_job_do_not_wait() {
+    // Only the first front's job is controlled: `dbgr` starts its agents as a job of another one.
+    let (mut world, _) = controlled(started(&[info(keys::STOP_IN_INIT, Value::Bool(true))]));
+    connects(&mut world, Door::Theirs);
+    releases(&mut world);
+    let job = crate::controller::spawned::tests::job(crate::spec::OnFailure::Continue);
+    world.connects(FrontId(5), 88);
+    let beside = crate::proto::FromFront::SubmitBeside(Box::new(job));
+    let outputs = world.hears(FrontId(5), beside);
+    let launch = launch(&outputs).unwrap();
+    assert_eq!(
+        (launch.hold.at, launch.parent.is_none()),
+        (HoldAt::Nowhere, true)
+    );
+}
