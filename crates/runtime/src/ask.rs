@@ -92,6 +92,23 @@ impl Inquirer {
         self.send(question)
     }
 
+    /// Sends a question, and submits a job. Gives the job back. [`Self::hear`] returns the answer, before what the controller says
+    /// about the job.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::ask`].
+    pub fn submit(
+        &mut self,
+        question: FromFront,
+        spec: Box<JobSpec>,
+    ) -> Result<Box<JobSpec>, AskError> {
+        self.link.send(question);
+        let spec = self.link.submit(spec);
+        self.flush()?;
+        Ok(spec)
+    }
+
     /// Returns the answer to the first question of [`Self::tell`] that has none.
     ///
     /// # Errors
@@ -106,7 +123,7 @@ impl Inquirer {
         while self.next(None).is_ok() {}
     }
 
-    /// Returns the link and its socket, for a front that submits a job.
+    /// Returns the link and its socket, for a front that has submitted a job. Messages may have been received already.
     #[must_use]
     pub fn into_link(self) -> (FrontLink, OwnedFd) {
         (self.link, self.socket)
@@ -194,6 +211,10 @@ impl Inquirer {
 
     fn send(&mut self, message: FromFront) -> Result<(), AskError> {
         self.link.send(message);
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), AskError> {
         match self.link.flush(self.socket.as_fd())? {
             Received::Closed => Err(AskError::Closed),
             // The socket blocks, for at most the patience.

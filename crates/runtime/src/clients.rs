@@ -2,18 +2,22 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
 };
 
 use base::{NodeId, Time};
 use bytes::{Buf, Bytes};
 use dvm::{
-    Input,
+    Caller, Input,
     backlog::{Backlog, Bounds, Wanted},
     proto::Missing,
 };
 use os::{AcceptOutcome, Interest, PeerIdentity, SocketOwners, Token, WriteOutcome};
-use pmix::server::{Conn, PeerOwner};
+use pmix::{
+    launcher::Called,
+    server::{Conn, PeerOwner},
+    value::Proc,
+};
 
 use super::{
     listener::Listener,
@@ -98,25 +102,50 @@ impl Clients {
                 PeerIdentity::User(uid) => PeerOwner::Uid(uid),
                 PeerIdentity::Unknown(_) => PeerOwner::Unknown,
             };
-            let conn = Conn(self.next);
-            self.next += 1;
-            let source = Source::Node(self.node, Channel::Client(conn));
-            match reactor.add(accepted.fd, Interest::Read, source) {
-                Ok(token) => {
-                    self.by_number.insert(
-                        conn,
-                        Client {
-                            token,
-                            queue: VecDeque::new(),
-                            backlog: Backlog::new(&QUEUE),
-                            interest: Interest::Read,
-                        },
-                    );
-                    daemon.handle(now, Input::ClientAccepted { conn, owner });
-                }
+            match self.add(accepted.fd, reactor) {
+                Ok(conn) => daemon.handle(now, Input::ClientAccepted { conn, owner }),
                 Err(error) => missing_reports.add(Missing::Client, &error),
             }
         }
+    }
+
+    /// Takes over the connection to the tool that has started the launcher.
+    pub(super) fn call(
+        &mut self,
+        now: Time,
+        connection: OwnedFd,
+        called: Called,
+        reactor: &mut Reactor,
+        daemon: &mut DaemonMachine,
+    ) -> Result<(), os::Error> {
+        let conn = self.add(connection, reactor)?;
+        let text = |proc: &Proc| (proc.nspace.to_string(), proc.rank.0);
+        let caller = Caller {
+            tool: text(&called.tool),
+            me: text(&called.me),
+            version: called.version,
+        };
+        daemon.handle(now, Input::Called { conn, caller });
+        let bytes = &called.rest[..];
+        if !bytes.is_empty() {
+            daemon.handle(now, Input::ClientBytes { conn, bytes });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, fd: OwnedFd, reactor: &mut Reactor) -> Result<Conn, os::Error> {
+        let conn = Conn(self.next);
+        self.next += 1;
+        let source = Source::Node(self.node, Channel::Client(conn));
+        let token = reactor.add(fd, Interest::Read, source)?;
+        let client = Client {
+            token,
+            queue: VecDeque::new(),
+            backlog: Backlog::new(&QUEUE),
+            interest: Interest::Read,
+        };
+        self.by_number.insert(conn, client);
+        Ok(conn)
     }
 
     /// Accepts connections again: a descriptor may be free.

@@ -1,6 +1,7 @@
-//! The socket to which other processes of the user connect as fronts (`docs/formats/front-link.md`). It is opened only
-//! for jobs whose ranks are held, and for jobs with other nodes, whose daemons start the agents of `dbgr`, and whose start
-//! commands may ask the user. So it costs other jobs nothing. It is removed with the session directory.
+//! The socket to which other processes of the user connect as fronts (`docs/formats/front-link.md`). It is opened before the
+//! launch for jobs whose ranks are held, and for jobs with other nodes, whose daemons start the agents of `dbgr`, and whose start
+//! commands may ask the user. For other jobs it is opened when their ranks have been started: so it does not delay these, and only
+//! `rally start-tool` misses it if that fails. It is removed with the session directory.
 
 use std::{
     os::fd::AsFd,
@@ -25,6 +26,14 @@ pub(crate) fn path(session: &Path, front: os::Pid) -> PathBuf {
     session.join(format!("{NAME}{front}"))
 }
 
+/// What happens if the socket cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfRefused {
+    /// The user is told: the job needs it.
+    Report,
+    Ignore,
+}
+
 /// The socket, once it is open.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
@@ -32,10 +41,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Opens the socket if it is not open. A failure is reported to the user: no other front can connect then.
+    /// Opens the socket if it is not open. If that fails, no other front can connect.
     pub(crate) fn open(
         &mut self,
         path: Option<&Path>,
+        if_refused: IfRefused,
         reactor: &mut Reactor,
         missing_reports: &mut MissingReports,
     ) {
@@ -48,7 +58,10 @@ impl Control {
             .and_then(|listener| reactor.add(listener, Interest::Read, Source::Control));
         match opened {
             Ok(token) => self.listener = Some(Listener::new(token)),
-            Err(error) => missing_reports.add(Missing::Control, &error),
+            Err(error) if if_refused == IfRefused::Report => {
+                missing_reports.add(Missing::Control, &error);
+            }
+            Err(_) => {}
         }
     }
 

@@ -4,11 +4,12 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, os::fd::OwnedFd, path::PathBuf};
 
-use base::{NodeId, Time};
+use base::{ExitStatus, JobId, NodeId, Time};
 use dvm::{
     ControllerInput, ControllerOutput,
     bootstrap::{Addition, CommandId, NotJoined},
     proto::{CannotRun, FromFront, FrontId, Missing, Note, ToController, ToDaemon, ToFront},
+    slurm::{CommandNumber, News},
     spec::HoldAt,
 };
 use os::Pid;
@@ -16,17 +17,19 @@ use os::Pid;
 use tracing::debug;
 
 use crate::{
-    control::{self, Control},
+    control::{self, Control, IfRefused},
     daemons::Unsendable,
     fronts::{FRONTS_MAX, Fronts, MACHINE_FRONTS_MAX, Outcome, STARTER},
     link::{ControllerLink, LinkError},
     log,
-    machine::MachineHost,
+    machine::{MachineHost, epoch},
     machines::ControllerMachine,
     missing::MissingReports,
     preload::{self, FileReader},
     prompts::{Action, PromptHost, Wait},
     reactor::Reactor,
+    rendezvous::RendezvousFiles,
+    slurm::SlurmCommands,
 };
 
 /// Result of one step of a controller.
@@ -66,6 +69,12 @@ pub(crate) struct ControllerSetup {
     pub(crate) prompts: PromptHost,
     /// `None` if the controller ends with its fronts.
     pub(crate) machine: Option<MachineHost>,
+    /// `None` if requests for allocations are not passed to Slurm.
+    pub(crate) slurm: Option<SlurmCommands>,
+    /// The files by which tools find the PMIx server; `None` if there is no server beside the controller.
+    pub(crate) tools: Option<RendezvousFiles>,
+    /// `None` if no tool controls the launcher.
+    pub(crate) control: Option<dvm::Control>,
 }
 
 /// A controller's state machine and its kernel objects.
@@ -92,6 +101,13 @@ impl ControllerHost {
             None => FRONTS_MAX,
         });
         fronts.add_starter(link, socket, reactor)?;
+        controller.handle(now, ControllerInput::Epoch(epoch(now)));
+        if let Some(slurm) = &setup.slurm {
+            controller.handle(now, ControllerInput::Slurm(slurm.setup()));
+        }
+        if let Some(control) = &setup.control {
+            controller.handle(now, ControllerInput::Controlled(control.clone()));
+        }
         let connected = ControllerInput::FrontConnected {
             front: STARTER,
             pid: number_of(setup.front_pid),
@@ -115,6 +131,11 @@ impl ControllerHost {
         self.is_done() && self.fronts.are_written()
     }
 
+    /// Returns true if a job runs, or waits in the queue of this machine.
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.controller.has_jobs()
+    }
+
     /// Returns true if only fronts remain that were not sent everything.
     fn is_done(&self) -> bool {
         // Whoever has started a machine may be stopped for hours, and another front may end it.
@@ -128,6 +149,7 @@ impl ControllerHost {
             self.controller.deadline(),
             self.fronts.deadline(),
             self.control.deadline(),
+            self.setup.machine.as_ref().and_then(MachineHost::deadline),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -135,8 +157,61 @@ impl ControllerHost {
     pub(crate) fn on_tick(&mut self, now: Time, reactor: &mut Reactor) {
         self.controller.handle(now, ControllerInput::Tick);
         self.control.on_tick(now, reactor);
+        if let Some(machine) = &mut self.setup.machine {
+            machine.on_tick(now);
+        }
         for front in self.fronts.overdue(now) {
             self.lose_front(now, front, reactor);
+        }
+    }
+
+    pub(crate) fn on_watch_exited(&mut self, now: Time, job: JobId, pid: Pid) {
+        if let Some(machine) = &mut self.setup.machine {
+            machine.on_watch_exited(now, job, pid);
+        }
+    }
+
+    fn run_command(
+        &mut self,
+        now: Time,
+        number: CommandNumber,
+        words: &[String],
+        reactor: &mut Reactor,
+    ) {
+        let started = match &mut self.setup.slurm {
+            Some(slurm) => slurm.start(number, words, reactor),
+            None => Err("this process does not run in Slurm".to_owned()),
+        };
+        if let Err(why) = started {
+            let input = ControllerInput::Command(number, News::NotRun(why));
+            self.controller.handle(now, input);
+        }
+    }
+
+    pub(crate) fn on_slurm_readable(
+        &mut self,
+        now: Time,
+        number: CommandNumber,
+        reactor: &mut Reactor,
+    ) {
+        let slurm = self.setup.slurm.as_mut();
+        if let Some(news) = slurm.and_then(|slurm| slurm.on_readable(number, reactor)) {
+            self.controller
+                .handle(now, ControllerInput::Command(number, news));
+        }
+    }
+
+    pub(crate) fn on_slurm_exited(
+        &mut self,
+        now: Time,
+        number: CommandNumber,
+        status: ExitStatus,
+        reactor: &mut Reactor,
+    ) {
+        let slurm = self.setup.slurm.iter_mut();
+        for news in slurm.flat_map(|slurm| slurm.on_exited(number, status, reactor)) {
+            self.controller
+                .handle(now, ControllerInput::Command(number, news));
         }
     }
 
@@ -251,9 +326,7 @@ impl ControllerHost {
         if front == STARTER {
             self.setup.prompts.front_lost();
         }
-        if let Some(machine) = &mut self.setup.machine {
-            machine.unlink(front);
-        }
+        self.hide_front(front);
         if self.fronts.close(front, reactor) && !self.setup.prompts.lose(front) {
             let lost = ControllerInput::FrontLost(front);
             self.controller.handle(now, lost);
@@ -310,8 +383,10 @@ impl ControllerHost {
         };
         match output {
             ControllerOutput::Front(front, message) => {
-                if let ToFront::Accepted(_) = message {
-                    self.show_front(front);
+                match message {
+                    ToFront::Accepted(_) => self.show_front(front),
+                    ToFront::Launched { .. } => self.open_control_for(IfRefused::Ignore, reactor),
+                    _ => {}
                 }
                 self.fronts.send(front, message);
             }
@@ -341,9 +416,7 @@ impl ControllerHost {
                     self.setup.prompts.nobody_answers();
                 }
                 self.fronts.finish(now, front);
-                if let Some(machine) = &mut self.setup.machine {
-                    machine.unlink(front);
-                }
+                self.hide_front(front);
             }
             ControllerOutput::Log(what) => self.report_bug(&what),
             ControllerOutput::Store(batch) => {
@@ -366,12 +439,31 @@ impl ControllerHost {
                     machine.append(output, bytes);
                 }
             }
-            ControllerOutput::AddNodes { nodes, environment } => {
-                return Step::Add(Addition { nodes, environment });
-            }
+            ControllerOutput::AddNodes(addition) => return Step::Add(addition),
             ControllerOutput::CaptureEnd(job) => {
                 if let Some(machine) = &self.setup.machine {
                     machine.close_files(job);
+                }
+            }
+            ControllerOutput::Watch(watch) => {
+                if let Some(machine) = &mut self.setup.machine
+                    && let Err(why) = machine.watch(now, &watch, reactor)
+                {
+                    let input = ControllerInput::NotWatched(watch.job, why);
+                    self.controller.handle(now, input);
+                }
+            }
+            ControllerOutput::RunCommand { number, words } => {
+                self.run_command(now, number, &words, reactor);
+            }
+            ControllerOutput::EndCommand(number, urgency) => {
+                if let Some(slurm) = &self.setup.slurm {
+                    slurm.end(number, urgency);
+                }
+            }
+            ControllerOutput::WatchEnd(job) => {
+                if let Some(machine) = &mut self.setup.machine {
+                    machine.watch_no_longer(now, job);
                 }
             }
         }
@@ -405,13 +497,18 @@ impl ControllerHost {
 
     /// Opens the control socket, so that other fronts can connect.
     pub(crate) fn admit_fronts(&mut self, reactor: &mut Reactor) {
+        self.open_control_for(IfRefused::Report, reactor);
+    }
+
+    fn open_control_for(&mut self, if_refused: IfRefused, reactor: &mut Reactor) {
         let session = self.setup.session.as_deref();
         let path = match &self.setup.machine {
             Some(machine) => Some(machine.control()),
             None => session.map(|session| control::path(session, self.setup.front_pid)),
         };
         let missing_reports = &mut self.setup.missing_reports;
-        self.control.open(path.as_deref(), reactor, missing_reports);
+        self.control
+            .open(path.as_deref(), if_refused, reactor, missing_reports);
     }
 
     /// Ends the machine with all that runs, if this is one and its front is gone. Without a machine, only the front ends us.
@@ -421,6 +518,12 @@ impl ControllerHost {
         }
     }
 
+    /// Handles that the tool that has started the launcher is dead.
+    pub(crate) fn on_tool_died(&mut self, now: Time) {
+        self.controller
+            .handle(now, ControllerInput::ControllingToolDied);
+    }
+
     /// Lets tools find the job of a front of the machine, as they find those without a machine.
     fn show_front(&mut self, front: FrontId) {
         let pid = self.fronts.pid_of(front);
@@ -428,6 +531,19 @@ impl ControllerHost {
             (&mut self.setup.machine, &self.setup.session, pid)
         {
             machine.link(front, session, pid);
+            if let Some(tools) = &mut self.setup.tools {
+                tools.add_front(front, pid);
+            }
+        }
+    }
+
+    /// The counterpart of [`Self::show_front`].
+    fn hide_front(&mut self, front: FrontId) {
+        if let Some(machine) = &mut self.setup.machine {
+            machine.unlink(front);
+        }
+        if let Some(tools) = &mut self.setup.tools {
+            tools.remove_front(front);
         }
     }
 

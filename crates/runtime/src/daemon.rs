@@ -4,22 +4,26 @@
 
 use std::{
     ffi::OsString,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     rc::Rc,
 };
 
-use base::{NodeId, ProcId, Signal, Time, Topology};
+use base::{JobId, NodeId, ProcId, Signal, Time, Topology};
 use bytes::Bytes;
 use dvm::{
-    DaemonConfig, Input, Output, ProcEnd, ServiceConfig, SpawnOrder,
+    DaemonConfig, Input, Output, ProcEnd, ServiceConfig, SpawnOrder, Tools,
     bootstrap::Hosting,
     proto::{Missing, Note, Stream, ToController, ToDaemon},
+    spec::{App, ResourceLimits},
     traced::{self, Traced},
 };
 use os::{Interest, Pid, ReadOutcome, Token};
+use pmix::launcher::Called;
 
 use crate::{
     clients::{self, Clients},
+    limits::JobCgroups,
     machines::DaemonMachine,
     missing::MissingReports,
     place::Surroundings,
@@ -70,6 +74,7 @@ pub(crate) struct DaemonSetup {
     pub(crate) environment: Option<Vec<(OsString, OsString)>>,
     /// The file of its recording.
     pub(crate) tape: Option<Rc<Tape>>,
+    pub(crate) tools: Tools,
 }
 
 /// A daemon's state machine and its kernel objects.
@@ -80,8 +85,11 @@ pub(crate) struct DaemonHost {
     ranks: Ranks,
     clients: Clients,
     files: Directories,
+    cgroups: JobCgroups,
     region: Option<os::SlotWriter>,
     missing_reports: MissingReports,
+    /// Jobs that are over since the last [`Self::take_forgotten`].
+    forgotten: u32,
 }
 
 impl DaemonHost {
@@ -102,6 +110,7 @@ impl DaemonHost {
             setup.environment,
         )?;
         let clients = Clients::open(setup.node, reactor)?;
+        let cgroups = JobCgroups::new(Path::new("/"), &setup.owner, setup.node);
         let files = Directories::new(setup.session.clone(), &setup.surroundings);
         let config = DaemonConfig {
             node: setup.node,
@@ -114,6 +123,7 @@ impl DaemonHost {
                 gid: os::effective_gid(),
                 name: setup.service,
                 session_dir: setup.session.map(PathBuf::into_os_string),
+                tools: setup.tools,
             }),
         };
         let daemon = DaemonMachine::new(config, setup.tape);
@@ -125,9 +135,28 @@ impl DaemonHost {
             ranks,
             clients,
             files,
+            cgroups,
             region: setup.region,
             missing_reports,
+            forgotten: 0,
         })
+    }
+
+    /// Returns the port of the PMIx server.
+    /// Serves the tool that has started the launcher, over the connection to it.
+    pub(crate) fn call(
+        &mut self,
+        now: Time,
+        connection: OwnedFd,
+        called: Called,
+        reactor: &mut Reactor,
+    ) -> Result<(), os::Error> {
+        self.clients
+            .call(now, connection, called, reactor, &mut self.daemon)
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.clients.port()
     }
 
     /// Returns the time at which [`Self::on_tick`] is due.
@@ -170,6 +199,11 @@ impl DaemonHost {
     /// Returns true if no job remains on this node.
     pub(crate) fn is_idle(&self) -> bool {
         self.daemon.is_idle()
+    }
+
+    /// Returns how many jobs are over since the last call.
+    pub(crate) fn take_forgotten(&mut self) -> u32 {
+        std::mem::take(&mut self.forgotten)
     }
 
     /// Returns what the system has refused since the last call, with the reasons.
@@ -226,6 +260,10 @@ impl DaemonHost {
         end: ProcEnd,
         reactor: &mut Reactor,
     ) {
+        let end = ProcEnd {
+            status: self.cgroups.explain(proc.job, end.status),
+            ..end
+        };
         self.ranks.on_exited(proc);
         self.traced.handle(now, traced::Input::Ended(proc));
         // Read its last PMI requests before the daemon learns of the exit, which ends the connection.
@@ -264,13 +302,7 @@ impl DaemonHost {
                 self.spawn(now, &order, reactor);
                 return Step::Started;
             }
-            Output::Prepare { job, apps } => {
-                let failures = self.ranks.prepare(job, &apps);
-                if !failures.is_empty() {
-                    let input = Input::Unstartable { job, failures };
-                    self.daemon.handle(now, input);
-                }
-            }
+            Output::Prepare { job, apps, limits } => self.prepare(now, job, &apps, &limits),
             Output::Signal { proc, signal } => {
                 if let ranks::Signalled::NotPermitted(pid) = self.ranks.signal(proc, signal) {
                     let pid = pid.as_raw();
@@ -278,8 +310,12 @@ impl DaemonHost {
                 }
             }
             Output::Measure { job, number } => {
-                let procs = self.ranks.measure(job);
-                let measured = Input::Measured { job, number, procs };
+                let measured = Input::Measured {
+                    job,
+                    number,
+                    procs: self.ranks.measure(job),
+                    counted: self.cgroups.counted(job),
+                };
                 self.daemon.handle(now, measured);
             }
             Output::Continue { proc } => {
@@ -343,17 +379,36 @@ impl DaemonHost {
                     job,
                     left,
                     not_permitted,
+                    counted: self.cgroups.counted(job),
                 };
                 self.daemon.handle(now, swept);
             }
-            Output::Forget { job } => self.ranks.forget(job, reactor),
+            Output::Forget { job } => {
+                self.ranks.forget(job, reactor);
+                self.cgroups.forget(job);
+                self.forgotten = self.forgotten.saturating_add(1);
+            }
         }
         Step::Done
     }
 
+    fn prepare(&mut self, now: Time, job: JobId, apps: &[App], limits: &ResourceLimits) {
+        let unenforced = self.cgroups.prepare(job, limits);
+        if !unenforced.is_empty() {
+            self.daemon
+                .handle(now, Input::Unenforced { job, unenforced });
+        }
+        let failures = self.ranks.prepare(job, apps);
+        if !failures.is_empty() {
+            self.daemon
+                .handle(now, Input::Unstartable { job, failures });
+        }
+    }
+
     fn spawn(&mut self, now: Time, order: &SpawnOrder, reactor: &mut Reactor) {
         let proc = order.proc;
-        let input = match self.ranks.spawn(reactor, order) {
+        let cgroup = self.cgroups.procs(proc.job);
+        let input = match self.ranks.spawn(reactor, order, cgroup) {
             Ok((pid, executable)) => Input::Spawned {
                 proc,
                 pid: pid.as_raw(),

@@ -256,7 +256,9 @@ impl Fronts {
             connection.state = State::Prompting { until: None };
         }
         match message {
-            Some(FromFront::Submit(_) | FromFront::SubmitBeside(_)) if is_asking => {
+            Some(FromFront::Submit(_) | FromFront::SubmitBeside(_) | FromFront::StartTool(_))
+                if is_asking =>
+            {
                 connection.state = State::Submitted;
             }
             // The answer may take long: until jobs have ended, nodes have joined, or the disk has room. And whoever shows what

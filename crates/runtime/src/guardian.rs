@@ -50,7 +50,7 @@ pub fn guard(birth: Birth) -> Result<u8, Failed> {
     // The guardian drops its copy of the link, so that the front sees its end when the controller dies. It needs no terminal.
     let let_go = || {
         let mut birth = birth.borrow_mut();
-        drop((birth.link.take(), birth.terminal.take()));
+        drop((birth.link.take(), birth.terminal.take(), birth.tool.take()));
     };
     let run = || process::run(&mut birth.borrow_mut());
     guard_process(&surroundings, let_go, run).map_err(|error| {

@@ -11,6 +11,7 @@
 
 pub mod ask;
 mod boot;
+mod callback;
 mod clients;
 mod control;
 mod controller;
@@ -18,6 +19,7 @@ mod daemon;
 mod daemons;
 mod fronts;
 mod guardian;
+mod limits;
 pub mod link;
 mod listener;
 pub mod log;
@@ -34,23 +36,31 @@ mod ranks;
 mod reactor;
 mod record;
 pub mod relay;
+mod rendezvous;
+mod slurm;
 mod starters;
 mod tape;
 mod tree;
+pub mod visit;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+};
 
 use base::Signal;
 use dvm::proto::CannotRun;
 use os::Pid;
 
 pub use self::{
+    callback::{ControllingTool, NotCalled, StartedBy, call_back},
     guardian::{Failed, guard},
-    machine::{FoundMachine, MachineLife, MachinePlan, machines},
+    machine::{Debugger, FoundMachine, MachineLife, MachinePlan, machine_named, machines},
     place::Surroundings,
     process::{MemberBirth, guard_member},
     prompts::ASKPASS,
     record::{SharedMemory, controls, sweep_stale, topology},
+    slurm::SlurmPlan,
 };
 
 /// Signals that this process ignores. A signal sent to all processes of our name is for the front to handle; only the front
@@ -91,6 +101,19 @@ pub struct Birth {
     pub input: os::SlotReader,
     /// The soft and hard limits of descriptors that ranks get back.
     pub descriptors: (u64, u64),
+    /// A tool that controls the launcher. `None` once the controller has it.
+    pub tool: Option<ControllingTool>,
+    /// How tools find the PMIx server, besides its own name and the front's process number.
+    pub doors: Doors,
+}
+
+/// Further ways for tools to find the PMIx server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doors {
+    /// Names: that of the launcher, if another launcher has started it as a process of a job.
+    pub names: Vec<String>,
+    /// Files to write the address to.
+    pub files: Vec<PathBuf>,
 }
 
 impl Birth {

@@ -18,12 +18,13 @@ use dvm::{
     bootstrap::DaemonPlan,
     prompts::ANSWER_MAX,
     proto::{CannotRun, Chunk, ChunkEnd, FromFront, Stream, ToFront},
+    spec::JobSpec,
 };
 use os::{ReadOutcome, WriteOutcome};
 use overlay::wire::{self, Incoming, Outgoing, WireError};
 use zeroize::Zeroize as _;
 
-use crate::machine::MachinePlan;
+use crate::{machine::MachinePlan, slurm::SlurmPlan};
 
 use self::shared::{Malformed, Memory, fixed};
 
@@ -42,7 +43,7 @@ const KIND_STDIN_SHARED: u8 = 5;
 const KIND_OPENING: u8 = 6;
 
 /// The first message of the front that forked the controller.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Opening {
     pub allocation: Allocation,
     /// How the daemons of other nodes are started. `None` if the only node is this one.
@@ -51,6 +52,8 @@ pub struct Opening {
     pub recording: Option<PathBuf>,
     /// The controller is that of a machine.
     pub machine: Option<MachinePlan>,
+    /// `None` if the front does not run inside a job of Slurm.
+    pub slurm: Option<SlurmPlan>,
 }
 
 /// Why a link cannot be used any more.
@@ -291,6 +294,16 @@ impl FrontLink {
                 None => self.link.push(KIND_STDIN, &[], bytes),
             },
             other => self.link.push_value(KIND_MESSAGE, &other),
+        }
+    }
+
+    /// Queues the submission of a job, and gives the job back.
+    pub fn submit(&mut self, spec: Box<JobSpec>) -> Box<JobSpec> {
+        let message = FromFront::Submit(spec);
+        self.link.push_value(KIND_MESSAGE, &message);
+        match message {
+            FromFront::Submit(spec) => spec,
+            _ => unreachable!("it was made two lines above"),
         }
     }
 

@@ -17,9 +17,11 @@
 
 mod files;
 mod store;
+mod watches;
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     fs::{self, File},
     io::{self, Write as _},
     os::{fd::OwnedFd, unix::fs::symlink},
@@ -31,9 +33,10 @@ use std::{
 use base::{JobId, NodeId, Time};
 use bytes::Bytes;
 use dvm::{
-    CaptureStart, Captured, ControllerInput,
+    CaptureStart, Captured, ControllerInput, JobWatch, NotWatched,
     machine::{Batch, Setup, Wall},
     proto::{CannotRun, FrontId},
+    spec::JobSpec,
 };
 use os::{Clock, Interest, Pid, Worker};
 use serde::{Deserialize, Serialize};
@@ -41,6 +44,7 @@ use serde::{Deserialize, Serialize};
 use self::{
     files::Files as JobFiles,
     store::{Store, StoreError},
+    watches::Watches,
 };
 use crate::{
     control,
@@ -59,13 +63,27 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 const ORIGIN_MAX: usize = 256;
 
 /// What a controller needs to be a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MachinePlan {
     pub name: String,
     /// Its directory.
     pub directory: PathBuf,
     /// The allocation of a resource manager in which it runs; empty if there is none.
     pub origin: String,
+    /// How submitted jobs are watched for hangs; `None` if there is no `dbgr`.
+    pub debugger: Option<Debugger>,
+    /// What tools spawn is modeled after it.
+    pub model: Option<Box<JobSpec>>,
+}
+
+/// How `dbgr` is started for a submitted job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Debugger {
+    pub program: PathBuf,
+    /// Options with which it reaches the nodes of the machine.
+    pub options: Vec<String>,
+    /// `NAME=value`.
+    pub environment: Vec<OsString>,
 }
 
 /// Why a machine cannot start.
@@ -138,34 +156,47 @@ pub fn machines(parent: &Path) -> Vec<FoundMachine> {
     if !os::is_private_dir(parent) {
         return Vec::new();
     }
-    let found = entries.filter_map(|entry| {
-        let directory = entry.ok()?.path();
-        let name = directory.file_name()?.to_str()?.to_owned();
-        let lock = directory.join(LOCK);
-        // What others have put there is not asked, and not trusted with a job.
-        if !lock.is_file() || !os::is_private_dir(&directory) {
-            return None;
-        }
-        let life = if os::is_locked(&lock) {
-            MachineLife::Runs
-        } else {
-            MachineLife::Ended
-        };
-        let origin = os::read_owned(&directory.join(ORIGIN));
-        let origin = origin.map(|(bytes, _)| bytes).unwrap_or_default();
-        let origin = String::from_utf8_lossy(&origin);
-        let origin = origin.lines().next().unwrap_or_default();
-        Some(FoundMachine {
-            name,
-            origin: origin.chars().take(ORIGIN_MAX).collect(),
-            directory,
-            life,
-            instance: instance(&lock),
-        })
-    });
+    let found = entries.filter_map(|entry| found_at(entry.ok()?.path()));
     let mut found: Vec<FoundMachine> = found.collect();
     found.sort_by(|one, other| one.name.cmp(&other.name));
     found
+}
+
+/// Returns the machine with this name, if its directory is in `parent`, without a look at the others.
+#[must_use]
+pub fn machine_named(parent: &Path, name: &str) -> Option<FoundMachine> {
+    // A name with a slash would lead out of the directory, and so would one of the names that every directory has.
+    let is_name = !name.contains('/') && ![".", "..", ""].contains(&name);
+    if !is_name || !os::is_private_dir(parent) {
+        return None;
+    }
+    found_at(parent.join(name))
+}
+
+/// Returns the machine whose directory this is.
+fn found_at(directory: PathBuf) -> Option<FoundMachine> {
+    let name = directory.file_name()?.to_str()?.to_owned();
+    let lock = directory.join(LOCK);
+    // What others have put there is not asked, and not trusted with a job.
+    if !lock.is_file() || !os::is_private_dir(&directory) {
+        return None;
+    }
+    let life = if os::is_locked(&lock) {
+        MachineLife::Runs
+    } else {
+        MachineLife::Ended
+    };
+    let origin = os::read_owned(&directory.join(ORIGIN));
+    let origin = origin.map(|(bytes, _)| bytes).unwrap_or_default();
+    let origin = String::from_utf8_lossy(&origin);
+    let origin = origin.lines().next().unwrap_or_default();
+    Some(FoundMachine {
+        name,
+        origin: origin.chars().take(ORIGIN_MAX).collect(),
+        life,
+        instance: instance(&lock),
+        directory,
+    })
 }
 
 /// Returns what the machine that has this lock has written there.
@@ -202,6 +233,7 @@ pub(crate) struct MachineHost {
     directory: PathBuf,
     /// Links to the socket, under the names at which tools find the jobs of these fronts.
     links: BTreeMap<FrontId, PathBuf>,
+    watches: Watches,
 }
 
 type Files = Worker<FileOrder, Option<ControllerInput>>;
@@ -244,6 +276,7 @@ impl MachineHost {
             _lock: lock,
             directory: directory.clone(),
             links: BTreeMap::new(),
+            watches: Watches::new(plan.debugger.clone())?,
         };
         let setup = Setup {
             name: plan.name.clone(),
@@ -251,6 +284,7 @@ impl MachineHost {
             nodes,
             local,
             stored,
+            model: plan.model.clone(),
         };
         Ok((host, setup))
     }
@@ -305,6 +339,34 @@ impl MachineHost {
 
     pub(crate) fn close_files(&self, job: JobId) {
         self.order_file(FileOrder::Close(job));
+    }
+
+    /// Starts the process that watches a job.
+    pub(crate) fn watch(
+        &mut self,
+        now: Time,
+        watch: &JobWatch,
+        reactor: &mut Reactor,
+    ) -> Result<(), NotWatched> {
+        self.watches.begin(now, watch, reactor)
+    }
+
+    pub(crate) fn watch_no_longer(&mut self, now: Time, job: JobId) {
+        self.watches.end(now, job);
+    }
+
+    /// Handles that the process that watches a job has exited.
+    pub(crate) fn on_watch_exited(&mut self, now: Time, job: JobId, pid: Pid) {
+        self.watches.on_exited(now, job, pid);
+    }
+
+    /// Returns when to call [`Self::on_tick`].
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.watches.deadline()
+    }
+
+    pub(crate) fn on_tick(&mut self, now: Time) {
+        self.watches.on_tick(now);
     }
 
     /// Returns what the threads have done.
@@ -381,8 +443,59 @@ fn guarded<T>(act: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreErr
 }
 
 /// Returns the time of day at [`Time::ZERO`].
-fn epoch(now: Time) -> Wall {
+pub(crate) fn epoch(now: Time) -> Wall {
     let (seconds, nanos) = os::wall_clock();
     let millis = u64::try_from(seconds).unwrap_or_default() * 1000 + u64::from(nanos) / 1_000_000;
     Wall(millis.saturating_sub(now.as_nanos() / 1_000_000))
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "tests make the files")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_found_by_its_name_as_in_the_list() {
+        let parent = tempfile::tempdir().unwrap();
+        let parent = parent.path();
+        os::make_private_dirs(&parent.join("state/one")).unwrap();
+        let state = parent.join("state");
+        for name in ["two", "open"] {
+            os::make_private_dirs(&state.join(name)).unwrap();
+        }
+        fs::write(state.join("one/origin"), "Slurm job 7\n").unwrap();
+        let lock = os::create_locked(&state.join("one/lock")).unwrap().unwrap();
+        for name in ["two/lock", "open/lock", "lock"] {
+            fs::write(state.join(name), "").unwrap();
+        }
+        symlink(state.join("two"), state.join("link")).unwrap();
+        let anybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(state.join("open"), anybody).unwrap();
+
+        let all = machines(&state);
+        let names: Vec<&str> = all.iter().map(|machine| machine.name.as_str()).collect();
+        assert_eq!(names, ["one", "two"]);
+        for machine in &all {
+            assert_eq!(machine_named(&state, &machine.name).as_ref(), Some(machine));
+        }
+        assert_eq!(all[0].life, MachineLife::Runs);
+        assert_eq!(all[0].origin, "Slurm job 7");
+        for name in [
+            "open",
+            "link",
+            "none",
+            "",
+            ".",
+            "..",
+            "../state/one",
+            "one/",
+        ] {
+            assert_eq!(machine_named(&state, name), None, "{name}");
+        }
+        drop(lock);
+        assert_eq!(
+            machine_named(&state, "one").unwrap().life,
+            MachineLife::Ended
+        );
+    }
 }

@@ -124,6 +124,10 @@ impl ControllerMachine {
     pub(crate) fn is_idle(&self) -> bool {
         self.controller.is_idle()
     }
+
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.controller.has_jobs()
+    }
 }
 
 /// A daemon that logs and records.
@@ -248,7 +252,15 @@ impl Logged for ControllerInput {
                 Ok(()) => write!(f, "Captured job={} node={}", output.job, output.node),
                 Err(why) => write!(f, "Captured job={} why={why}", output.job),
             },
-            Self::NotJoined(_) | Self::Tick | Self::Terminate => Name(self).fmt(f),
+            Self::Slurm(setup) => write!(f, "Slurm job={}", setup.job),
+            Self::Command(number, news) => write!(f, "Command number={number} {}", Name(news)),
+            Self::Epoch(epoch) => write!(f, "Epoch ms={}", epoch.0),
+            Self::NotWatched(job, why) => write!(f, "NotWatched job={job} why={why:?}"),
+            Self::NotJoined(_)
+            | Self::Tick
+            | Self::Terminate
+            | Self::Controlled(_)
+            | Self::ControllingToolDied => Name(self).fmt(f),
         }
     }
 }
@@ -267,7 +279,11 @@ impl Logged for ControllerOutput {
             | Self::Store(_)
             | Self::CaptureStart(..)
             | Self::CaptureEnd(_)
-            | Self::AddNodes { .. }
+            | Self::Watch(_)
+            | Self::WatchEnd(_)
+            | Self::AddNodes(_)
+            | Self::RunCommand { .. }
+            | Self::EndCommand(..)
             | Self::Fetch { .. } => Rate::Rare,
         }
     }
@@ -288,7 +304,17 @@ impl Logged for ControllerOutput {
             }
             Self::CaptureStart(output, _) => write!(f, "CaptureStart job={}", output.job),
             Self::CaptureEnd(job) => write!(f, "CaptureEnd job={job}"),
-            Self::AddNodes { nodes, .. } => write!(f, "AddNodes nodes={}", nodes.len()),
+            Self::Watch(watch) => write!(f, "Watch job={}", watch.job),
+            Self::WatchEnd(job) => write!(f, "WatchEnd job={job}"),
+            Self::AddNodes(addition) => {
+                write!(f, "AddNodes nodes={}", addition.nodes.len())
+            }
+            Self::RunCommand { number, words } => {
+                write!(f, "RunCommand number={number} {}", words.join(" "))
+            }
+            Self::EndCommand(number, urgency) => {
+                write!(f, "EndCommand number={number} {urgency:?}")
+            }
             Self::Log(_) => Name(self).fmt(f),
         }
     }
@@ -351,11 +377,16 @@ impl Logged for Input<'_> {
             | Self::StdinWritten { proc }
             | Self::StdinBroken { proc }
             | Self::PmiClosed { proc } => write!(f, "{name} proc={proc}"),
-            Self::ClientAccepted { conn, .. } | Self::ClientClosed { conn } => {
+            Self::ClientAccepted { conn, .. }
+            | Self::ClientClosed { conn }
+            | Self::Called { conn, .. } => {
                 write!(f, "{name} client={}", conn.0)
             }
             Self::ClientBytes { conn, bytes } => {
                 write!(f, "{name} client={} bytes={}", conn.0, bytes.len())
+            }
+            Self::Unenforced { job, unenforced } => {
+                write!(f, "{name} job={job}: {unenforced:?}")
             }
             Self::Unstartable { job, .. } | Self::Untraced { job, .. } => {
                 write!(f, "{name} job={job}")

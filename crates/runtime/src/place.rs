@@ -11,6 +11,7 @@
 //! parent. It searches other parents only if the well-known name is taken, because `/tmp` may hold very many files.
 
 use std::{
+    ffi::OsString,
     fmt, fs, io,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
@@ -23,6 +24,8 @@ pub struct Surroundings {
     pub runtime: Option<PathBuf>,
     /// `TMPDIR`.
     pub temporary: Option<PathBuf>,
+    /// Returns the environment of Slurm's commands, `NAME=value`. `None` if allocations that a killed controller has left stay.
+    pub for_slurm: Option<fn() -> Vec<OsString>>,
 }
 
 /// The parent directories that may hold our files.

@@ -69,6 +69,10 @@ pub(crate) enum Turn {
     Over(Exit),
 }
 
+/// Jobs after which the memory that they have left in pieces is given back: it is several MiB after a thousand that were in the queue
+/// at the same time, and giving it back takes as long as the start of a few.
+const MANY_JOBS: u32 = 256;
+
 /// A daemon in this process.
 struct Local {
     host: DaemonHost,
@@ -123,6 +127,8 @@ pub(crate) struct Process {
     /// A message to a daemon for which its link had no room. The controller is not polled again before it was sent.
     unsent: Option<(NodeId, ToDaemon)>,
     taken: Vec<Event>,
+    /// Jobs that are over since memory was given back.
+    over_jobs: u32,
     /// The recording of the state machines.
     tape: Option<Rc<Tape>>,
 }
@@ -157,6 +163,7 @@ impl Process {
             ending: None,
             unsent: None,
             taken: Vec::new(),
+            over_jobs: 0,
             tape: None,
         }
     }
@@ -201,6 +208,7 @@ impl Process {
         if self.reactor.take_closed() {
             self.resume();
         }
+        self.give_back_memory();
         let at_once = (progress == Progress::More).then_some(Time::ZERO);
         let deadline = [limit, at_once]
             .into_iter()
@@ -215,6 +223,24 @@ impl Process {
         }
         self.taken = taken;
         Ok(Turn::Next)
+    }
+
+    /// Gives memory back to the system when no job is left of many.
+    fn give_back_memory(&mut self) {
+        for local in self.daemons.values_mut() {
+            self.over_jobs = self.over_jobs.saturating_add(local.host.take_forgotten());
+        }
+        if self.over_jobs < MANY_JOBS {
+            return;
+        }
+        let has_jobs = match &self.head {
+            Head::Controller(controller) => controller.has_jobs(),
+            Head::Member(_) => self.daemons.values().any(|local| !local.host.is_idle()),
+        };
+        if !has_jobs {
+            self.over_jobs = 0;
+            os::give_back_memory();
+        }
     }
 
     fn resume(&mut self) {
@@ -321,12 +347,21 @@ impl Process {
                     }
                     (Some(Source::Tree(channel)), _) => self.on_tree_readable(now, channel),
                     (Some(Source::Command(command)), _) => self.on_printed(now, command),
+                    (Some(Source::Keepalive), Head::Controller(controller)) => {
+                        reactor.close(token);
+                        controller.on_tool_died(now);
+                    }
+                    (Some(Source::Slurm(number)), Head::Controller(controller)) => {
+                        controller.on_slurm_readable(now, number, reactor);
+                    }
                     (
                         Some(
                             Source::Front(_)
                             | Source::Control
                             | Source::Machine
                             | Source::CommandInput(_)
+                            | Source::Slurm(_)
+                            | Source::Keepalive
                             | Source::Program,
                         )
                         | None,
@@ -402,6 +437,17 @@ impl Process {
                         }
                         Some(Child::Command(command)) => {
                             self.on_command_exited(now, command, status);
+                        }
+                        Some(Child::Watch(job)) => {
+                            if let Head::Controller(controller) = &mut self.head {
+                                controller.on_watch_exited(now, job, pid);
+                            }
+                        }
+                        Some(Child::Slurm(number)) => {
+                            let reactor = &mut self.reactor;
+                            if let Head::Controller(controller) = &mut self.head {
+                                controller.on_slurm_exited(now, number, status, reactor);
+                            }
                         }
                         None => {
                             for local in self.daemons.values_mut() {

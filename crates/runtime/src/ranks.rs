@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{CStr, CString, OsStr, OsString},
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::Path,
@@ -28,7 +28,8 @@ use dvm::{
     trap::{Act, Trap},
 };
 use os::{
-    Interest, Pid, Resource, Session, SpawnSpec, SpawnStep, Spawner, Token, Trace, WriteOutcome,
+    Interest, Orphan, Pid, Resource, Session, SpawnSpec, SpawnStep, Spawner, Token, Trace,
+    WriteOutcome,
 };
 
 use self::{
@@ -172,18 +173,19 @@ impl Ranks {
             .collect()
     }
 
-    /// Starts one rank. Returns its pid and the absolute path of its program.
+    /// Starts one rank, in this cgroup if there is one. Returns its pid and the absolute path of its program.
     pub(super) fn spawn(
         &mut self,
         reactor: &mut Reactor,
         order: &SpawnOrder,
+        cgroup: Option<BorrowedFd<'_>>,
     ) -> Result<(Pid, OsString), StartFailure> {
         let app = app_of(&mut self.apps, order)?;
         let program = app.program.clone()?;
         app.leave_out(&order.env);
         let directory = app.directory.clone();
         let channels = Channels::open(order, &directory)?;
-        let pid = self.execute(order, &program, &channels)?;
+        let pid = self.execute(order, &program, &channels, cgroup)?;
         let rank = watched(reactor, self.node, order, pid, channels);
         let child = Child::Proc {
             node: self.node,
@@ -204,6 +206,7 @@ impl Ranks {
         order: &SpawnOrder,
         program: &CStr,
         channels: &Channels,
+        cgroup: Option<BorrowedFd<'_>>,
     ) -> Result<Pid, StartFailure> {
         let app = app_of(&mut self.apps, order)?;
         let mut extra: Vec<CString> = order
@@ -212,18 +215,19 @@ impl Ranks {
             .map(|(name, value)| variable(name.as_ref(), value.as_os_str()))
             .collect();
         extra.extend_from_slice(&self.variables);
+        extra.extend_from_slice(&app.more);
+        let shared: Vec<&CStr> = app.env.entries().collect();
+        let [stdin, stdout, stderr] = &channels.theirs;
+        let mut fds = vec![(stdin.as_fd(), 0), (stdout.as_fd(), 1), (stderr.as_fd(), 2)];
+        let pmi = channels.pmi_theirs.as_ref();
+        fds.extend(pmi.map(|pmi| (pmi.as_fd(), PMI_TARGET)));
         let spec = SpawnSpec {
             program: app.shell.as_ref().map_or(program, |_| SHELL),
             argv: app.shell.as_ref().unwrap_or(&app.argv),
-            envp: &app.envp,
-            envp_extra: &extra,
+            envp: &extra,
+            envp_shared: &shared,
             cwd: Some(&app.directory),
-            fds: &[
-                (channels.theirs[0].as_fd(), 0),
-                (channels.theirs[1].as_fd(), 1),
-                (channels.theirs[2].as_fd(), 2),
-                (channels.pmi_theirs.as_fd(), PMI_TARGET),
-            ],
+            fds: &fds,
             affinity: order.cpus.as_ref(),
             umask: Some(app.umask),
             tracers: app.tracers,
@@ -237,10 +241,12 @@ impl Ranks {
             } else {
                 Session::Own
             },
+            orphan: Orphan::Killed,
             trace: match order.hold {
                 HoldAt::Nowhere | HoldAt::Init | HoldAt::App => Trace::No,
                 HoldAt::Exec => Trace::StopOnExec,
             },
+            cgroup,
         };
         let mut result = self.spawner.spawn(&spec);
         if app.shell.is_none() && result.is_err_and(is_unknown_format) {
@@ -564,12 +570,16 @@ impl Ranks {
                     marks.iter().all(has)
                 })
         };
-        let descendants = os::descendants(os::current_pid());
-        // Listed afterwards: otherwise a rank that another daemon starts in between would count as a stray of ours.
-        let others = reactor.below_commands();
+        // What is below a rank of another job, or below a helper, with the daemons that run on this host, is no stray of this one.
+        let is_other = |pid: Pid| match reactor.children.get(&pid) {
+            Some(Child::Proc { proc, .. }) => proc.job != job,
+            Some(Child::Command(_) | Child::Watch(_) | Child::Slurm(_)) => true,
+            None => false,
+        };
+        let descendants = os::descendants_without_those_below(os::current_pid(), is_other);
         let strays: Vec<Pid> = descendants
             .into_iter()
-            .filter(|pid| !reactor.children.contains_key(pid) && !others.contains(pid))
+            .filter(|pid| !reactor.children.contains_key(pid))
             .filter(|pid| belongs(*pid))
             .filter(|pid| os::inspect(*pid).is_some_and(|info| info.state != 'Z'))
             .collect();
@@ -718,5 +728,6 @@ const fn start_step(step: SpawnStep) -> StartStep {
         SpawnStep::Signals => StartStep::Signals,
         SpawnStep::Trace => StartStep::Trace,
         SpawnStep::Exec => StartStep::Exec,
+        SpawnStep::Cgroup => StartStep::Cgroup,
     }
 }

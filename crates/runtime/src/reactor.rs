@@ -1,15 +1,13 @@
 //! What the hosts of one process share: the event loop, the meaning of each descriptor in it, the host of each child
 //! process, and the buffer for reads.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    os::fd::OwnedFd,
-};
+use std::{collections::BTreeMap, os::fd::OwnedFd};
 
-use base::{NodeId, ProcId, Time};
+use base::{JobId, NodeId, ProcId, Time};
 use dvm::{
     bootstrap::CommandId,
     proto::{FrontId, Stream},
+    slurm::CommandNumber,
 };
 use os::{Event, Interest, Loop, Pid, ReadOutcome, Token, WriteOutcome};
 use pmix::server::Conn;
@@ -39,6 +37,10 @@ pub(crate) enum Source {
     Program,
     /// The standard input of a start command.
     CommandInput(CommandId),
+    /// What a command of Slurm prints.
+    Slurm(CommandNumber),
+    /// The pipe that shows whether the tool that has started the launcher lives.
+    Keepalive,
 }
 
 /// The meaning of a descriptor of the tree.
@@ -76,6 +78,10 @@ pub(crate) enum Child {
     },
     /// A command that starts daemons.
     Command(CommandId),
+    /// The process that watches this job for hangs.
+    Watch(JobId),
+    /// A command of Slurm.
+    Slurm(CommandNumber),
 }
 
 /// The event loop of a process and what is known of its descriptors and children.
@@ -103,22 +109,13 @@ impl Reactor {
         }
     }
 
-    /// Returns the processes that commands have started. With daemons on this host, all of theirs are among them.
-    pub(crate) fn below_commands(&self) -> BTreeSet<Pid> {
-        let commands = self.children.iter();
-        let commands = commands.filter(|(_, child)| matches!(child, Child::Command(_)));
-        commands
-            .flat_map(|(pid, _)| os::descendants(*pid))
-            .collect()
-    }
-
     /// Returns the command that has started a process, directly or not.
     pub(crate) fn command_above(&self, pid: Pid) -> Option<CommandId> {
         let mut pid = pid;
         for _ in 0..ANCESTORS_MAX {
             match self.children.get(&pid) {
                 Some(Child::Command(command)) => return Some(*command),
-                Some(Child::Proc { .. }) => return None,
+                Some(Child::Proc { .. } | Child::Watch(_) | Child::Slurm(_)) => return None,
                 None => pid = os::inspect(pid)?.ppid,
             }
         }

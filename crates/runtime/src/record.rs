@@ -6,7 +6,10 @@
 //! has been reaped.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
+    io::Write as _,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -17,8 +20,9 @@ use os::{Abandoned, Clock};
 
 use super::{
     control::NAME,
+    limits,
     place::{Places, Surroundings, Unusable},
-    preload,
+    preload, rendezvous, slurm,
 };
 
 /// The variable that every rank and its descendants carry, with the controller's pid and start time.
@@ -101,6 +105,14 @@ impl Record {
 
     pub(crate) fn owner(&self) -> &str {
         &self.owner
+    }
+
+    /// Notes a directory elsewhere, so that it is removed if this process is killed.
+    pub(crate) fn note(&self, directory: &Path) {
+        if let Some((_, mut file)) = self.file.as_ref().map(|(path, file)| (path, file)) {
+            // Without the note, the directory stays then.
+            let _ = file.write_all(directory.as_os_str().as_bytes());
+        }
     }
 
     /// Returns the directory for files of the ranks. It is made when a rank first needs it, and removed with the record.
@@ -186,11 +198,21 @@ pub fn sweep_stale(surroundings: &Surroundings) {
                 continue;
             };
             let remaining = retry_until(until, || match end_descendants(owner) {
-                Remaining::Nothing => remove_leftovers(&lock),
+                Remaining::Nothing if limits::remove_of(Path::new("/"), owner) => {
+                    remove_leftovers(&lock)
+                }
+                Remaining::Nothing => Remaining::Something,
                 Remaining::Something => Remaining::Something,
             });
             if remaining == Remaining::Nothing {
+                let session = session(&path);
+                if let Some(environment) = surroundings.for_slurm {
+                    slurm::cancel_left(&session, environment);
+                }
                 remove_session(&path);
+                if let Ok((noted, _)) = os::read_owned(&path) {
+                    rendezvous::remove_left(Path::new(OsStr::from_bytes(&noted)));
+                }
                 remove(&path);
             }
         }

@@ -23,7 +23,8 @@ use dvm::{
 };
 use tracing::{debug, warn};
 
-use self::commands::{Commands, FrameDirectory, Order, READS_PER_TURN, Stdin, Taken, variable};
+use self::commands::{Commands, FrameDirectory, Order, READS_PER_TURN, Stdin, Taken};
+pub(crate) use self::commands::{c_strings, variable};
 pub(crate) use self::delegate::{Delegate, DelegateSetup};
 use crate::{
     boot::{Boot, BootNode},

@@ -15,11 +15,14 @@ use dvm::{
     place,
     prompts::{Asked, Prompt, PromptId, Secret},
     proto::{
-        CannotRun, Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, Outcome, OutputCredit,
-        PreloadProgress, RankChoice, Refusal, TableRow,
+        CannotRun, Cause, EndReason, HoldingJob, JobRef, NotReleased, Note, OnePer, Outcome,
+        OutputCredit, PreloadProgress, RankChoice, Refusal, TableRow, ToolNews, ToolRequest,
     },
     queue::{Array, Dependency, DependencyKind, TaskId},
-    spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers, WindowSize},
+    spec::{
+        App, EndPolicy, HoldPlan, JobSpec, ResourceLimits, StdinTarget, StdioPlan, Tracers,
+        WindowSize,
+    },
 };
 
 use super::{
@@ -44,7 +47,10 @@ fn what_comes_with_the_opening_is_not_lost() {
             name: "main".to_owned(),
             directory: "/home/u/.local/state/rally/h/main".into(),
             origin: String::new(),
+            debugger: None,
+            model: None,
         }),
+        slurm: None,
     };
     front.open(&opening);
     front.send(FromFront::StdinEof);
@@ -88,15 +94,20 @@ fn hex(bytes: &[u8]) -> String {
 
 fn job() -> JobSpec {
     JobSpec {
+        limits: ResourceLimits {
+            memory: Some(1 << 30),
+            milli_cpus: Some(500),
+        },
         map: dvm::spec::MapFor::Launch,
+        watch: None,
         preload: None,
         apps: vec![App {
             program: "a".into(),
             args: vec!["x".into()],
-            env: vec![("A".into(), "1".into())],
+            env: [("A", "1")].into_iter().collect(),
             directory: "/".into(),
             search: "/bin".into(),
-            elsewhere: dvm::spec::Elsewhere::default(),
+            elsewhere: std::sync::Arc::default(),
             umask: 0o022,
             tracers: Tracers::Ancestors,
         }],
@@ -177,6 +188,11 @@ fn from_front() -> Vec<FromFront> {
             ["n5"].into_iter().collect(),
             Down::WhenIdle,
         ))),
+        FromFront::StartTool(Box::new(ToolRequest {
+            target: JobRef::OfFront(77),
+            one_per: OnePer::Rank,
+            spec: Box::new(job()),
+        })),
     ];
     for message in &all {
         match message {
@@ -194,13 +210,24 @@ fn from_front() -> Vec<FromFront> {
             | FromFront::Answer(..)
             | FromFront::LostNodes
             | FromFront::SubmitBeside(_)
-            | FromFront::Ask(_) => {}
+            | FromFront::Ask(_)
+            | FromFront::StartTool(_) => {}
         }
     }
     all
 }
 
 /// Returns one of each message to the front that is sent as postcard. Add every new one here.
+fn failures() -> [CannotRun; 5] {
+    [
+        CannotRun::System("why".to_owned()),
+        CannotRun::NoMachine("why".to_owned()),
+        CannotRun::MachineRuns("name".to_owned()),
+        CannotRun::ToolFile("why".to_owned()),
+        CannotRun::NoToolServer,
+    ]
+}
+
 fn to_front() -> Vec<ToFront> {
     let ranks = RankSet::range(0..3);
     let mut all = vec![
@@ -247,9 +274,6 @@ fn to_front() -> Vec<ToFront> {
             ended_by_us: RankSet::new(),
             left: RankSet::new(),
         }),
-        ToFront::Failed(CannotRun::System("why".to_owned())),
-        ToFront::Failed(CannotRun::NoMachine("why".to_owned())),
-        ToFront::Failed(CannotRun::MachineRuns("name".to_owned())),
         ToFront::Internal("what".to_owned()),
         ToFront::Preloading(PreloadProgress {
             done: 1,
@@ -266,9 +290,14 @@ fn to_front() -> Vec<ToFront> {
         ToFront::Answer(Secret::new(b"ab".to_vec())),
         ToFront::Lost(vec!["n1".to_owned()]),
         ToFront::Queued(JobId(17)),
+        ToFront::Tool(Box::new(ToolNews::Ended {
+            job: JobId(2),
+            cause: Cause::Ended(EndReason::TargetEnded),
+        })),
     ];
     let replies = replies().into_iter();
     all.extend(replies.map(|reply| ToFront::Reply(Box::new(reply))));
+    all.extend(failures().map(ToFront::Failed));
     for message in &all {
         match message {
             ToFront::Accepted(_)
@@ -293,7 +322,8 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Answer(_)
             | ToFront::Lost(_)
             | ToFront::Reply(_)
-            | ToFront::Queued(_) => {}
+            | ToFront::Queued(_)
+            | ToFront::Tool(_) => {}
         }
     }
     all
@@ -408,8 +438,8 @@ fn every_message_of_this_version() {
     said.push("---".to_owned());
     said.extend(to_front().iter().map(|it| hex(&wire::encode(it).unwrap())));
     insta::assert_snapshot!(said.join("\n"), @"
-    version 13
-    0001000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
+    version 16
+    0001000161010001780100014100013100012f00042f62696e00001200000000000000000000000000000000000005000000000100000000000001808080800401f40300
     02
     03020301808020
     0404
@@ -421,12 +451,13 @@ fn every_message_of_this_version() {
     0a000a50617373776f72643a20
     0b0301026162
     0c
-    0d01000161010001780100014100013100012f00042f62696e000012000000000000000000000000000000000000050000000001000000000000
-    0e0201000161010001780100014100013100012f00042f62696e0000120000000000000000000000000000000000000500000000010000000000000161052e2f61203100010302010101e70701013200000000142f686f6d652f752f72616c6c792d256a2e6f757400
+    0d01000161010001780100014100013100012f00042f62696e00001200000000000000000000000000000000000005000000000100000000000001808080800401f40300
+    0e0201000161010001780100014100013100012f00042f62696e00001200000000000000000000000000000000000005000000000100000000000001808080800401f403000161052e2f61203100010302010101e70701013200000000142f686f6d652f752f72616c6c792d256a2e6f757400
     0e0a110101030101
     0e07110103
     0e1201026e35010400000100105353485f415554485f534f434b3d2f61
     0e13026e3501
+    0f024d0101000161010001780100014100013100012f00042f62696e00001200000000000000000000000000000000000005000000000100000000000001808080800401f40300
     ---
     0002
     0104000704
@@ -438,11 +469,8 @@ fn every_message_of_this_version() {
     070802
     09808004
     0a
-    0b0101000201
+    0b0201000201
     0c00030100000100020100000000
-    0d0203776879
-    0d0103776879
-    0d00046e616d65
     0e0477686174
     0f01ac0202
     10010002010205000000000002000000000100020001010100000100000001010000000100000000000101000000010000
@@ -451,11 +479,17 @@ fn every_message_of_this_version() {
     1301026162
     1401026e31
     1611
+    170202080b
     150111
     15020111010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f75740000000000000000000000000111
     150411010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f7574000000000000000000000000060104000104010080a0f1c2b134010203
     1506011972616c6c792d6e312d65363865326132302d37303339403231066e5b312d325d
     150b026e35026e31000101
+    0d0203776879
+    0d0103776879
+    0d00046e616d65
+    0d0303776879
+    0d04
     ");
 }
 

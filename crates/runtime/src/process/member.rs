@@ -2,7 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf, rc::Rc};
 
-use dvm::bootstrap::{CANNOT_RUN, Hosting};
+use dvm::{
+    Tools,
+    bootstrap::{CANNOT_RUN, Hosting},
+};
 use os::{Clock, Loop};
 use overlay::{node::Node, secure::Entropy};
 
@@ -136,6 +139,7 @@ fn start(birth: &MemberBirth) -> Result<(Process, Record), BootError> {
             Hosting::Shared => None,
         },
         tape: tape.clone(),
+        tools: Tools::Refused,
     };
     let daemon = DaemonHost::open(setup, &mut reactor)?;
     let entropy = Entropy::new(random_bytes()?);

@@ -1,33 +1,41 @@
 //! The process with the controller.
 
 use std::{
+    net::{Ipv4Addr, SocketAddr},
     os::{fd::AsFd, unix::ffi::OsStrExt as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     rc::Rc,
     time::Duration,
 };
 
-use base::Time;
+use base::{NodeId, Time};
 use dvm::{
-    ControllerInput,
+    Control, ControllerInput, Tools,
     alloc::Allocation,
     bootstrap::{DaemonPlan, Hosting, stage::Program},
     machine::Setup,
     proto::CannotRun,
 };
-use os::{Clock, Loop};
+use os::{Clock, Interest, Loop};
 use overlay::{
     Shape,
     node::{Config, Node, Timing},
     secure::{Build, Entropy, Secret},
 };
 
+use pmix::{
+    client::ServerUri,
+    codec::{Format, Writer},
+    value::{Nspace, PmixRank, Proc},
+};
+use tracing::{info, warn};
+
 use super::{Exit, Head, LOCAL, Process};
-use tracing::info;
 
 use crate::{
     Birth, IGNORED,
     boot::{Boot, BootError, listen, reachable_at},
+    callback::{ControllingTool, StartedBy},
     control,
     controller::{ControllerHost, ControllerSetup, broken_link},
     daemon::{DaemonHost, DaemonSetup},
@@ -40,8 +48,10 @@ use crate::{
     missing::MissingReports,
     program::OwnFile,
     prompts::PromptHost,
-    reactor::Reactor,
+    reactor::{Reactor, Source},
     record::{Record, topology},
+    rendezvous::{Found, RendezvousFiles},
+    slurm::{SlurmCommands, SlurmPlan},
     starters::Starters,
     tape::Tape,
     tree::TreeHost,
@@ -71,12 +81,13 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         daemons: plan,
         recording,
         machine,
+        slurm,
     } = opening;
     let tape = recording.as_deref().map(Tape::create).map(Rc::new);
     info!(target: log::CONTROLLER, nodes = allocation.nodes.len(), name, "started");
     let local = plan.as_ref().map_or(Some(LOCAL), |plan| plan.local);
-    let named = local.filter(|_| plan.is_some());
-    let host = named.and_then(|node| name_of(&allocation, node));
+    let host = plan.as_ref();
+    let host = host.and_then(|plan| name_of(&allocation, plan.local?));
     let setup = local.map(|node| DaemonSetup {
         node,
         host: host.unwrap_or_else(|| birth.host.clone()),
@@ -90,22 +101,29 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         surroundings: birth.surroundings.clone(),
         environment: None,
         tape: tape.clone(),
+        tools: Tools::Admitted,
     });
-    let daemon = setup.map(|setup| Ok((setup.node, DaemonHost::open(setup, &mut reactor)?)));
-    let daemon = daemon.transpose()?;
+    let mut daemon = open_daemon(setup, &mut reactor)?;
     let Some(socket) = birth.link.take() else {
         return Ok(Exit::Clean);
     };
     os::set_nonblocking(socket.as_fd())?;
+    let fail = |why| {
+        link::send_failure(socket.as_fd(), why);
+        Ok(Exit::Failed)
+    };
     let machine = match open_machine(machine, &allocation, local, &mut reactor) {
         Ok(machine) => machine,
-        Err(error) => {
-            link::send_failure(socket.as_fd(), error.into());
-            return Ok(Exit::Failed);
-        }
+        Err(error) => return fail(error.into()),
     };
     let prompts = PromptHost::new(plan.as_ref(), &allocation, birth.terminal.take());
     let session = record.session();
+    let control = take_control(birth.tool.take(), daemon.as_mut(), &mut reactor)?;
+    let tools = open_door(birth, &record, &name, daemon.as_ref(), machine.is_some());
+    let (control, tools) = match control.and_then(|control| Ok((control, tools?))) {
+        Ok(open) => open,
+        Err(why) => return fail(why),
+    };
     let now = Clock::now();
     let ground = plan.map(|plan| Ground {
         plan,
@@ -114,11 +132,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         build: birth.build.clone(),
         log: birth.log.clone(),
         recording,
-        prompts: match (&machine, &session) {
-            (Some((machine, _)), _) => Some(machine.control()),
-            (None, Some(session)) => Some(control::path(session, birth.front_pid)),
-            (None, None) => None,
-        },
+        prompts: prompts_socket(machine.as_ref(), session.as_deref(), birth),
         descriptors: birth.descriptors,
         session: session.clone(),
         is_machine: machine.is_some(),
@@ -126,18 +140,12 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     let needed = ground.as_ref().filter(|ground| ground.is_needed_now());
     let tree = match needed.map(|ground| ground.open(now, &mut reactor)) {
         Some(Err(BootError::Os(error))) => return Err(error),
-        Some(Err(error)) => {
-            let why = CannotRun::System(error.to_string());
-            link::send_failure(socket.as_fd(), why);
-            return Ok(Exit::Failed);
-        }
+        Some(Err(error)) => return fail(CannotRun::System(error.to_string())),
         opened => opened.transpose().ok().flatten(),
     };
-    let mut state = ControllerMachine::new(allocation, name, tape.clone());
-    let machine = machine.map(|(machine, setup)| {
-        state.handle(now, ControllerInput::Machine(Box::new(setup)));
-        machine
-    });
+    let slurm = open_slurm(slurm, birth, session.as_deref(), &name)?;
+    let state = ControllerMachine::new(allocation, name, tape.clone());
+    let (state, machine) = with_machine(now, state, machine);
     let mut controller = ControllerHost::open(
         now,
         state,
@@ -150,13 +158,15 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             missing_reports: MissingReports::of(missing),
             prompts,
             machine,
+            slurm,
+            tools,
+            control,
         },
         &mut reactor,
     )?;
     controller.take_messages(now, STARTER, &mut reactor);
-    let mut process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
-    process.tape = tape;
-    Ok(run_with(process, tree, ground))
+    let process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
+    Ok(run_with(process, tree, ground, tape))
 }
 
 /// What is needed to open the port for other nodes, and to start their daemons.
@@ -208,8 +218,10 @@ fn run_with(
     mut process: Process,
     tree: Option<(TreeHost, Starters)>,
     ground: Option<Ground>,
+    tape: Option<Rc<Tape>>,
 ) -> Exit {
-    let ground = ground.filter(|ground| ground.is_machine);
+    process.tape = tape;
+    let ground = ground.filter(|ground| ground.plan.late.is_some());
     process.ground = ground.map(Box::new);
     if let Some((mut tree, starters)) = tree {
         tree.wait_at_most(PARENT_MAX);
@@ -220,11 +232,129 @@ fn run_with(
     process.run()
 }
 
+fn open_daemon(
+    setup: Option<DaemonSetup>,
+    reactor: &mut Reactor,
+) -> Result<Option<(NodeId, DaemonHost)>, os::Error> {
+    let opened = setup.map(|setup| Ok((setup.node, DaemonHost::open(setup, reactor)?)));
+    opened.transpose()
+}
+
+/// Tells the controller of its machine, if this is one.
+fn with_machine(
+    now: Time,
+    mut state: ControllerMachine,
+    machine: Option<(MachineHost, Setup)>,
+) -> (ControllerMachine, Option<MachineHost>) {
+    let machine = machine.map(|(machine, setup)| {
+        state.handle(now, ControllerInput::Machine(Box::new(setup)));
+        machine
+    });
+    (state, machine)
+}
+
+/// Serves the tool that controls this launcher, if there is one, and returns how it does.
+fn take_control(
+    tool: Option<ControllingTool>,
+    daemon: Option<&mut (NodeId, DaemonHost)>,
+    reactor: &mut Reactor,
+) -> Result<Result<Option<Control>, CannotRun>, os::Error> {
+    let Some(tool) = tool else {
+        return Ok(Ok(None));
+    };
+    let Some((_, daemon)) = daemon else {
+        return Ok(Err(CannotRun::NoToolServer));
+    };
+    let StartedBy {
+        connection,
+        called,
+        keepalive,
+    } = match tool {
+        ControllingTool::Pause => return Ok(Ok(Some(Control::Pause))),
+        ControllingTool::Started(started) => *started,
+    };
+    let mut writer = Writer::new(Format::V4);
+    writer.list(&called.directives);
+    let directives = writer.into_bytes().into();
+    daemon.call(Clock::now(), connection, called, reactor)?;
+    if let Some(pipe) = keepalive {
+        reactor.add(pipe, Interest::HangUp, Source::Keepalive)?;
+    }
+    Ok(Ok(Some(Control::Started { directives })))
+}
+
+/// Lets tools find the PMIx server of this process, if it has one. Without its files they cannot, and the job runs all the same.
+fn open_door(
+    birth: &Birth,
+    record: &Record,
+    name: &str,
+    daemon: Option<&(NodeId, DaemonHost)>,
+    is_machine: bool,
+) -> Result<Option<RendezvousFiles>, CannotRun> {
+    let uri = |daemon: &DaemonHost| {
+        let server = Proc {
+            nspace: Nspace::from_text(name).ok()?,
+            rank: PmixRank(0),
+        };
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, daemon.port()));
+        ServerUri::new(server, address).ok()
+    };
+    let Some(uri) = daemon.and_then(|(_, daemon)| uri(daemon)) else {
+        return Ok(None);
+    };
+    let found = Found {
+        host: &birth.host,
+        uri,
+        // Whoever has started a machine leaves.
+        pid: match is_machine {
+            true => os::current_pid(),
+            false => birth.front_pid,
+        },
+    };
+    match RendezvousFiles::create(&birth.surroundings, &found) {
+        Ok(mut files) => {
+            record.note(files.directory());
+            // The ways that the environment asks for: who asks waits for them.
+            files.open(&birth.doors).map_err(|why| {
+                CannotRun::ToolFile(format!("tools cannot find the launcher: {why}"))
+            })?;
+            Ok(Some(files))
+        }
+        Err(error) => {
+            warn!(target: log::CONTROLLER, "tools cannot find this process: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Prepares for commands of Slurm, if there may be any.
+fn open_slurm(
+    plan: Option<SlurmPlan>,
+    birth: &Birth,
+    session: Option<&Path>,
+    controller: &str,
+) -> Result<Option<SlurmCommands>, os::Error> {
+    let opened = plan.map(|plan| SlurmCommands::new(plan, birth.descriptors, session, controller));
+    opened.transpose()
+}
+
+/// Returns the socket to which the prompts of commands go.
+fn prompts_socket(
+    machine: Option<&(MachineHost, Setup)>,
+    session: Option<&Path>,
+    birth: &Birth,
+) -> Option<PathBuf> {
+    match machine {
+        Some((machine, _)) => Some(machine.control()),
+        None => session.map(|session| control::path(session, birth.front_pid)),
+    }
+}
+
 /// Opens the directory of the machine, if this is to be one.
 fn open_machine(
     plan: Option<MachinePlan>,
     allocation: &Allocation,
-    local: Option<base::NodeId>,
+    local: Option<NodeId>,
     reactor: &mut Reactor,
 ) -> Result<Option<(MachineHost, Setup)>, MachineError> {
     let opened = plan.map(|plan| MachineHost::open(&plan, names(allocation), local, reactor));
@@ -293,7 +423,7 @@ pub(crate) fn open_tree(
     let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
     let shape = Shape::new(count.saturating_add(1), plan.radix);
     let parent_of = |index: u32| {
-        let position = shape.position(base::NodeId(index));
+        let position = shape.position(NodeId(index));
         let parent = position.and_then(|position| position.parent());
         match parent.map_or(0, |parent| parent.0).checked_sub(1) {
             Some(above) => members.get(above as usize).copied(),
@@ -338,7 +468,7 @@ pub(crate) fn random_bytes() -> Result<[u8; 32], os::Error> {
     Ok(bytes)
 }
 
-fn name_of(allocation: &Allocation, node: base::NodeId) -> Option<String> {
+fn name_of(allocation: &Allocation, node: NodeId) -> Option<String> {
     Some(allocation.nodes.get(node.0 as usize)?.name.clone())
 }
 

@@ -11,7 +11,7 @@ use super::{Head, MemberState, Process};
 use crate::{daemons::DaemonTree, starters::News};
 
 impl Process {
-    /// Starts the daemons of further nodes of the machine. The first ones need the port for other nodes.
+    /// Starts the daemons of further nodes. The first ones need the port for other nodes.
     pub(super) fn add_nodes(&mut self, now: Time, addition: Addition) {
         if let (None, Some(ground)) = (&self.starters, &self.ground) {
             match ground.open(now, &mut self.reactor) {
@@ -23,7 +23,7 @@ impl Process {
             }
         }
         let (Some(tree), Some(starters)) = (&mut self.tree, &mut self.starters) else {
-            let why = "this machine was not prepared for other nodes".to_owned();
+            let why = "this job was not prepared for other nodes".to_owned();
             return self.cannot_add(now, &addition, why);
         };
         for (node, _) in &addition.nodes {

@@ -78,15 +78,17 @@ impl Heard {
 /// Returns a job of four ranks that run a shell script, two on each of two nodes.
 fn job(script: &str) -> JobSpec {
     JobSpec {
+        limits: Default::default(),
         map: dvm::spec::MapFor::Launch,
+        watch: None,
         preload: None,
         apps: vec![App {
             program: "/bin/sh".into(),
             args: ["-c", script].map(OsString::from).into(),
-            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            env: [("PATH", "/usr/bin:/bin")].into_iter().collect(),
             directory: "/".into(),
             search: "/usr/bin:/bin".into(),
-            elsewhere: dvm::spec::Elsewhere::default(),
+            elsewhere: std::sync::Arc::default(),
             umask: 0o022,
             tracers: Tracers::Ancestors,
         }],
@@ -199,11 +201,14 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
         theirs,
         ControllerSetup {
             machine: None,
+            slurm: None,
             prompts: PromptHost::new(None, &Allocation { nodes: Vec::new() }, None),
             front_pid: os::current_pid(),
             session,
             report_bug: |what| panic!("{what}"),
             missing_reports: MissingReports::default(),
+            tools: None,
+            control: None,
         },
         &mut reactor,
     )
@@ -225,6 +230,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
                 surroundings: Surroundings::default(),
                 environment: None,
                 tape: None,
+                tools: dvm::Tools::Refused,
             };
             (node, DaemonHost::open(setup, &mut reactor).unwrap())
         })

@@ -11,7 +11,7 @@ use std::{
 };
 
 use dvm::{
-    SpawnOrder, StreamPlan,
+    PmiConnection, SpawnOrder, StreamPlan,
     proto::{StartFailure, StartStep},
     spec::{WindowSize, WithoutTerminal},
 };
@@ -27,7 +27,8 @@ pub(super) const fn window_size(size: WindowSize) -> os::WindowSize {
 /// ours.
 pub(super) struct Channels {
     pub(super) theirs: [OwnedFd; 3],
-    pub(super) pmi_theirs: OwnedFd,
+    /// `None` if the process gets no PMI connection.
+    pub(super) pmi_theirs: Option<OwnedFd>,
     pub(super) stdin: Option<OwnedFd>,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
@@ -43,8 +44,14 @@ impl Channels {
         };
         let failed = |error| failed_at(StartStep::Channels, error);
         let no_terminal = |error| failed_at(StartStep::Terminal, error);
-        let (pmi, pmi_theirs) = os::socket_pair().map_err(failed)?;
-        os::set_nonblocking(pmi.as_fd()).map_err(failed)?;
+        let (pmi, pmi_theirs) = match order.pmi {
+            PmiConnection::Open => {
+                let (ours, theirs) = os::socket_pair().map_err(failed)?;
+                os::set_nonblocking(ours.as_fd()).map_err(failed)?;
+                (Some(ours), Some(theirs))
+            }
+            PmiConnection::None => (None, None),
+        };
         let mut terminal = match order.pty_size {
             Some(size) => {
                 let (master, slave) = os::open_pty().map_err(no_terminal)?;
@@ -114,7 +121,7 @@ impl Channels {
             stdin,
             stdout,
             stderr,
-            pmi: Some(pmi),
+            pmi,
         })
     }
 }

@@ -6,17 +6,13 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use dvm::spec::{App, NodeVariables};
+use dvm::spec::{App, Environment, NodeVariables};
 
 /// Variables that hold the name of the host, in different shells.
 const HOST_NAMES: [&str; 2] = ["HOST", "HOSTNAME"];
 
 /// Returns the environment of an app on this host, whose name and variables are given.
-pub(super) fn environment(
-    app: &App,
-    host: &str,
-    node: &[(OsString, OsString)],
-) -> Vec<(OsString, OsString)> {
+pub(super) fn environment(app: &App, host: &str, node: &[(OsString, OsString)]) -> Environment {
     let is_own = |name: &OsStr| app.elsewhere.own.iter().any(|own| own == name);
     let of_node = node.iter().filter(|(name, _)| {
         is_own(name)
@@ -27,12 +23,12 @@ pub(super) fn environment(
                 }
             }
     });
-    let mut variables: BTreeMap<OsString, OsString> = of_node.cloned().collect();
-    let ours = app.env.iter().filter(|(name, _)| !is_own(name));
-    variables.extend(ours.cloned());
-    for name in HOST_NAMES {
-        if is_own(OsStr::new(name)) {
-            variables.insert(name.into(), host.into());
+    let of_node = of_node.map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+    let mut variables: BTreeMap<&OsStr, &OsStr> = of_node.collect();
+    variables.extend(app.env.iter().filter(|(name, _)| !is_own(name)));
+    for name in HOST_NAMES.map(OsStr::new) {
+        if is_own(name) {
+            variables.insert(name, OsStr::new(host));
         }
     }
     variables.into_iter().collect()
@@ -47,6 +43,8 @@ fn matches(pattern: &OsStr, name: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use dvm::spec::{Elsewhere, Tracers};
 
     use super::*;
@@ -66,14 +64,14 @@ mod tests {
             let app = App {
                 program: "a".into(),
                 args: Vec::new(),
-                env: variables(env),
-                elsewhere: Elsewhere {
+                env: variables(env).into_iter().collect(),
+                elsewhere: Arc::new(Elsewhere {
                     own: names(own),
                     more: match except {
                         Some(except) => NodeVariables::AllExcept(names(except)),
                         None => NodeVariables::None,
                     },
-                },
+                }),
                 directory: "/".into(),
                 search: "/bin".into(),
                 umask: 0o022,

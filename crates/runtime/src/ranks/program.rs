@@ -9,7 +9,7 @@ use std::{
 
 use dvm::{
     proto::StartFailure,
-    spec::{App, Tracers},
+    spec::{App, Environment, Tracers},
 };
 
 use super::{elsewhere, find::find, relocated};
@@ -22,8 +22,10 @@ pub(super) struct Prepared {
     pub(super) argv: Vec<CString>,
     /// Arguments for a shell that runs the program: set once exec has failed with ENOEXEC and the file is a script.
     pub(super) shell: Option<Vec<CString>>,
-    pub(super) envp: Vec<CString>,
-    /// Whether the variables that each rank has its own value of were removed from `envp`.
+    pub(super) env: Environment,
+    /// More variables, which depend on the program.
+    pub(super) more: Vec<CString>,
+    /// Whether the variables that each rank has its own value of were removed.
     has_own: bool,
     pub(super) directory: CString,
     pub(super) umask: u32,
@@ -47,20 +49,20 @@ impl Prepared {
         let mut argv = vec![c_string(app.program.as_bytes().to_vec())];
         argv.extend(app.args.iter().map(|arg| c_string(arg.as_bytes().to_vec())));
         let program = find(app).map(|program| c_string(program.into_vec()));
-        let own = app.env.iter().map(|(name, value)| variable(name, value));
-        let mut envp: Vec<_> = own.collect();
+        let mut more = Vec::new();
         if let Ok(program) = &program {
             let program = Path::new(OsStr::from_bytes(program.to_bytes()));
             let place = Path::new(&app.directory).join(program);
             let variables = relocated::variables(app, &place);
             let variables = variables.iter();
-            envp.extend(variables.map(|(name, value)| variable(name.as_ref(), value.as_os_str())));
+            more.extend(variables.map(|(name, value)| variable(name.as_ref(), value.as_os_str())));
         }
         Self {
             program,
             argv,
             shell: None,
-            envp,
+            env: app.env.clone(),
+            more,
             has_own: false,
             directory: c_string(app.directory.as_bytes().to_vec()),
             umask: app.umask,
@@ -80,7 +82,8 @@ impl Prepared {
             return;
         }
         let names: BTreeSet<&[u8]> = own.iter().map(|(name, _)| name.as_bytes()).collect();
-        self.envp.retain(|variable| {
+        self.env.retain(|name| !names.contains(name.as_bytes()));
+        self.more.retain(|variable| {
             let name = variable.as_bytes().split(|byte| *byte == b'=').next();
             !names.contains(name.unwrap_or_default())
         });

@@ -23,6 +23,8 @@ use std::{
 use dvm::spec::App;
 use memchr::memmem;
 
+use self::words::Program;
+
 /// The library of Open MPI 1.10 to 5 that programs are linked with.
 const LIBRARY: &str = "libmpi.so.40";
 /// Libraries that contain the compiled-in prefix: that of 5.0, that of 4.1, and that of builds with all in one library.
@@ -110,12 +112,12 @@ enum Loaded {
 }
 
 /// Returns `None` for a program that is neither linked with Open MPI nor a Python with one beside it or named for it.
-fn loaded_by(app: &App, program: &Path) -> Option<Loaded> {
+fn loaded_by(app: &App, program: &Program) -> Option<Loaded> {
     let for_all = || listed(variable_of(app, "LD_LIBRARY_PATH")?);
-    let Some(linked) = linked::linked(program) else {
+    let Some(linked) = &program.linked else {
         // The Python of a virtual environment loads the library installed there, unless a variable names another one.
         let beside = || {
-            let beside = program.parent()?.parent()?.join("lib");
+            let beside = program.path.parent()?.parent()?.join("lib");
             has_library(&beside).then_some(beside)
         };
         let named = || {
@@ -145,8 +147,7 @@ fn listed(list: &OsStr) -> Option<PathBuf> {
 }
 
 fn variable_of<'a>(app: &'a App, name: &str) -> Option<&'a OsStr> {
-    let known = app.env.iter().find(|(known, _)| known == name)?;
-    Some(known.1.as_os_str()).filter(|value| !value.is_empty())
+    app.env.get(name).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]
@@ -167,13 +168,10 @@ mod tests {
         App {
             program: program.into(),
             args: args.iter().map(Into::into).collect(),
-            env: env
-                .iter()
-                .map(|(name, value)| ((*name).into(), value.into()))
-                .collect(),
+            env: env.iter().map(|(name, value)| (*name, value)).collect(),
             directory: "/".into(),
             search: "/bin".into(),
-            elsewhere: dvm::spec::Elsewhere::default(),
+            elsewhere: std::sync::Arc::default(),
             umask: 0o022,
             tracers: Tracers::Ancestors,
         }

@@ -9,7 +9,7 @@ use std::{
 
 use base::Signal;
 use dvm::bootstrap::{CommandId, Part};
-use os::{Interest, Pid, Session, SpawnSpec, Spawner, Token, Trace, Tracers, WriteOutcome};
+use os::{Interest, Pid, Session, SpawnSpec, Spawner, Token, WriteOutcome};
 
 use crate::{
     log::Sifter,
@@ -272,22 +272,14 @@ impl Commands {
         let limits = self.descriptors;
         let limits = limits.map(|(soft, hard)| (os::Resource::Descriptors, soft, hard));
         let spec = SpawnSpec {
-            program,
-            argv: &argv_c,
-            envp: &envp,
-            envp_extra: &[],
-            cwd: None,
             fds: &[
                 (stdin_theirs.as_fd(), 0),
                 (output_theirs.as_fd(), 1),
                 (output_theirs.as_fd(), 2),
             ],
-            affinity: None,
-            umask: None,
-            tracers: Tracers::Ancestors,
             limits: limits.as_slice(),
             session: Session::Own,
-            trace: Trace::No,
+            ..SpawnSpec::new(program, &argv_c, &envp)
         };
         let pid = self
             .spawner
@@ -340,7 +332,8 @@ impl Drop for FrameDirectory {
     }
 }
 
-fn c_strings(words: &[OsString]) -> Vec<CString> {
+/// Returns words as the kernel takes them.
+pub(crate) fn c_strings(words: &[OsString]) -> Vec<CString> {
     // A word with a NUL byte cannot come from an argument or a variable.
     let words = words.iter();
     words
@@ -349,7 +342,7 @@ fn c_strings(words: &[OsString]) -> Vec<CString> {
 }
 
 /// Returns the value of a variable in an environment.
-pub(super) fn variable<'a>(environment: &'a [OsString], name: &str) -> Option<&'a OsStr> {
+pub(crate) fn variable<'a>(environment: &'a [OsString], name: &str) -> Option<&'a OsStr> {
     environment.iter().find_map(|entry| {
         let rest = entry.as_bytes().strip_prefix(name.as_bytes())?;
         rest.strip_prefix(b"=").map(OsStr::from_bytes)

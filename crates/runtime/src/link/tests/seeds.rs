@@ -51,6 +51,7 @@ fn openings() -> [Opening; 2] {
         daemons: None,
         recording: None,
         machine: None,
+        slurm: None,
     };
     let command = StartCommand {
         argv: vec!["ssh".into(), "n1".into()],
@@ -60,7 +61,7 @@ fn openings() -> [Opening; 2] {
         prompting: Prompting::OnTerminal,
         elsewhere: Some(vec!["ssh".into()]),
     };
-    let late = LateStart {
+    let late = LateStart::OfMachine {
         command: StartCommand {
             nodes: Vec::new(),
             ..command.clone()
@@ -89,6 +90,13 @@ fn openings() -> [Opening; 2] {
     let over_nodes = Opening {
         daemons: Some(daemons),
         recording: Some("/r".into()),
+        slurm: Some(SlurmPlan {
+            setup: dvm::slurm::Setup {
+                job: 17,
+                patience: std::time::Duration::from_secs(30),
+            },
+            environment: vec!["PATH=/bin".into()],
+        }),
         ..opening.clone()
     };
     [opening, over_nodes]

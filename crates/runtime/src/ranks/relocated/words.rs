@@ -11,9 +11,10 @@
 //! If a word changes where libraries are searched for, it is unknown what is loaded.
 
 use std::{
+    cell::OnceCell,
     collections::BTreeSet,
     ffi::{OsStr, OsString},
-    fs::{self, File},
+    fs::{self, File, Metadata},
     io::Read,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -22,12 +23,17 @@ use std::{
 use dvm::spec::App;
 use os::Found;
 
-use super::{super::script, linked};
+use super::{
+    super::script,
+    linked::{Content, Linked, linked},
+};
 
 /// Maximum number of words that are looked up in the file system.
 const MAX_WORDS: usize = 512;
 /// Bytes of a script that are read at most.
 const MAX_SCRIPT: u64 = 64 << 10;
+/// Bytes of a file that are read first. In small programs, they contain all that we look for but the dynamic section.
+const HEAD: usize = 4 << 10;
 
 /// Variables that change where a program searches for its libraries, and shell commands that may set them.
 const CHANGES: [&str; 2] = ["LD_LIBRARY_PATH", "LD_PRELOAD"];
@@ -47,12 +53,22 @@ enum Reader {
     Unknown,
 }
 
-struct Walk {
+struct Walk<'a> {
     directory: PathBuf,
-    search: OsString,
+    path: &'a OsStr,
+    /// The same, made absolute once a word is searched for in it.
+    search: OnceCell<OsString>,
     seen: BTreeSet<OsString>,
-    programs: Vec<PathBuf>,
+    programs: Vec<Program>,
     libraries: Libraries,
+}
+
+/// A program in the form that the kernel executes itself.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    /// `None` if it is not linked with Open MPI.
+    pub(super) linked: Option<Linked>,
 }
 
 /// Whether the programs search for their libraries where the environment of the app says.
@@ -63,19 +79,24 @@ enum Libraries {
 }
 
 /// Returns the programs that an app may run. `None` if one of them may search for its libraries elsewhere.
-pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<PathBuf>> {
-    if linked::linked(program).is_some() {
-        return Some(vec![program.to_path_buf()]);
-    }
+pub(super) fn programs(app: &App, program: &Path) -> Option<Vec<Program>> {
     let directory = PathBuf::from(&app.directory);
     let mut walk = Walk {
-        search: os::search_path(&directory, &app.search),
+        path: &app.search,
+        search: OnceCell::new(),
         directory,
         seen: BTreeSet::new(),
         programs: Vec::new(),
         libraries: Libraries::Known,
     };
     walk.file(program, Reader::Unknown);
+    if walk
+        .programs
+        .iter()
+        .any(|first| first.linked.is_some() && first.path == program)
+    {
+        return Some(walk.programs);
+    }
     let mut reader = reader_of(app.program.as_bytes());
     let mut is_text = false;
     for arg in &app.args {
@@ -116,7 +137,7 @@ fn may_change(command: &[u8]) -> bool {
         .any(|known| name == Some(known.as_bytes()))
 }
 
-impl Walk {
+impl Walk<'_> {
     fn text(&mut self, text: &[u8]) {
         let lines = text.split(|byte| *byte == b'\n');
         for line in lines.filter(|line| !line.trim_ascii_start().starts_with(b"#")) {
@@ -152,7 +173,9 @@ impl Walk {
         if word.as_bytes().contains(&b'/') {
             return self.file(&in_directory, reader);
         }
-        if let Found::Program(found) = os::find_program(word, &self.search) {
+        let absolute = || os::search_path(&self.directory, self.path);
+        let search = self.search.get_or_init(absolute);
+        if let Found::Program(found) = os::find_program(word, search) {
             self.file(&found, reader);
         } else if reader == Reader::Shell {
             // A shell also finds a script in its working directory.
@@ -162,20 +185,25 @@ impl Walk {
 
     fn file(&mut self, path: &Path, reader: Reader) {
         // Do not open FIFOs or devices.
-        if !fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        let Some(metadata) = fs::metadata(path).ok().filter(Metadata::is_file) else {
             return;
-        }
-        let mut bytes = Vec::new();
+        };
         let Ok(mut file) = os::open_for_reading(path).map(File::from) else {
             return;
         };
-        let mut head = Read::by_ref(&mut file).take(ELF.len() as u64);
+        // In one read, which a growing buffer would not be.
+        let mut bytes = Vec::with_capacity(HEAD);
+        let mut head = Read::by_ref(&mut file).take(HEAD as u64);
         if head.read_to_end(&mut bytes).is_err() {
             return;
         }
-        if bytes == ELF {
-            let program = path.to_path_buf();
-            if !self.programs.contains(&program) {
+        if bytes.starts_with(ELF) {
+            if !self.programs.iter().any(|known| known.path == path) {
+                let content = Content::new(file, bytes, metadata.len());
+                let program = Program {
+                    path: path.to_path_buf(),
+                    linked: linked(content, path),
+                };
                 self.programs.push(program);
             }
             return;
@@ -187,8 +215,9 @@ impl Walk {
             reader => reader,
         };
         let says_reader = bytes.starts_with(b"#!");
+        let rest = MAX_SCRIPT - HEAD as u64;
         if !says_reader && reader == Reader::Unknown
-            || file.take(MAX_SCRIPT).read_to_end(&mut bytes).is_err()
+            || file.take(rest).read_to_end(&mut bytes).is_err()
         {
             return;
         }
@@ -251,10 +280,10 @@ mod tests {
         let app = App {
             program: words[0].into(),
             args: words[1..].iter().map(Into::into).collect(),
-            env: Vec::new(),
+            env: dvm::spec::Environment::default(),
             directory: root.clone().into(),
             search: ".".into(),
-            elsewhere: dvm::spec::Elsewhere::default(),
+            elsewhere: std::sync::Arc::default(),
             umask: 0o022,
             tracers: Tracers::Ancestors,
         };
@@ -263,7 +292,7 @@ mod tests {
         };
         let names = programs
             .iter()
-            .map(|path| path.strip_prefix(&root).unwrap());
+            .map(|program| program.path.strip_prefix(&root).unwrap());
         let names: Vec<_> = names.map(|name| name.display().to_string()).collect();
         names.join(" ")
     }
