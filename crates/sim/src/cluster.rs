@@ -512,7 +512,7 @@ impl Cluster {
             self.take_note(&ControllerInput::Daemon(*node, message.clone()));
         }
         self.world.ledger.ending.extend(self.verdicts.ending());
-        for (job, verdict) in self.verdicts.spawned().filter(|(_, one)| one.is_over()) {
+        for (job, verdict) in self.verdicts.all().filter(|(_, one)| one.is_over()) {
             self.world.ledger.on_job_over(job, verdict.code());
         }
         self.controller.handle(self.world.now, input);
@@ -549,9 +549,14 @@ impl Cluster {
             | ControllerOutput::Fetch { .. }
             | ControllerOutput::CaptureStart(..)
             | ControllerOutput::CaptureEnd(_)
-            | ControllerOutput::AddNodes { .. }
+            | ControllerOutput::Watch(_)
+            | ControllerOutput::WatchEnd(_)
+            | ControllerOutput::AddNodes(_)
+            | ControllerOutput::RunCommand { .. }
+            | ControllerOutput::EndCommand(..)
             | ControllerOutput::Capture { .. } => {
-                self.world.fault("the controller is no machine".to_owned());
+                self.world
+                    .fault("the controller is no machine, and not in Slurm".to_owned());
             }
             ControllerOutput::Daemon(node, message) => {
                 match &message {
@@ -690,5 +695,6 @@ fn service(node: NodeId) -> ServiceConfig {
         gid: OWNER.gid,
         name: format!("{NAME}-{node}"),
         session_dir: Some("/session".into()),
+        tools: dvm::Tools::Refused,
     }
 }

@@ -198,7 +198,8 @@ impl Front {
             | ToFront::PromptWithdrawn(_)
             | ToFront::Answer(_)
             | ToFront::Reply(_)
-            | ToFront::Queued(_) => {
+            | ToFront::Queued(_)
+            | ToFront::Tool(_) => {
                 world.require(false, || "a prompt, but no command asks".to_owned());
             }
             ToFront::Ending(cause) => {

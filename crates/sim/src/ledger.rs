@@ -250,7 +250,7 @@ pub(crate) struct Ledger {
     pub(crate) statuses: BTreeMap<ProcId, ExitStatus>,
     pub(crate) died: BTreeMap<ProcId, Time>,
     pub(crate) reaped: BTreeMap<ProcId, Reaped>,
-    /// Ended spawned jobs and their exit codes, in the order of their ends.
+    /// Ended jobs and their exit codes. Jobs that they have spawned may go on.
     pub(crate) over: Vec<(JobId, u64)>,
     /// Time at which each daemon received the event for the end of each job in `over`.
     pub(crate) over_told: BTreeMap<(NodeId, JobId), Time>,
@@ -322,19 +322,26 @@ impl Ledger {
         self.busy_until = self.busy_until.max(now);
     }
 
-    /// Records the end of a spawned job with its exit code. Only the first call for a job has an effect.
+    /// Records the end of a job with its exit code. Only the first call for a job has an effect.
     pub(crate) fn on_job_over(&mut self, job: JobId, code: u64) {
         if self.over.iter().all(|(other, _)| *other != job) {
             self.over.push((job, code));
         }
     }
 
-    /// Records that a daemon receives the event for the end of a job. The events arrive in the order of `over`.
-    pub(crate) fn on_over_told(&mut self, now: Time, node: NodeId) {
-        let told = self.over_told.keys().filter(|(of, _)| *of == node).count();
-        if let Some((job, _)) = self.over.get(told) {
-            self.over_told.insert((node, *job), now);
-        }
+    /// Records that a daemon receives the event for the end of a job. Returns a description of the error if it has not ended, or was
+    /// told before. A job may end before it is launched.
+    pub(crate) fn on_over_told(&mut self, now: Time, node: NodeId, job: JobId) -> Option<String> {
+        let has_run = self.spawned.keys().any(|proc| proc.job == job);
+        let is_early = has_run && self.over.iter().all(|(one, _)| *one != job);
+        let is_first = self.over_told.insert((node, job), now).is_none();
+        let wrong = if is_early {
+            "has not ended"
+        } else {
+            "was told before"
+        };
+        (is_early || !is_first)
+            .then(|| format!("node {node} is told the end of job {job}, which {wrong}"))
     }
 
     /// Records and checks bytes that a process read from a rank's stdin. Returns a description of an error.

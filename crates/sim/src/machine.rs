@@ -274,6 +274,7 @@ impl World {
                 .collect(),
             local: None,
             stored: live.map(|(key, value)| (*key, value.clone())).collect(),
+            model: None,
         };
         self.machine = Some(Machine::new(&setup));
         self.disk.start();
@@ -422,6 +423,11 @@ impl World {
                 MachineOutput::Leave(daemon) => self.leave(daemon),
                 // Nobody speaks of it any more, and the model does not either.
                 MachineOutput::Forget(_) => {}
+                MachineOutput::Granted(id, _)
+                | MachineOutput::NotGranted(id, _)
+                | MachineOutput::EndAllocation(id, _) => {
+                    self.fault(Some(format!("nobody has requested allocation {id}")));
+                }
                 MachineOutput::Reopen(..) => {
                     self.fault(Some(
                         "no daemon is in the process of the machine".to_owned(),
@@ -491,8 +497,12 @@ impl World {
             let front = self.new_front();
             self.ask(front, Ask::Release(id), None);
         }
-        let all = self.listed();
         let front = self.new_front();
+        let nodes = self.nodes.iter();
+        let can_be =
+            nodes.filter(|(_, it)| matches!(it.standing, Standing::Up | Standing::Starting));
+        let can_be = can_be.filter(|(_, node)| !node.is_told);
+        let all: Vec<String> = can_be.map(|(id, _)| format!("n{id}")).collect();
         self.resume(front, &all);
     }
 

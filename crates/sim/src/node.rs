@@ -412,6 +412,7 @@ impl Node {
             Event::Swept { job, left, .. } => self.tell(
                 world,
                 Input::Swept {
+                    counted: None,
                     job,
                     left,
                     not_permitted: BTreeSet::new(),

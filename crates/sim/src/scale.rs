@@ -18,8 +18,8 @@ use dvm::{
     place::{AppRequest, Request},
     proto::{FromFront, FrontId, Launch, ToController, ToDaemon, ToFront},
     spec::{
-        App, Destination, Elsewhere, EndPolicy, HoldPlan, JobSpec, MapFor, StdinTarget, StdioPlan,
-        Tracers,
+        App, Destination, EndPolicy, HoldPlan, JobSpec, MapFor, ResourceLimits, StdinTarget,
+        StdioPlan, Tracers,
     },
 };
 use overlay::{Address, DEFAULT_RADIX, lanes::Lane, node, wire};
@@ -316,6 +316,7 @@ impl Run {
                 }
                 Output::Sweep { job, .. } => {
                     let swept = Input::Swept {
+                        counted: None,
                         job,
                         left: Vec::new(),
                         not_permitted: BTreeSet::new(),
@@ -374,7 +375,11 @@ impl Run {
                 | ControllerOutput::Fetch { .. }
                 | ControllerOutput::CaptureStart(..)
                 | ControllerOutput::CaptureEnd(_)
-                | ControllerOutput::AddNodes { .. }
+                | ControllerOutput::Watch(_)
+                | ControllerOutput::WatchEnd(_)
+                | ControllerOutput::AddNodes(_)
+                | ControllerOutput::RunCommand { .. }
+                | ControllerOutput::EndCommand(..)
                 | ControllerOutput::Capture { .. } => {}
             }
         }
@@ -490,13 +495,14 @@ fn map_bytes(launch: &Launch) -> Result<usize, String> {
 fn spec(ranks: u32) -> JobSpec {
     let discard = || Destination::Discard;
     JobSpec {
+        limits: ResourceLimits::default(),
         apps: vec![App {
             program: "a".into(),
             args: Vec::new(),
-            env: Vec::new(),
+            env: dvm::spec::Environment::default(),
             directory: "/".into(),
             search: "/bin".into(),
-            elsewhere: Elsewhere::default(),
+            elsewhere: std::sync::Arc::default(),
             umask: 0o022,
             tracers: Tracers::default(),
         }],
@@ -520,6 +526,7 @@ fn spec(ranks: u32) -> JobSpec {
         gpus: None,
         preload: None,
         map: MapFor::Launch,
+        watch: None,
     }
 }
 

@@ -225,11 +225,15 @@ impl Verdicts {
             | ControllerInput::Stranger { .. }
             | ControllerInput::FilesFound { .. }
             | ControllerInput::FileRead { .. } => {}
-            // None is a machine.
+            // None is a machine, in Slurm, or controlled by a tool.
+            ControllerInput::Controlled(_) | ControllerInput::ControllingToolDied => {}
+            ControllerInput::Slurm(_) | ControllerInput::Command(..) => {}
             ControllerInput::Machine(_)
             | ControllerInput::Stored(_)
             | ControllerInput::Fetched(_)
             | ControllerInput::Captured(..)
+            | ControllerInput::NotWatched(..)
+            | ControllerInput::Epoch(_)
             | ControllerInput::Terminate => {}
             // It is told what was merged.
             ControllerInput::Daemons(..) => {}
@@ -323,6 +327,7 @@ impl Verdicts {
                 job,
                 started,
                 failures,
+                ..
             } => {
                 let started = started.iter().flat_map(|group| &group.pids);
                 let started: RankSet = started.map(|(rank, _)| *rank).collect();

@@ -172,6 +172,8 @@ impl Client {
             tool::Event::JobEnded { nspace, end } => {
                 return Ok(Some(News::JobEnded(nspace, end)));
             }
+            // No process of the simulator follows jobs.
+            tool::Event::JobStage { .. } => return Ok(None),
             tool::Event::EndsUnknown {
                 status: Status::UNREACH,
             } => return Ok(None),

@@ -114,7 +114,9 @@ impl Known {
         let pid = before.map_or(0, |shown| shown.pid);
         let state = match status {
             ExitStatus::Exited(_) => ProcState::TERMINATED,
-            ExitStatus::Signaled { .. } => ProcState::ABORTED_BY_SIG,
+            ExitStatus::Signaled { .. } | ExitStatus::OutOfMemory { .. } => {
+                ProcState::ABORTED_BY_SIG
+            }
         };
         self.show(now, proc, pid, state);
     }

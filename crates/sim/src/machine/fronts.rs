@@ -171,6 +171,7 @@ impl World {
         self.note(|| format!("{front:?} drains {name}"));
         let node = self.nodes.get_mut(&id);
         let expected = match node.filter(|node| node.standing != Standing::Gone) {
+            Some(node) if node.standing == Standing::Lost => Err(NotDone::NodeBad(name.clone())),
             Some(node) => {
                 node.is_drained = true;
                 node.closed_since.get_or_insert(call);
@@ -191,20 +192,27 @@ impl World {
     pub(super) fn resume(&mut self, front: FrontId, names: &[String]) {
         self.model.call += 1;
         self.note(|| format!("{front:?} resumes {names:?}"));
+        let mut nodes = self.nodes.iter();
+        let refused = nodes.find_map(|(id, node)| {
+            let name = format!("n{id}");
+            if !names.contains(&name) {
+                None
+            } else if node.is_told {
+                Some(NotDone::NodeEnds(name))
+            } else {
+                (node.standing == Standing::Lost).then_some(NotDone::NodeBad(name))
+            }
+        });
+        let expected = refused.map_or(Ok(()), Err);
         for (id, node) in &mut self.nodes {
-            if names.contains(&format!("n{id}")) {
-                if node.is_told {
-                    continue;
-                }
+            if expected.is_ok() && names.contains(&format!("n{id}")) {
                 node.is_drained = false;
                 node.is_dropped = false;
-                if node.standing != Standing::Lost {
-                    node.closed_since = None;
-                }
+                node.closed_since = None;
             }
         }
         if let Some(front) = self.fronts.get_mut(&front) {
-            front.asked = Some(Asked::Order(Ok(())));
+            front.asked = Some(Asked::Order(expected));
         }
         let hosts: HostList = names.iter().map(String::as_str).collect();
         let now = self.agenda.now;

@@ -51,6 +51,8 @@ pub(super) struct Job {
     pub(super) is_canceled: bool,
     /// Tasks that are to end.
     pub(super) to_end: BTreeSet<u32>,
+    /// Tasks that are to end, and to run elsewhere: one of their nodes is dropped.
+    pub(super) evicted: BTreeSet<u32>,
     pub(super) has_started: bool,
     /// A task has succeeded after it was canceled.
     succeeded_late: bool,
@@ -106,6 +108,7 @@ impl Job {
                 .collect(),
             is_canceled: false,
             to_end: BTreeSet::new(),
+            evicted: BTreeSet::new(),
             has_started: false,
             succeeded_late: false,
             failed: None,
@@ -125,6 +128,11 @@ impl Job {
     /// Returns what it needs, and what it needed before.
     pub(super) fn all_needs(&self) -> impl Iterator<Item = &Needs> {
         std::iter::once(&self.needs).chain(self.needed.iter().rev())
+    }
+
+    /// Returns true if the end of a run of this task is ordered.
+    pub(super) fn has_to_end(&self, index: u32) -> bool {
+        self.to_end.contains(&index) || self.evicted.contains(&index)
     }
 
     fn cancel_waiting(&mut self) {
@@ -166,6 +174,7 @@ impl Job {
     fn survive(&mut self) {
         self.succeeded_late = false;
         self.recorded.clear();
+        self.evicted.clear();
         let may_run_again = self.front.is_none() && self.wishes.on_node_loss == Requeue::OnNodeLoss;
         let ran: Vec<u32> = self
             .tasks
@@ -329,6 +338,18 @@ impl Model {
         self.close_if_over(id);
     }
 
+    /// Ends a task whose node is dropped. It waits again if it may, and is canceled otherwise.
+    pub(super) fn drive_out(&mut self, id: JobId, index: u32) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.wishes.on_node_loss == Requeue::OnNodeLoss {
+            job.evicted.insert(index);
+        } else {
+            self.cancel_tasks(id, &RankSet::single(base::Rank(index)));
+        }
+    }
+
     pub(super) fn hold(&mut self, id: JobId) {
         let call = self.call;
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -362,8 +383,9 @@ impl Model {
         // The next machine runs it again.
         let is_kept = is_down && job.wishes.on_node_loss == Requeue::OnNodeLoss;
         let was_canceled = job.to_end.remove(&index) || job.is_canceled;
-        let again =
-            how == How::NodeLost && job.wishes.on_node_loss == Requeue::OnNodeLoss && !was_canceled;
+        let was_evicted = job.evicted.remove(&index);
+        let is_lost = how == How::NodeLost || was_evicted && how != How::Succeeded;
+        let again = is_lost && job.wishes.on_node_loss == Requeue::OnNodeLoss && !was_canceled;
         match how {
             How::Succeeded => {
                 job.tasks.insert(index, Task::Succeeded);
@@ -374,8 +396,7 @@ impl Model {
                 job.start_after.insert(index, call);
                 job.recorded.remove(&index);
             }
-            How::Canceled => drop(job.tasks.insert(index, Task::Canceled)),
-            How::NodeLost if again => {
+            How::Failed | How::Canceled | How::NodeLost if again => {
                 job.tasks.insert(index, Task::Waiting);
                 job.start_after.insert(index, call);
                 job.recorded.remove(&index);
@@ -386,6 +407,7 @@ impl Model {
                     job.held_since = Some(call);
                 }
             }
+            How::Canceled => drop(job.tasks.insert(index, Task::Canceled)),
             How::Failed | How::NodeLost => job.fail(index, false),
         }
         if !again && job.tasks.get(&index) != Some(&Task::Waiting) {
@@ -408,7 +430,8 @@ impl Model {
             nodes.filter(|(_, node)| node.standing == Standing::Up)
         };
         for job in self.jobs.values_mut() {
-            if job.count(Task::Waiting) == 0 || job.needs.fit(usable()) {
+            let is_possible = usable().any(|(id, _)| job.needs.admits(id));
+            if job.count(Task::Waiting) == 0 || !is_possible || job.needs.fit(usable()) {
                 continue;
             }
             let needs = job.shape.needs(nodes);

@@ -43,12 +43,13 @@ pub(super) enum Standing {
 }
 
 impl Needs {
+    pub(super) fn admits(&self, node: NodeId) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&node))
+    }
+
     /// Returns true if the nodes have room if nothing runs.
     pub(super) fn fit<'a>(&self, nodes: impl Iterator<Item = (NodeId, &'a Known)>) -> bool {
-        let admitted = nodes.filter(|(id, _)| {
-            let only = self.only.as_ref();
-            only.is_none_or(|only| only.contains(id))
-        });
+        let admitted = nodes.filter(|(id, _)| self.admits(*id));
         let units = admitted.map(|(_, node)| match self.spread {
             Spread::Pack => node.slots / self.unit,
             Spread::Scatter => (node.slots / self.unit).min(1),
@@ -88,10 +89,16 @@ impl Shape {
         // A name that no node has stands for nothing.
         let only = self.only.as_ref();
         let is_meant = |id: &NodeId| only.is_none_or(|only| only.contains(id));
-        let usable = nodes
-            .iter()
-            .filter(|(id, node)| node.standing == Standing::Up && is_meant(id));
-        let usable: Vec<Known> = usable.map(|(_, node)| *node).collect();
+        let meant = nodes.iter().filter(|(id, _)| is_meant(id));
+        let meant = meant.map(|(_, node)| *node);
+        let mut usable: Vec<Known> = meant
+            .clone()
+            .filter(|node| node.standing == Standing::Up)
+            .collect();
+        if usable.is_empty() {
+            // It waits for what its lost nodes had.
+            usable = meant.filter(|node| node.slots > 0).collect();
+        }
         let all: u32 = usable.iter().map(|node| node.slots).sum();
         let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);
         let (units, unit, spread) = match self.map {
@@ -104,7 +111,8 @@ impl Shape {
             Map::Whole => (count, 1, Spread::Scatter),
         };
         let units = units.max(1);
-        let may_share = usable.iter().all(|node| node.is_implicit) && self.map != Map::Whole;
+        let is_shareable = all > 0 && usable.iter().all(|node| node.is_implicit);
+        let may_share = is_shareable && self.map != Map::Whole;
         Needs {
             units: if may_share {
                 units.min((all / unit).max(1))

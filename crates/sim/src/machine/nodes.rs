@@ -70,7 +70,7 @@ impl World {
             node.is_dropped
         });
         self.fault((!is_dropped).then(|| format!("n{id} is to leave, and nobody wants that")));
-        let busy = self.runs.on(id);
+        let busy = self.runs.on(id).into_iter().next();
         self.fault(busy.map(|task| format!("n{id} is to leave, and {task} runs there")));
         let wait = self.rng.millis(0, 500);
         self.later(wait, Event::NodeGone(id));
@@ -151,7 +151,18 @@ impl World {
         node.is_dropped = true;
         node.closed_since.get_or_insert(call);
         let hosts: HostList = [format!("n{id}").as_str()].into_iter().collect();
-        let ask = Ask::Drop(hosts, Down::WhenIdle);
+        // A start that is being stored has no run yet, so that nobody here knows whether it has to end.
+        let down = if !self.disk.is_writing() && !self.disk.has_failed && self.rng.chance(50) {
+            Down::Now
+        } else {
+            Down::WhenIdle
+        };
+        if down == Down::Now {
+            for task in self.runs.on(id) {
+                self.model.drive_out(task.job, task.index.unwrap_or(0));
+            }
+        }
+        let ask = Ask::Drop(hosts, down);
         self.ask(front, ask, Some(Asked::Drop(id)));
     }
 }

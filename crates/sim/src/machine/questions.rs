@@ -157,7 +157,7 @@ impl Moment<'_> {
             }
             (Asked::Add, Reply::Added(added)) => added.failed.classes.is_empty(),
             (Asked::Add, Reply::Refused(NotDone::GoingDown)) => self.model.down.is_some(),
-            (Asked::Add, Reply::Refused(NotDone::NodeLeaves(_)))
+            (Asked::Add, Reply::Refused(NotDone::NodeLeaves(_) | NotDone::NodeEnds(_)))
             | (Asked::Drop(_), Reply::Done | Reply::Refused(NotDone::NodeStays(_))) => true,
             (Asked::Nodes, Reply::Nodes(lines)) => {
                 let known = |id: &JobId| self.model.jobs.contains_key(id);

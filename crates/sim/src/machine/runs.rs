@@ -57,13 +57,13 @@ impl Runs {
         self.going.contains_key(&run)
     }
 
-    /// Returns a task that runs on a node, or is about to.
-    pub(super) fn on(&self, node: NodeId) -> Option<TaskId> {
+    /// Returns the tasks that run on a node, or are about to.
+    pub(super) fn on(&self, node: NodeId) -> Vec<TaskId> {
         let ordered = self.ordered.values().map(|run| (run.task, &run.grant));
         let going = self.going.values().map(|run| (run.task, &run.grant));
-        let mut all = ordered.chain(going);
-        let found = all.find(|(_, grant)| grant.slots.contains_key(&node));
-        found.map(|(task, _)| task)
+        let all = ordered.chain(going);
+        let found = all.filter(|(_, grant)| grant.slots.contains_key(&node));
+        found.map(|(task, _)| task).collect()
     }
 
     /// Returns what runs have of each node: slots, and how many runs have the whole node.
@@ -217,7 +217,7 @@ impl World {
                 .model
                 .jobs
                 .get(&task.job)
-                .is_some_and(|job| job.is_canceled || job.to_end.contains(&index));
+                .is_some_and(|job| job.is_canceled || job.has_to_end(index));
         self.fault((!is_right).then(|| format!("run {id} of {task} is ended without need")));
         let end = match self.rng.below(8) {
             0 => End::Succeeded,
@@ -304,7 +304,7 @@ impl World {
         let kept = self.runs.going.iter().find(|(_, run)| {
             let index = run.task.index.unwrap_or(0);
             let job = self.model.jobs.get(&run.task.job);
-            let is_to_end = job.is_some_and(|job| job.to_end.contains(&index));
+            let is_to_end = job.is_some_and(|job| job.has_to_end(index));
             !run.is_ended && (is_to_end || self.model.down == Some(Down::Now))
         });
         kept.map(|(id, run)| format!("run {id} of {} is to end, and runs on", run.task))

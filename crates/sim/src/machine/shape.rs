@@ -7,7 +7,9 @@ use dvm::{
     machine::{OutputFiles, Submission, Wishes},
     place::{self, AppRequest, Request},
     queue::{Array, Dependency, DependencyKind, Hold, Requeue, Sharing},
-    spec::{App, Elsewhere, EndPolicy, HoldPlan, JobSpec, MapFor, StdinTarget, StdioPlan, Tracers},
+    spec::{
+        App, EndPolicy, HoldPlan, JobSpec, MapFor, ResourceLimits, StdinTarget, StdioPlan, Tracers,
+    },
 };
 
 pub(super) use super::needs::Shape;
@@ -50,13 +52,14 @@ impl Shape {
         });
         let hosts = hosts.map(|names| names.iter().map(String::as_str).collect());
         Box::new(JobSpec {
+            limits: ResourceLimits::default(),
             apps: vec![App {
                 program: "./a".into(),
                 args: Vec::new(),
-                env: Vec::new(),
+                env: dvm::spec::Environment::default(),
                 directory: "/".into(),
                 search: "/bin".into(),
-                elsewhere: Elsewhere::default(),
+                elsewhere: std::sync::Arc::default(),
                 umask: 0o022,
                 tracers: Tracers::default(),
             }],
@@ -78,6 +81,7 @@ impl Shape {
             gpus: None,
             preload: None,
             map: MapFor::Launch,
+            watch: None,
         })
     }
 }

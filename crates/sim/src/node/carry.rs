@@ -5,7 +5,7 @@ use dvm::{
     Input, Output, SpawnOrder, StreamPlan,
     life::LEAK_DELAY,
     preload::FileAct,
-    proto::{Drained, EndClass, Note, StartFailure, Stream, ToController},
+    proto::{Drained, EndClass, NotEnforced, Note, StartFailure, Stream, ToController, Unenforced},
     stdio,
 };
 
@@ -24,7 +24,14 @@ impl Node {
         world.note(|| format!("d{id}"), || format!("-> {output:?}"));
         match output {
             Output::Send(message) => self.send(world, message),
-            Output::Prepare { job, apps } => {
+            Output::Prepare { job, apps, limits } => {
+                let limits = limits.wanted();
+                if !limits.is_empty() {
+                    // The simulated kernel has no cgroups.
+                    let why = NotEnforced::NoCgroups;
+                    let unenforced = vec![Unenforced { why, limits }];
+                    self.tell(world, Input::Unenforced { job, unenforced });
+                }
                 let first = apps.first();
                 let child = first.and_then(|app| app.program.to_str()?.parse().ok());
                 self.children.extend(child.map(|child| (job, child)));
@@ -105,7 +112,13 @@ impl Node {
             Output::Resize { .. } => {}
             Output::Measure { job, number } => {
                 let procs = Vec::new();
-                self.tell(world, Input::Measured { job, number, procs });
+                let measured = Input::Measured {
+                    job,
+                    number,
+                    procs,
+                    counted: None,
+                };
+                self.tell(world, measured);
             }
             Output::ClientSend { conn, bytes } => self.send_client(world, conn, bytes),
             Output::ClientClose { conn } => self.close_client(world, conn),

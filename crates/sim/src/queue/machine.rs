@@ -1,5 +1,7 @@
 //! Jobs of all kinds on a machine on which nodes come and go.
 
+mod change;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -33,6 +35,8 @@ enum Event {
         outcome: Outcome,
     },
     User,
+    /// A running task gets more, or gives some back.
+    Change,
     Admin,
     Explain,
     /// From now on nobody disturbs the machine.
@@ -49,6 +53,8 @@ struct World {
     /// The last start of each task that runs.
     starts: BTreeMap<TaskId, u64>,
     last_start: u64,
+    /// When the time limits of these tasks are over.
+    limits: BTreeMap<TaskId, Time>,
     last_job: u32,
     last_node: u32,
     events: u64,
@@ -77,6 +83,7 @@ pub(super) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
         rng: rng.clone(),
         starts: BTreeMap::new(),
         last_start: 0,
+        limits: BTreeMap::new(),
         last_job: 0,
         last_node: 0,
         events: 0,
@@ -120,6 +127,8 @@ impl World {
         };
         scatter(self, of_user, Event::User);
         scatter(self, of_admin, Event::Admin);
+        let changes = self.rng.length(0, 10);
+        scatter(self, changes, Event::Change);
         scatter(self, 3, Event::Explain);
         let end = Time::ZERO + Duration::from_secs(span + 1);
         self.agenda.at(end, Event::Calm);
@@ -204,6 +213,7 @@ impl World {
                 }
             }
             Event::User => self.act_as_user(),
+            Event::Change => self.change_task(),
             Event::Admin => self.act_as_admin(),
             Event::Explain => self.explain(),
             Event::Calm => self.calm(),
@@ -363,6 +373,7 @@ impl World {
         self.starts.insert(task, start);
         let job = self.model.jobs.get(&task.job);
         let limit = job.and_then(|job| job.request.time_limit.or(self.model.limits.task_time));
+        let has_limit = limit.is_some();
         let limit = limit.map_or(200_000, |limit| {
             u64::try_from(limit.as_millis()).unwrap_or(0)
         });
@@ -380,6 +391,10 @@ impl World {
             start,
             outcome,
         };
+        if has_limit {
+            let end = self.agenda.now + Duration::from_millis(limit);
+            self.limits.insert(task, end);
+        }
         self.agenda.at(self.agenda.now + runs_for, end);
     }
 
@@ -387,6 +402,7 @@ impl World {
     fn end(&mut self, task: TaskId, outcome: Outcome) {
         self.note(|| format!("{task} ends: {outcome:?}"));
         self.starts.remove(&task);
+        self.limits.remove(&task);
         if self.model.on_end(task, outcome) {
             // It comes before others again.
             self.model.excuse();

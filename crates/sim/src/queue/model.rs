@@ -76,6 +76,12 @@ impl Job {
         u64::from(self.request.demand.units) * self.needs.slots
     }
 
+    fn slots_in_use(&self) -> u64 {
+        let units = self.running.values().flatten();
+        let units: u64 = units.map(|(_, count)| u64::from(*count)).sum();
+        units * self.needs.slots
+    }
+
     fn is_ready(&self) -> bool {
         !self.waiting.is_empty()
             && !self.is_canceled
@@ -226,9 +232,7 @@ impl Model {
             let others = self.jobs.values();
             others.filter(|other| other.request.user == job.request.user)
         };
-        let used: u64 = of_user()
-            .map(|job| u64::from(job.count()) * job.slots())
-            .sum();
+        let used: u64 = of_user().map(Job::slots_in_use).sum();
         let running: u32 = of_user().map(Job::count).sum();
         let Limits {
             user_running,
@@ -285,13 +289,44 @@ impl Model {
         None
     }
 
+    /// Notes that a running task has other units now, so many. Returns a description of an error.
+    pub(super) fn on_changed(&mut self, task: TaskId, units: &Units, count: u32) -> Option<String> {
+        let job = self.jobs.get_mut(&task.job)?;
+        let has: u32 = units.iter().map(|(_, count)| *count).sum();
+        if has != count {
+            return Some(format!(
+                "{task} has {units:?}, and should have {count} units"
+            ));
+        }
+        let is_scattered = job.request.demand.spread == Spread::Scatter;
+        if is_scattered && units.iter().any(|(_, count)| *count > 1) {
+            return Some(format!(
+                "{task} has {units:?}, and wants a node for each unit"
+            ));
+        }
+        let sharing = job.request.demand.sharing;
+        job.running.insert(task.index, Units::new());
+        let alone = units.iter().find(|(id, _)| self.is_taken(*id, sharing));
+        if let Some((id, _)) = alone {
+            return Some(format!("{task} gets node {id}, which others have"));
+        }
+        let job = self.jobs.get_mut(&task.job)?;
+        job.running.insert(task.index, units.clone());
+        let is_full = |(id, node): &(&NodeId, &Node)| {
+            let used = self.used(**id);
+            used.slots > node.has.slots || used.gpus > node.has.gpus
+        };
+        let full = self.nodes.iter().find(is_full);
+        full.map(|(id, _)| format!("{task} gets more of node {id} than there is"))
+    }
+
     /// Notes the end of a task. Returns true if it waits again.
     pub(super) fn on_end(&mut self, task: TaskId, outcome: Outcome) -> bool {
         let Some(job) = self.jobs.get_mut(&task.job) else {
             return false;
         };
         job.running.remove(&task.index);
-        let was_lost = job.lost.remove(&task.index);
+        let was_lost = job.lost.remove(&task.index) && outcome != Outcome::Succeeded;
         let was_canceled = job.canceled.remove(&task.index);
         let again = (outcome == Outcome::NodeLost || was_lost)
             && job.request.on_node_loss == Requeue::OnNodeLoss

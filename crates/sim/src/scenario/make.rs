@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, StdinTarget,
-        StdioPlan, Tracers, UniverseSize, WindowSize,
+        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, ResourceLimits,
+        StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
     },
 };
 
@@ -32,7 +32,8 @@ pub(super) enum Spoiling {
     Fatal,
 }
 
-/// All steps that can fail for one rank or app; `StartStep::Room` concerns all procs of a node.
+/// All steps that can fail for one rank or app; `StartStep::Room` concerns all procs of a node, and `StartStep::Cgroup` jobs with
+/// limits.
 const STEPS: [StartStep; 15] = [
     StartStep::Find,
     StartStep::Channels,
@@ -230,7 +231,9 @@ impl Maker<'_> {
             fronts: vec![FrontPlan {
                 submits_at: Duration::ZERO,
                 spec: JobSpec {
+                    limits: ResourceLimits::default(),
                     map: dvm::spec::MapFor::Launch,
+                    watch: None,
                     preload: files.preload(),
                     apps,
                     placement,
@@ -539,10 +542,10 @@ impl Maker<'_> {
         let app = |program: &str| App {
             program: program.into(),
             args: Vec::new(),
-            env: Vec::new(),
+            env: dvm::spec::Environment::default(),
             directory: "/".into(),
             search: "/bin".into(),
-            elsewhere: dvm::spec::Elsewhere::default(),
+            elsewhere: std::sync::Arc::default(),
             umask: 0o022,
             tracers: Tracers::default(),
         };

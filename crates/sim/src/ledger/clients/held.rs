@@ -30,7 +30,19 @@ impl Ledger {
             return Some(format!("node {node} is told an event that cannot be read"));
         };
         match status {
-            Status::EVENT_JOB_END => self.on_over_told(now, node),
+            Status::EVENT_JOB_END => {
+                let about = infos
+                    .iter()
+                    .find(|info| info.key == *keys::EVENT_AFFECTED_PROC);
+                let job = match about.map(|info| &info.value) {
+                    Some(Value::Proc(about)) => job_id(&about.nspace),
+                    _ => None,
+                };
+                let Some(job) = job else {
+                    return Some(format!("node {node} is told that some job has ended"));
+                };
+                return self.on_over_told(now, node, job);
+            }
             Status::READY_FOR_DEBUG => {
                 let name = infos.iter().find(|info| info.key == *keys::NSPACE);
                 let name = name.and_then(|info| info.value.as_text());
