@@ -23,21 +23,25 @@ mod placement;
 mod preload;
 pub(crate) mod request;
 mod resolve;
+mod run_options;
 mod slurm_batch;
 mod slurm_files;
 mod slurm_job;
 mod slurm_line;
 mod stdio;
+mod tool;
+mod tool_files;
 mod tune;
 mod world;
 
 use std::{
     ffi::{OsStr, OsString},
     num::NonZeroU8,
+    path::Path,
 };
 
 use clap::{
-    ArgAction, Command, CommandFactory, FromArgMatches, Parser,
+    Command, CommandFactory, FromArgMatches, Parser,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
@@ -45,27 +49,29 @@ pub(crate) use self::{
     agents::{AgentArgs, Starter},
     daemons::described,
     define::{
-        ReleaseArgs,
-        about::{ConfigArgs, DemoArgs, Generated},
+        ReleaseArgs, StartToolArgs,
+        about::{ConfigArgs, DemoArgs, Generated, MpirCheckArgs},
     },
     environment::{is_of_a_host, of_node},
     error::Error,
     personality::Personality,
     request::{
-        ConfigRequest, DAEMON_ARGUMENT, DEMO_ARGUMENT, Detail, ExitCodes, Format, FrontOptions,
-        InputSource, Label, MessageFormat, Notice, PidChannel, ReleaseRequest, Report, Request,
-        RunRequest, SINGLETON_ARGUMENT, Show, THROUGH_ARGUMENT, Timestamps, Verbosity,
+        CheckRequest, ConfigRequest, DAEMON_ARGUMENT, DEMO_ARGUMENT, Detail, ExitCodes, Format,
+        FrontOptions, InputSource, Label, MPIR_DAEMON_ARGUMENT, MessageFormat, Notice, PidChannel,
+        ReleaseRequest, Report, Request, RunRequest, SINGLETON_ARGUMENT, Show, THROUGH_ARGUMENT,
+        Timestamps, Verbosity,
     },
     resolve::{of_agents, resolve},
     slurm_batch::{COMMENT, slurm_indexes},
     world::{SLURM_NODE, World},
 };
 use self::{
-    compat::{Asks, Canonical, Native, Segment, Translation, translate},
+    compat::{Asks, Canonical, Segment, Translation, translate},
     define::{AppArgs, Cli, CliCommand, JobArgs},
     environment::EnvRules,
     error::LooksLike,
     machine::MachineLine,
+    run_options::{Repeats, RunOptions},
 };
 use crate::help::topics::COMMANDS;
 use crate::help::topics::HelpTopic;
@@ -79,8 +85,10 @@ const GENERATE: &str = "__generate";
 pub(crate) enum Args {
     Run(Box<RunLine>),
     Demo(DemoArgs),
+    MpirCheck(MpirCheckArgs),
     Singleton(SingletonArgs),
     Release(ReleaseArgs),
+    StartTool(Box<StartToolArgs>),
     Machine(MachineLine),
     Config(ConfigArgs),
     Help(HelpTopic),
@@ -156,6 +164,10 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
         None => (OsStr::new("rally"), argv),
     };
     let personality = Personality::from_program(program);
+    if is_start_tool(program) {
+        let words = ["rally", "start-tool"].map(OsString::from);
+        return command(&[&words, rest].concat());
+    }
     if personality != Personality::Rally {
         if let Some(singleton) = SingletonArgs::of(rest) {
             return Ok(Args::Singleton(singleton));
@@ -174,6 +186,11 @@ pub(crate) fn parse(argv: &[OsString]) -> Result<Args, Error> {
         name if name == GENERATE || COMMANDS.contains(&name) => command(argv),
         _ => Err(unknown_command(word)),
     }
+}
+
+/// Returns true for the name under which other launchers have the command: `start_tool`.
+fn is_start_tool(program: &OsStr) -> bool {
+    Path::new(program).file_name() == Some(OsStr::new("start_tool"))
 }
 
 /// The arguments of a launcher that an MPICH program calls because it was started without one (a singleton).
@@ -303,7 +320,9 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             CliCommand::Nodes(args) => Args::Machine(MachineLine::Nodes(args)),
             CliCommand::Page(args) => Args::Machine(MachineLine::Page(args)),
             CliCommand::Demo(demo) => Args::Demo(demo),
+            CliCommand::MpirCheck(check) => Args::MpirCheck(check),
             CliCommand::Release(release) => Args::Release(release),
+            CliCommand::StartTool(tool) => Args::StartTool(tool),
             CliCommand::Config(config) => Args::Config(config),
             CliCommand::Help(asked) => Args::Help(match asked.subject {
                 Some(subject) => HelpTopic::from_subject(&subject),
@@ -330,37 +349,40 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
 
 /// Parses the command line of a job, after `run` or after the name of another launcher.
 fn run_line(words: &[OsString], personality: Personality) -> Result<Args, Error> {
+    let mut options = RunOptions::define();
     let Translation {
         personality,
         segments,
         ignored,
         asks,
-    } = translate(words, personality, &Native::of_run())?;
+    } = translate(words, personality, options.native())?;
     Ok(match asks {
         Some(Asks::ShortHelp) => Args::Help(HelpTopic::RunShort),
         Some(Asks::FullHelp) => Args::Help(HelpTopic::RunFull),
         Some(Asks::Topic(name)) => Args::Help(HelpTopic::from_subject(&name)),
         Some(Asks::Version) => Args::Version,
         Some(Asks::MpiTypes) => Args::MpiTypes,
-        None => Args::Run(Box::new(read_segments(segments, ignored, personality)?)),
+        None => {
+            let line = read_segments(&mut options, segments, ignored, personality)?;
+            Args::Run(Box::new(line))
+        }
     })
 }
 
 /// Parses segments. Options of the job may be in any segment; options of an app apply to their own segment only.
 fn read_segments(
+    defined: &mut RunOptions,
     segments: Vec<Segment>,
     ignored: Vec<String>,
     personality: Personality,
 ) -> Result<RunLine, Error> {
-    let mut command = command_of::<JobArgs>();
-    let (job_options, apps) = split_job_options(&command, segments)?;
-    let (job, _) = read_options::<JobArgs>(&mut command, &job_options, personality)?;
-    let mut command = command_of::<AppArgs>();
+    let (job_options, apps) = split_job_options(defined, segments)?;
+    let command = &mut defined.command;
+    let (job, _) = read_options::<JobArgs>(command, &job_options, personality)?;
     let several = apps.len();
     let mut lines = Vec::with_capacity(several);
     for (position, segment) in apps.into_iter().enumerate() {
-        let (args, environment) =
-            read_options::<AppArgs>(&mut command, &segment.options, personality)?;
+        let (args, environment) = read_options::<AppArgs>(command, &segment.options, personality)?;
         if segment.program.is_empty() && job.app_file.is_none() {
             let command = personality.command();
             return Err(Error::NoProgram {
@@ -391,30 +413,22 @@ fn read_segments(
 /// Moves the options of the job out of all segments. Repeating an option within a segment overrides its earlier value, as
 /// wrapper scripts expect; different values in two segments are refused.
 fn split_job_options(
-    command: &Command,
+    defined: &RunOptions,
     mut segments: Vec<Segment>,
 ) -> Result<(Vec<Canonical>, Vec<Segment>), Error> {
-    let once: Vec<(&str, bool)> = command
-        .get_arguments()
-        .filter_map(|arg| {
-            Some((
-                arg.get_long()?,
-                matches!(arg.get_action(), ArgAction::Set | ArgAction::SetTrue),
-            ))
-        })
-        .collect();
     let mut job: Vec<(usize, Canonical)> = Vec::new();
     for (position, segment) in segments.iter_mut().enumerate() {
         for option in std::mem::take(&mut segment.options) {
-            let Some((_, once)) = once.iter().find(|(flag, _)| *flag == option.flag) else {
+            let Some(repeats) = defined.in_job(&option.flag) else {
                 segment.options.push(option);
                 continue;
             };
             let before = job
                 .iter()
                 .find(|(app, other)| *app != position && other.flag == option.flag);
+            let differs = |before: &Canonical| before.value != option.value;
             if let Some((_, before)) =
-                before.filter(|(_, before)| *once && before.value != option.value)
+                before.filter(|(_, before)| repeats == Repeats::No && differs(before))
             {
                 let show = |value: &Option<OsString>| {
                     value
@@ -438,21 +452,21 @@ fn split_job_options(
     ))
 }
 
-/// Returns true for an option that applies to the whole job.
-fn is_of_the_job(flag: &str) -> bool {
-    command_of::<JobArgs>()
-        .get_arguments()
-        .any(|arg| arg.get_long() == Some(flag))
-}
-
 /// Returns a parser for only these options. One parser serves all apps, because building one takes longer than using it.
 fn command_of<A: clap::Args>() -> Command {
-    let command = Command::new("run")
+    without_extras(A::augment_args(parser()))
+}
+
+/// Returns a parser of options without a program's name before them.
+fn parser() -> Command {
+    Command::new("run")
         .no_binary_name(true)
-        .args_override_self(true);
-    A::augment_args(command)
-        .disable_help_flag(true)
-        .disable_version_flag(true)
+        .args_override_self(true)
+}
+
+/// Returns a parser without the options that clap adds.
+fn without_extras(command: Command) -> Command {
+    command.disable_help_flag(true).disable_version_flag(true)
 }
 
 /// Parses options in our own spelling with clap. Also returns the environment rules, whose order matters.

@@ -10,7 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use os::{Pid, Session, SpawnSpec, Spawner, Trace, Tracers};
+use os::{Pid, SpawnSpec, Spawner};
+use runtime::Debugger;
 
 use crate::messages::NoDbgr;
 
@@ -34,20 +35,24 @@ pub(crate) fn start_dbgr(
         .collect::<Result<_, _>>()?;
     let program = CString::new(program.into_os_string().into_vec())?;
     let spec = SpawnSpec {
-        program: &program,
-        argv: &argv,
-        envp: &envp,
-        envp_extra: &[],
-        cwd: None,
         fds: &[(null.as_fd(), 0), (stdout, 1), (stderr, 2)],
-        affinity: None,
-        umask: None,
-        tracers: Tracers::Ancestors,
-        limits: &[],
-        session: Session::Ours,
-        trace: Trace::No,
+        ..SpawnSpec::new(&program, &argv, &envp)
     };
     Ok(Spawner::new()?.spawn(&spec)?)
+}
+
+/// Returns how a machine starts `dbgr`, which reaches its nodes with these options; `None` if there is no `dbgr`.
+pub(crate) fn debugger(options: &[String]) -> Option<Debugger> {
+    let environment = env::vars_os().map(|(mut entry, value)| {
+        entry.push("=");
+        entry.push(value);
+        entry
+    });
+    Some(Debugger {
+        program: program()?,
+        options: options.to_vec(),
+        environment: environment.collect(),
+    })
 }
 
 /// Returns the path of `dbgr`: next to our own executable, otherwise in PATH.

@@ -3,7 +3,7 @@
 mod args;
 mod ask;
 mod host;
-mod live;
+pub(crate) mod live;
 mod local;
 mod machine;
 pub(crate) mod messages;

@@ -98,8 +98,12 @@ pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     match refusal {
         Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
-        Refusal::OtherVersion { .. } | Refusal::NodeLost { .. } => ExitCode::Internal.code(),
+        Refusal::OtherVersion { .. } | Refusal::NodeLost { .. } | Refusal::ToolEnded => {
+            ExitCode::Internal.code()
+        }
+        Refusal::Directive(_) => ExitCode::Usage.code(),
         Refusal::Machine(why) => not_done(why).code(),
+        Refusal::NoTarget(_) => ExitCode::Usage.code(),
         Refusal::TooManyJobs { .. } | Refusal::NotJoined(_) => ExitCode::Resources.code(),
         Refusal::NotPreloaded(failed) => match failed.failure {
             PreloadFailure::Unreadable { .. } | PreloadFailure::Changed { .. } => {
@@ -119,6 +123,7 @@ pub(crate) const fn not_done(why: &NotDone) -> ExitCode {
         | NotDone::NoSuchJob(_)
         | NotDone::IsOver(_)
         | NotDone::NotRunning(_)
+        | NotDone::IsAllocation(_)
         | NotDone::NoSuchNode(_) => ExitCode::Usage,
         NotDone::NotAccepted(_) | NotDone::DependencyFailed(_) => ExitCode::Placement,
         NotDone::NotStored(_)
@@ -127,6 +132,8 @@ pub(crate) const fn not_done(why: &NotDone) -> ExitCode {
         | NotDone::Busy(_)
         | NotDone::NodesBusy(_)
         | NotDone::NodeLeaves(_)
+        | NotDone::NodeEnds(_)
+        | NotDone::NodeBad(_)
         | NotDone::NodeStays(_)
         | NotDone::TooManyStarts(_) => ExitCode::Resources,
     }
@@ -165,7 +172,12 @@ fn code_of_cause(cause: &Cause) -> u8 {
             EndReason::TerminalLost => signal(Signal::HUP),
             EndReason::Canceled => signal(Signal::TERM),
             EndReason::InputLost(_) => ExitCode::Resources.code(),
-            EndReason::FrontLost | EndReason::SpawnerEnded | EndReason::DebuggerLost => INTERNAL,
+            // A tool has watched the job to its end.
+            EndReason::TargetEnded => SUCCESS,
+            EndReason::FrontLost
+            | EndReason::SpawnerEnded
+            | EndReason::DebuggerLost
+            | EndReason::ToolEnded => INTERNAL,
         },
     }
 }
@@ -184,13 +196,15 @@ pub(crate) fn is_error(cause: &Cause) -> bool {
             EndReason::InputLost(_)
             | EndReason::FrontLost
             | EndReason::SpawnerEnded
-            | EndReason::DebuggerLost => true,
+            | EndReason::DebuggerLost
+            | EndReason::ToolEnded => true,
             EndReason::Signal(_)
             | EndReason::OutputLost
             | EndReason::TimeLimit
             | EndReason::Waited
             | EndReason::TerminalLost
-            | EndReason::Canceled => false,
+            | EndReason::Canceled
+            | EndReason::TargetEnded => false,
         },
     }
 }

@@ -12,6 +12,7 @@
 //! `Orphaned` waits for its children for at most `ORPHANS_MAX`.
 
 mod birth;
+mod children;
 mod debugger;
 mod heard;
 mod input;
@@ -19,9 +20,11 @@ mod output;
 mod prompter;
 mod signals;
 mod site;
+mod tool;
 pub(crate) mod watchdog;
 
 use std::{
+    num::NonZeroU8,
     os::fd::{AsFd, OwnedFd},
     path::Path,
     time::Duration,
@@ -33,23 +36,27 @@ use dvm::{
     machine::{Ask, NotDone, Status},
     messages::Scene,
     place::{JobMap, Topologies},
-    proto::{CannotRun, EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront},
+    proto::{
+        CannotRun, EndReason, FromFront, JobRef, Outcome, Refusal, TableRow, ToFront, ToolRequest,
+    },
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, LineTerminal},
 };
-use message::Message;
+use message::{Message, Severity};
 use os::{ChildEvent, Clock, Event, Interest, Loop, Pid, Standing, Token};
 use runtime::link::{FrontLink, LinkError, Received};
 
 pub(crate) use self::{
-    birth::{Complaints, Helpers},
+    birth::{Complaints, ForTools, Helpers},
     site::{Errand, Site},
 };
 use self::{
+    children::{children_except, inherited, stopped_controller},
     debugger::Debugger,
     heard::log_message,
     input::{Got, Input},
     output::Printers,
     prompter::Prompter,
+    tool::ToolState,
     watchdog::Watchdog,
 };
 use tracing::{error, info};
@@ -103,13 +110,12 @@ struct Front {
     options: FrontOptions,
     state: State,
     errand: Errand,
-    /// The job, until it is submitted.
-    spec: Option<JobSpec>,
     /// The id of the job. `None` until the controller has accepted it.
     job: Option<JobId>,
     hold: HoldAt,
     holds_ranks: bool,
     debugger: Debugger,
+    tools: ToolState,
     watchdog: Watchdog,
     prompter: Prompter,
     /// Shows the map of the job, if the controller sends it.
@@ -133,33 +139,9 @@ struct Front {
     give_up: Option<u8>,
 }
 
-/// Returns our children, except those from before an exec.
-fn children_except(inherited: &[Pid]) -> Vec<Pid> {
-    if !os::has_children() {
-        return Vec::new();
-    }
-    let mut children = os::children();
-    // We cannot kill processes that ranks started as another user, so the front does not wait for them.
-    children.retain(|pid| !inherited.contains(pid) && os::may_signal(*pid));
-    children
-}
-
-/// Returns the controller if it is stopped. It is our grandchild, or our child if the guardian is gone. It has our program
-/// name, and is a member of the guardian's process group; each rank leads a group of its own.
-fn stopped_controller(children: &[Pid]) -> Option<Pid> {
-    let name = os::inspect(os::current_pid())?.name;
-    let below = children.iter().flat_map(|child| os::descendants(*child));
-    let processes = children.iter().copied().chain(below);
-    let controller = processes.filter_map(os::inspect).find(|info| {
-        let is_near = children.contains(&info.pid) || children.contains(&info.ppid);
-        is_near && info.name == name && info.pgrp != info.pid
-    })?;
-    (controller.state == 'T').then_some(controller.pid)
-}
-
 /// Runs a job and returns the exit code of this process.
 pub(crate) fn run(
-    mut spec: JobSpec,
+    mut spec: Box<JobSpec>,
     errand: Errand,
     site: Site,
     mut options: FrontOptions,
@@ -170,7 +152,8 @@ pub(crate) fn run(
         options.on_hangup = OnLoss::Continue;
     }
     let debugger = Debugger::at_start();
-    if debugger.was_being_debugged {
+    let is_tool = matches!(errand, Errand::Tool(..));
+    if debugger.was_being_debugged && !is_tool {
         // An explicit `--stop-on-exec`, `--stop-in-init` or `--stop-in-app` takes precedence. By default every rank is held
         // before it runs.
         if spec.hold.at == HoldAt::Nowhere {
@@ -179,6 +162,10 @@ pub(crate) fn run(
     }
     let (nodes, socket, link, inherited) = match site {
         Site::Own(mut helpers, opening) => {
+            if let Some(continues) = helpers.on_tool_loss {
+                options.on_hangup = continues;
+                options.on_output_closed = continues;
+            }
             let nodes = opening.allocation.nodes.iter();
             let nodes = nodes.map(|node| node.name.clone()).collect();
             let (Some(socket), Some((output, input))) =
@@ -190,18 +177,49 @@ pub(crate) fn run(
             link.open(&opening);
             (nodes, socket, link, std::mem::take(&mut helpers.inherited))
         }
-        Site::Machine(inquirer, nodes) => {
-            let (link, socket) = inquirer.into_link();
-            (nodes, socket, link, os::children())
+        Site::Machine(mut connection) => {
+            let nodes;
+            (spec, nodes) = match connection.submit(spec) {
+                Ok(submitted) => submitted,
+                Err((message, code)) => {
+                    crate::say(&message, options.message_format);
+                    let said = options.exit_error;
+                    return Ok(said.map_or_else(|| code.code(), NonZeroU8::get));
+                }
+            };
+            let (link, socket) = connection.into_inquirer().into_link();
+            (nodes, socket, link, inherited())
+        }
+        // The proc table names the nodes.
+        Site::Beside(controller) => {
+            let (link, socket) = controller.into_link();
+            (Vec::new(), socket, link, inherited())
         }
     };
-    let mut front = Front::new(spec, nodes, options, debugger, socket, link, inherited)?;
-    match &errand {
-        Errand::Run | Errand::RunOnMachine => front.submit(),
-        Errand::Up(_) => front.link.send(FromFront::Ask(Box::new(Ask::Ready))),
-    }
+    let mut front = Front::new(&spec, nodes, options, debugger, socket, link, inherited)?;
     front.errand = errand;
     front.presenter = presenter;
+    let (apps, nodes) = (front.apps.len(), front.nodes.len());
+    match &front.errand {
+        Errand::Run => {
+            info!(target: log::FRONT, apps, nodes, "submits a job");
+            front.link.send(FromFront::Submit(spec));
+        }
+        // Some of what the machine has said may have been read.
+        Errand::RunOnMachine => {
+            info!(target: log::FRONT, apps, nodes, "has submitted a job");
+            front.take_messages();
+        }
+        Errand::Up(_) => front.link.send(FromFront::Ask(Box::new(Ask::Ready))),
+        Errand::Tool(target, one_per) => {
+            info!(target: log::FRONT, "submits a tool");
+            front.link.send(FromFront::StartTool(Box::new(ToolRequest {
+                target: *target,
+                one_per: *one_per,
+                spec,
+            })));
+        }
+    }
     front.run()
 }
 
@@ -217,7 +235,7 @@ fn terminal_elsewhere(events: &mut Loop) -> Result<Option<Token>, os::Error> {
 
 impl Front {
     fn new(
-        spec: JobSpec,
+        spec: &JobSpec,
         nodes: Vec<String>,
         options: FrontOptions,
         debugger: Debugger,
@@ -236,6 +254,7 @@ impl Front {
         let printers = Printers::new(&mut events, &options, stdout, stderr)?;
         let hold = spec.hold.at;
         let watchdog = Watchdog::new(&options, spec.end.time_limit);
+        let tools = ToolState::new(options.tools.clone());
         let (apps, end) = (spec.apps.clone(), spec.end);
         let escalation = Escalation::new(Clock::now(), &end);
         let mut front = Self {
@@ -251,11 +270,11 @@ impl Front {
             options,
             state: State::Running,
             errand: Errand::Run,
-            spec: Some(spec),
             job: None,
             hold,
             holds_ranks: false,
             debugger,
+            tools,
             watchdog,
             prompter: Prompter::new(),
             presenter: None,
@@ -273,14 +292,6 @@ impl Front {
         };
         front.take_terminal();
         Ok(front)
-    }
-
-    fn submit(&mut self) {
-        if let Some(spec) = self.spec.take() {
-            let (apps, nodes) = (spec.apps.len(), self.nodes.len());
-            info!(target: log::FRONT, apps, nodes, "submits a job");
-            self.link.send(FromFront::Submit(Box::new(spec)));
-        }
     }
 
     /// Puts the terminal into raw mode for `--pty`, so that every key reaches the rank. Does nothing in the background:
@@ -436,18 +447,23 @@ impl Front {
             return;
         };
         let received = self.link.link.receive(fd);
+        self.take_messages();
+        if !matches!(received, Ok(Received::Open | Received::Nothing)) {
+            self.lose_controller();
+        }
+    }
+
+    /// Handles the messages that were received.
+    fn take_messages(&mut self) {
         loop {
             match self.link.next_message() {
                 Ok(Some(message)) => self.on_message(message),
-                Ok(None) => break,
+                Ok(None) => return,
                 Err(error) => {
                     self.say(&messages::internal(&error.to_string()));
                     return self.lose_controller();
                 }
             }
-        }
-        if !matches!(received, Ok(Received::Open | Received::Nothing)) {
-            self.lose_controller();
         }
     }
 
@@ -480,26 +496,9 @@ impl Front {
             ToFront::PromptWithdrawn(id) => self.prompter.withdraw(&mut self.events, id),
             ToFront::Answer(_) => self.say(&messages::internal("an answer to no prompt")),
             ToFront::Placed { map, topologies } => self.on_placed(&map, &topologies),
-            ToFront::Launched { job, name, table } => {
-                let size = table.last().map_or(1, |row| row.rank.0 + 1);
-                self.printers.learn(job, size, &table);
-                let entries = table.iter().map(|row| mpir::Entry {
-                    host: row.host.clone(),
-                    executable: row.executable.to_string_lossy().into_owned(),
-                    pid: row.pid,
-                });
-                let shown = mpir::name_job(&name).and_then(|()| mpir::publish(entries.collect()));
-                self.check_symbols(shown);
-                self.table = table;
-                if self.options.verbosity == Verbosity::Verbose {
-                    self.say(&messages::started(&self.table));
-                }
-                if self.hold == HoldAt::Nowhere {
-                    self.check_symbols(mpir::set_state(mpir::State::Spawned));
-                    self.start_watchdog();
-                }
-            }
-            ToFront::AllHeld { held, .. } => self.on_all_held(&held),
+            ToFront::Launched { job, name, table } => self.on_launched(job, &name, table),
+            ToFront::AllHeld { held, .. } => self.on_all_held(held),
+            ToFront::Tool(news) => self.on_tool(&news),
             ToFront::Released { held, .. } => {
                 self.holds_ranks = !held.is_empty();
                 if !self.holds_ranks {
@@ -550,6 +549,25 @@ impl Front {
                 let text = crate::shown(&text, self.options.message_format);
                 self.printers.queue_lines(&mut self.events, text.as_bytes());
             }
+        }
+    }
+
+    fn on_launched(&mut self, job: JobId, name: &str, table: Vec<TableRow>) {
+        let size = table.last().map_or(1, |row| row.rank.0 + 1);
+        self.printers.learn(job, size, &table);
+        self.table = table;
+        if self.options.verbosity == Verbosity::Verbose {
+            self.say(&messages::started(&self.table));
+        }
+        // The processes of a tool are no ranks that a debugger could want.
+        if matches!(self.errand, Errand::Tool(..)) {
+            return;
+        }
+        self.show_table(name);
+        self.start_given_tool();
+        if self.hold == HoldAt::Nowhere {
+            self.check_symbols(mpir::set_state(mpir::State::Spawned));
+            self.start_watchdog();
         }
     }
 
@@ -671,7 +689,7 @@ impl Front {
                 };
                 let directory = match &self.errand {
                     Errand::Up(directory) => directory.as_path(),
-                    Errand::Run | Errand::RunOnMachine => Path::new(""),
+                    Errand::Run | Errand::RunOnMachine | Errand::Tool(..) => Path::new(""),
                 };
                 (machine::up(status, directory), code)
             }
@@ -718,9 +736,12 @@ impl Front {
         {
             messages.push(messages::exit_codes(outcome));
         }
-        for message in &messages {
-            if !is_told {
-                self.say(message);
+        let is_tool = matches!(self.errand, Errand::Tool(..));
+        for message in messages.iter().filter(|_| !is_told) {
+            match message.severity {
+                // It has ended with its job.
+                Severity::Note if is_tool => self.note(message),
+                _ => self.say(message),
             }
         }
         self.drain();

@@ -20,6 +20,7 @@ mod kinds;
 mod log;
 mod machine;
 mod messages;
+mod mpir_check;
 mod page;
 mod plan;
 mod quoting;
@@ -29,6 +30,9 @@ mod render;
 mod screen;
 mod singleton;
 mod slurm;
+mod start_tool;
+mod summons;
+mod tool;
 mod top;
 mod values;
 
@@ -52,12 +56,12 @@ use dvm::{
     bootstrap::Prompting,
     spec::{FrontInput, JobSpec, MapFor, WindowSize},
 };
-use front::{Complaints, Errand, Site};
+use front::{Complaints, Errand, ForTools, Site};
 use machine::Connection;
 use message::{Kind, Message, visible};
 use os::Standing;
 use plan::{Notes, Presenter};
-use runtime::{Surroundings, link::Opening};
+use runtime::{ControllingTool, Surroundings, link::Opening};
 
 /// All messages that `rally help ID` explains.
 const TABLES: &[&[&Kind]] = &[
@@ -66,12 +70,15 @@ const TABLES: &[&[&Kind]] = &[
     kinds::KINDS,
     log::KINDS,
     machine::KINDS,
+    mpir_check::KINDS,
     page::KINDS,
     dbgr::messages::KINDS,
     demo::KINDS,
     release::KINDS,
+    start_tool::KINDS,
     slurm::KINDS,
     singleton::KINDS,
+    summons::KINDS,
     top::KINDS,
 ];
 
@@ -90,6 +97,9 @@ fn run() -> u8 {
     }
     if word.as_deref() == Some(OsStr::new(args::DEMO_ARGUMENT)) {
         return demo::run_rank(&variable);
+    }
+    if word.as_deref() == Some(OsStr::new(args::MPIR_DAEMON_ARGUMENT)) {
+        return mpir_check::be_daemon();
     }
     if word.as_deref() == Some(OsStr::new(args::SINGLETON_ARGUMENT)) {
         let port = argv.next().and_then(|port| port.to_str()?.parse().ok());
@@ -110,16 +120,23 @@ fn run() -> u8 {
     }
     let looks_like_job = args::looks_like_job(&world.argv);
     // A job that goes to a machine needs no controller of its own.
-    let has_controller = looks_like_job && !machine::is_told(&world);
     if looks_like_job && let Err(error) = log::start(&world) {
         say(&error.message(), args::message_format(&world.argv));
         return error.exit().code();
     }
+    // A tool that has started us waits for a short time only.
+    let tool = match looks_like_job.then(|| summons::controlling_tool(&world)) {
+        None => None,
+        Some(Ok(tool)) => tool,
+        Some(Err((message, code))) => {
+            say(&message, args::message_format(&world.argv));
+            return code.code();
+        }
+    };
+    // A job that goes to a machine needs no controller of its own.
+    let has_controller = looks_like_job && (tool.is_some() || !machine::is_told(&world));
     // Forks before the process has threads or much memory to copy.
-    let helpers = has_controller.then(|| {
-        let format = args::message_format(&world.argv);
-        front::Helpers::start(&world.host, format, Complaints::Inherit)
-    });
+    let helpers = has_controller.then(|| start_helpers(&world, tool));
     let request = args::parse(&world.argv).and_then(|args| args::resolve(&args, &world));
     match request {
         Ok(request) => carry_out(request, &world, helpers),
@@ -136,6 +153,7 @@ fn surroundings() -> Surroundings {
     Surroundings {
         runtime: variable("XDG_RUNTIME_DIR"),
         temporary: variable("TMPDIR"),
+        for_slurm: Some(slurm::environment_of_requests),
     }
 }
 
@@ -161,6 +179,19 @@ fn terminal_size(stream: impl AsFd) -> Option<WindowSize> {
 
 /// The output of `srun --mpi=list`, which scripts search for a word. Ranks get all these interfaces, whichever is selected.
 const MPI_TYPES: &str = "MPI plugin types are...\n  none\n  pmi2\n  pmix\n";
+
+/// Starts the helper processes of a job. A tool may control it.
+fn start_helpers(
+    world: &World,
+    tool: Option<ControllingTool>,
+) -> Result<front::Helpers, os::Error> {
+    let format = args::message_format(&world.argv);
+    let tools = ForTools {
+        controlling: tool,
+        doors: summons::doors(world),
+    };
+    front::Helpers::start(&world.host, format, Complaints::Inherit, tools)
+}
 
 /// The helper processes of a job. `None` if they were not started early.
 type EarlyHelpers = Option<Result<front::Helpers, os::Error>>;
@@ -206,7 +237,9 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
                 error.exit().code()
             }
         },
+        Request::MpirCheck(request) => mpir_check::run(&request, world),
         Request::Release(request) => release(&request, world),
+        Request::StartTool(request) => start_tool::run(*request, world),
         Request::Generate(what) => {
             let mut text = Vec::new();
             match generate::write(what, &mut text).and_then(|()| io::stdout().write_all(&text)) {
@@ -238,7 +271,7 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
             return as_said(code.code());
         }
     };
-    let has_others = request.daemons.is_some() || machine.is_some();
+    let has_others = request.daemons_before().is_some() || machine.is_some();
     let (map, presenter) = match &request.show {
         Show::Run => (MapFor::Launch, None),
         Show::RunAndReport(_) => {
@@ -288,11 +321,13 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         say(&error.message(), format);
         return as_said(error.exit().code());
     }
-    let recording = match recording(&front, world) {
-        Ok(recording) => recording,
-        Err(error) => {
-            say(&error.message(), format);
-            return as_said(error.exit().code());
+    let recorded = recording(&front, world).map_err(|error| (error.message(), error.exit()));
+    let prepared = recorded.and_then(|file| Ok((file, slurm::for_requests(world)?)));
+    let (recording, slurm) = match prepared {
+        Ok(prepared) => prepared,
+        Err((message, code)) => {
+            say(&message, format);
+            return as_said(code.code());
         }
     };
     let opening = Opening {
@@ -300,6 +335,7 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         daemons,
         recording,
         machine: None,
+        slurm,
     };
     if helpers.is_none()
         && let Err(error) = log::start(world)
@@ -307,11 +343,10 @@ fn start(request: RunRequest, world: &World, helpers: EarlyHelpers) -> u8 {
         say(&error.message(), format);
         return as_said(error.exit().code());
     }
-    let helpers =
-        helpers.unwrap_or_else(|| front::Helpers::start(&world.host, format, Complaints::Inherit));
+    let helpers = helpers.unwrap_or_else(|| start_helpers(world, None));
     let ran = helpers.and_then(|helpers| {
-        let site = Site::Own(helpers, opening);
-        front::run(spec, Errand::Run, site, front, presenter)
+        let site = Site::Own(helpers, Box::new(opening));
+        front::run(Box::new(spec), Errand::Run, site, front, presenter)
     });
     match ran {
         Ok(code) => code,
@@ -328,7 +363,15 @@ fn connect(request: &RunRequest, world: &World) -> Result<Option<Connection>, ma
     if !starts {
         return Ok(None);
     }
-    let found = machine::for_run(world, request.machine.as_deref())?;
+    let told = match &request.machine {
+        // The tool controls a launcher of its own.
+        None if summons::is_controlled(world) => Some(args::request::machine::NONE),
+        Some(name) if name != args::request::machine::NONE && summons::is_controlled(world) => {
+            return Err(summons::not_on_machine(name));
+        }
+        told => told.as_deref(),
+    };
+    let found = machine::for_run(world, told)?;
     let connection = found.as_ref().map(Connection::to).transpose()?;
     if let Some(found) = &found
         && request.front.verbosity != Verbosity::Quiet
@@ -340,7 +383,7 @@ fn connect(request: &RunRequest, world: &World) -> Result<Option<Connection>, ma
 
 /// Runs a job on a machine.
 fn run_on(
-    mut connection: Connection,
+    connection: Connection,
     spec: JobSpec,
     front: FrontOptions,
     presenter: Option<Presenter>,
@@ -353,15 +396,8 @@ fn run_on(
         say(&error.message(), format);
         return code_of(error.exit());
     }
-    let nodes = match connection.nodes() {
-        Ok(nodes) => nodes,
-        Err((message, code)) => {
-            say(&message, format);
-            return code_of(code);
-        }
-    };
-    let site = Site::Machine(connection.into_inquirer(), nodes);
-    match front::run(spec, Errand::RunOnMachine, site, front.clone(), presenter) {
+    let site = Site::Machine(connection);
+    match front::run(Box::new(spec), Errand::RunOnMachine, site, front, presenter) {
         Ok(code) => code,
         Err(error) => {
             say(&messages::system(&error), format);
@@ -391,8 +427,11 @@ fn up(request: UpRequest, world: &World) -> u8 {
     for notice in &notices {
         say(&notice.message(), format);
     }
-    let plan = match machine::plan(&request.name, world) {
-        Ok(plan) => plan,
+    let plan = match machine::plan(&request.name, &front.watch, world) {
+        Ok(plan) => runtime::MachinePlan {
+            model: Some(Box::new(spec.clone())),
+            ..plan
+        },
         Err(failure) => return fail(failure),
     };
     let recording = match recording(&front, world) {
@@ -411,15 +450,20 @@ fn up(request: UpRequest, world: &World) -> u8 {
         daemons,
         recording,
         machine: Some(plan.clone()),
+        slurm: None,
     };
     let log = match machine::open_log(&plan) {
         Ok(log) => log,
         Err(failure) => return fail(failure),
     };
-    let helpers = front::Helpers::start(&world.host, format, Complaints::File(&log));
+    let tools = ForTools {
+        controlling: None,
+        doors: summons::doors_of_machine(request.server, world),
+    };
+    let helpers = front::Helpers::start(&world.host, format, Complaints::File(&log), tools);
     let ran = helpers.and_then(|helpers| {
-        let site = Site::Own(helpers, opening);
-        front::run(spec, Errand::Up(directory), site, front, None)
+        let site = Site::Own(helpers, Box::new(opening));
+        front::run(Box::new(spec), Errand::Up(directory), site, front, None)
     });
     let code = match ran {
         Ok(code) => code,
@@ -475,7 +519,7 @@ fn release(request: &args::ReleaseRequest, world: &World) -> u8 {
 fn dry_run(request: &RunRequest) -> u8 {
     let format = request.front.message_format;
     let (detail, is_assumed) = match request.show {
-        Show::DryRun { detail, .. } => (detail, request.daemons.is_some()),
+        Show::DryRun { detail, .. } => (detail, request.daemons_before().is_some()),
         _ => (Detail::Reasons, false),
     };
     match Presenter::of(request, detail, Notes::Shown).assume() {

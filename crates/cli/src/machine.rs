@@ -16,6 +16,7 @@ use base::JobId;
 use dvm::{
     machine::{Ask, NotDone, Record, Reply, State, Submission},
     proto::{FromFront, ToFront},
+    spec::JobSpec,
 };
 use message::Message;
 use runtime::{
@@ -26,20 +27,17 @@ use runtime::{
 pub(crate) use self::{
     asker::{Asker, Said},
     find::{
-        for_run, has_used_slurm, is_told, make_default, none_runs, note_use_of_slurm, open_log,
-        plan, select,
+        controls, for_run, has_used_slurm, is_told, make_default, none_runs, note_use_of_slurm,
+        open_log, plan, select,
     },
     job::{ExplainedRow, details_text, explained_text, why},
     list::{NodeRow, StatusRow, standing_word, table},
-    messages::{KINDS, gone, no_screen, not_started, runs_on, silent, up, waits},
+    messages::{KINDS, gone, lost, no_screen, not_started, runs_on, silent, up, waits},
     output::Follower,
     row::{Row, clock, elapsed, end_of, lines, state_word},
     watch::{SILENCE, pause_after},
 };
-use self::{
-    messages::{canceled_code, lost},
-    watch::Listing,
-};
+use self::{messages::canceled_code, watch::Listing};
 use crate::{
     args::{
         MessageFormat, Show, World,
@@ -168,7 +166,25 @@ impl Connection {
 
     /// Returns the names of the machine's nodes, by their numbers. Numbers of nodes that are gone have no name.
     pub(crate) fn nodes(&mut self) -> Result<Vec<String>, Failure> {
-        let Reply::Nodes(nodes) = self.ask(Ask::Nodes)? else {
+        let reply = self.ask(Ask::Nodes)?;
+        self.names(reply)
+    }
+
+    /// Submits a job, and gives it back with the names of the nodes. The job does not wait for the question about these, but its
+    /// messages come after the answer.
+    pub(crate) fn submit(
+        &mut self,
+        spec: Box<JobSpec>,
+    ) -> Result<(Box<JobSpec>, Vec<String>), Failure> {
+        let question = FromFront::Ask(Box::new(Ask::Nodes));
+        let submitted = self.inquirer.submit(question, spec);
+        let spec = submitted.map_err(|error| lost(&self.name, &error))?;
+        let reply = self.hear()?;
+        Ok((spec, self.names(reply)?))
+    }
+
+    fn names(&self, reply: Reply) -> Result<Vec<String>, Failure> {
+        let Reply::Nodes(nodes) = reply else {
             return Err(messages::odd(&self.name));
         };
         let last = nodes.iter().map(|node| node.number.0).max();
@@ -181,7 +197,7 @@ impl Connection {
         Ok(names)
     }
 
-    /// Gives the connection to a front, which submits a job.
+    /// Gives the connection to a front.
     pub(crate) fn into_inquirer(self) -> Inquirer {
         self.inquirer
     }
@@ -206,16 +222,21 @@ pub(crate) fn ended(
     if failure.0.id != messages::LOST.id {
         return Err(failure);
     }
+    if !ended_as_told(found) {
+        return Err(failure);
+    }
+    say(&messages::ended(&found.name), format);
+    Ok(exit::SUCCESS)
+}
+
+/// Returns false if a machine whose connection was lost was killed, or goes on.
+pub(crate) fn ended_as_told(found: &FoundMachine) -> bool {
     let until = os::Clock::now() + ENDING_MAX;
     while found.runs() && os::Clock::now() < until {
         os::sleep(ENDING_PAUSE);
     }
     // A machine that was killed leaves its socket.
-    if found.runs() || found.control().exists() {
-        return Err(failure);
-    }
-    say(&messages::ended(&found.name), format);
-    Ok(exit::SUCCESS)
+    !found.runs() && !found.control().exists()
 }
 
 /// Carries out a command, and returns the exit code.
@@ -366,9 +387,9 @@ pub(crate) fn release(job: JobId, told: Option<&str>, world: &World) -> Result<b
     let mut machine = Connection::to(&select(world, told)?)?;
     if told.is_none() {
         // The number may also be the pid of a front whose ranks are held.
-        match machine.ask(Ask::Job(job)) {
-            Ok(Reply::Job(record)) if record.state() == State::Held => {}
-            _ => return Ok(false),
+        match machine.ask_plainly(Ask::Job(job))? {
+            Ok(Reply::Job(record)) if record.is_held() => {}
+            Ok(_) | Err(_) => return Ok(false),
         }
     }
     machine.ask(Ask::Release(job)).map(|_| true)

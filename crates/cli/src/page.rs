@@ -26,7 +26,7 @@ use os::{
     AcceptOutcome, ChildEvent, Clock, Event, Interest, Loop, ReadOutcome, SocketOwners, Token,
     Worker, WriteOutcome,
 };
-use runtime::FoundMachine;
+use runtime::{FoundMachine, ask::AskError};
 use serde::Serialize;
 
 pub(crate) use self::messages::KINDS;
@@ -41,7 +41,7 @@ use self::{
 use crate::{
     args::{MessageFormat, World, request::machine::Which},
     exit::{self, ExitCode},
-    machine::{Connection, Failure, lines, select},
+    machine::{self, Connection, Failure, lines, select},
     print, say,
 };
 
@@ -69,13 +69,14 @@ pub(crate) fn serve(which: &Which, port: Option<u16>, world: &World) -> u8 {
         }
         let end = server.run().map_err(resources)?;
         server.reports.stop();
-        Ok(match end {
-            End::Signal(signal) => exit::signal(signal),
-            End::Machine => {
-                say(&messages::over(&server.machine), which.format);
-                exit::SUCCESS
+        match end {
+            End::Signal(signal) => Ok(exit::signal(signal)),
+            End::Machine if machine::ended_as_told(&server.machine) => {
+                say(&messages::over(&server.machine.name), which.format);
+                Ok(exit::SUCCESS)
             }
-        })
+            End::Machine => Err(machine::lost(&server.machine.name, &AskError::Closed)),
+        }
     });
     served.unwrap_or_else(|(message, code)| {
         say(&message, which.format);
@@ -135,7 +136,7 @@ struct Server {
     /// A connection to the machine, over which nothing is asked. It is closed when the machine ends.
     lifeline: Option<Token>,
     life: Life,
-    machine: String,
+    machine: FoundMachine,
     reports: Reports,
 }
 
@@ -156,11 +157,10 @@ impl Server {
         socket: OwnedFd,
         port: u16,
     ) -> Result<Self, os::Error> {
-        let name = machine.name.clone();
         // `nohup rally page` goes on without its terminal.
         let ending = ENDING.into_iter().filter(|signal| !os::is_ignored(*signal));
         let mut events = Loop::new(&ending.collect::<Vec<_>>())?;
-        let mut view = View::new(machine);
+        let mut view = View::new(machine.clone());
         let (worker, answered) = Worker::start("page", move |order: Order| {
             (order.visitor, view.answer(&order.question))
         })?;
@@ -178,7 +178,7 @@ impl Server {
             answered: events.add(answered, Interest::Read)?,
             lifeline: Some(events.add(lifeline, Interest::Read)?),
             life: Life::Runs,
-            machine: name,
+            machine,
             reports: Reports::default(),
             events,
         })
@@ -192,12 +192,12 @@ impl Server {
             MessageFormat::Json => lines([Link {
                 url: &url,
                 port: self.port,
-                machine: &self.machine,
+                machine: &self.machine.name,
             }]),
         };
         let code = print(&text, format);
         if code == exit::SUCCESS && format == MessageFormat::Text {
-            say(&messages::open(&self.machine, self.port, host), format);
+            say(&messages::open(&self.machine.name, self.port, host), format);
         }
         code
     }
@@ -255,9 +255,13 @@ impl Server {
         }
     }
 
-    /// Accepts what has connected.
+    /// Accepts what has connected, at most [`VISITORS_MAX`] at a time: others may connect without end, and signals come through the same
+    /// loop.
     fn accept(&mut self, now: Time) {
-        while self.visitors.len() < VISITORS_MAX {
+        for _ in 0..VISITORS_MAX {
+            if self.visitors.len() >= VISITORS_MAX {
+                return;
+            }
             let Some(listener) = self.events.fd(self.listener) else {
                 return;
             };

@@ -47,7 +47,7 @@ impl Presenter {
         Self {
             wanted: request.spec.placement.clone(),
             allocation: request.allocation.clone(),
-            daemons: request.daemons.as_ref().map(|plan| {
+            daemons: request.daemons_before().map(|plan| {
                 let why = request.started_by.as_ref();
                 let why = why.map(|why| format!("daemons are started {why}"));
                 let lines = std::iter::once(args::described(plan)).chain(why);

@@ -297,11 +297,13 @@ fn terminal(ink: &Ink, size: WindowSize) -> Terminal<TermionBackend<Ink>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{num::NonZero, panic};
+    use std::{collections::VecDeque, num::NonZero, panic};
 
     use nix::sys::termios::{Termios, tcgetattr};
 
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn size(of: u16) -> NonZero<u16> {
         NonZero::new(of).unwrap()
@@ -312,6 +314,8 @@ mod tests {
         master: OwnedFd,
         slave: OwnedFd,
         before: Termios,
+        parser: vt100::Parser,
+        unread: VecDeque<u8>,
     }
 
     impl Pty {
@@ -327,6 +331,8 @@ mod tests {
                 master,
                 slave,
                 before,
+                parser: vt100::Parser::new(self::size(5), self::size(20), 0),
+                unread: VecDeque::new(),
             }
         }
 
@@ -340,19 +346,27 @@ mod tests {
             now.local_flags != self.before.local_flags
         }
 
-        fn shown(&self) -> vt100::Parser {
-            let mut bytes = vec![0; 1 << 16];
-            let Ok(ReadOutcome::Bytes(length)) = os::read(self.master.as_fd(), &mut bytes) else {
-                panic!("nothing was written");
-            };
-            let mut parser = vt100::Parser::new(size(5), size(20), 0);
-            parser.process(&bytes[..length]);
-            parser
+        /// Reads what was written until the screen is as expected. The kernel passes it on in parts, and later.
+        fn expect(&mut self, is_right: impl Fn(&vt100::Screen) -> bool) {
+            let until = Clock::now() + PATIENCE;
+            while !is_right(self.parser.screen()) {
+                if let Some(byte) = self.unread.pop_front() {
+                    self.parser.process(&[byte]);
+                    continue;
+                }
+                let is_there = os::wait_readable(self.master.as_fd(), Some(until)).unwrap();
+                assert!(is_there, "{:?}", self.parser.screen().contents());
+                let mut bytes = vec![0; 1 << 16];
+                match os::read(self.master.as_fd(), &mut bytes).unwrap() {
+                    ReadOutcome::Bytes(length) => self.unread.extend(&bytes[..length]),
+                    other => panic!("{other:?}"),
+                }
+            }
         }
     }
 
     fn wait_for_writer(screen: &mut Screen) {
-        let until = Clock::now() + Duration::from_secs(60);
+        let until = Clock::now() + PATIENCE;
         while !screen.writer.idle() && Clock::now() < until {
             screen.wait(Some(Clock::now() + LEAVE_MAX)).unwrap();
         }
@@ -360,21 +374,19 @@ mod tests {
 
     #[test]
     fn the_terminal_is_given_back_at_the_end_and_after_a_panic() {
-        let pty = Pty::new();
+        let is_taken = |shown: &vt100::Screen| shown.alternate_screen() && shown.hide_cursor();
+        let is_back = |shown: &vt100::Screen| !shown.alternate_screen() && !shown.hide_cursor();
+        let mut pty = Pty::new();
         let mut screen = pty.screen();
         assert!(pty.is_raw());
         wait_for_writer(&mut screen);
         screen.draw(|frame| frame.render_widget("text", frame.area()));
-        wait_for_writer(&mut screen);
-        let shown = pty.shown();
-        assert_eq!(shown.screen().contents(), "text");
-        assert!(shown.screen().alternate_screen() && shown.screen().hide_cursor());
+        pty.expect(|shown| shown.contents() == "text" && is_taken(shown));
         drop(screen);
         assert!(!pty.is_raw());
-        let after = pty.shown();
-        assert!(!after.screen().alternate_screen() && !after.screen().hide_cursor());
+        pty.expect(is_back);
 
-        let pty = Pty::new();
+        let mut pty = Pty::new();
         let panicked = panic::catch_unwind(panic::AssertUnwindSafe(|| {
             let _screen = pty.screen();
             assert!(pty.is_raw());
@@ -382,8 +394,8 @@ mod tests {
         }));
         assert!(panicked.is_err());
         assert!(!pty.is_raw());
-        let after = pty.shown();
-        assert!(!after.screen().alternate_screen() && !after.screen().hide_cursor());
+        pty.expect(is_taken);
+        pty.expect(is_back);
     }
 
     /// A frame is left out while the terminal takes nothing, and drawn when it does again.

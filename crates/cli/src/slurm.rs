@@ -19,7 +19,9 @@ use std::{
 };
 
 use base::{JobId, Rank, RankSet};
+use dvm::slurm::Setup;
 use os::Clock;
+use runtime::SlurmPlan;
 
 pub(crate) use self::messages::KINDS;
 use self::{
@@ -123,6 +125,43 @@ pub(crate) fn show_beside(list: SlurmList, format: MessageFormat, world: &World)
     }
 }
 
+/// Returns the patience that replaces ours.
+fn said_patience(world: &World) -> Result<Option<Duration>, Failure> {
+    let patience = world.variable(PATIENCE_VARIABLE).map(|text| {
+        values::time(text).map_err(|reason| {
+            let error = Error::BadValue {
+                option: PATIENCE_VARIABLE.to_owned(),
+                value: text.to_owned(),
+                reason,
+            };
+            (error.message(), error.exit())
+        })
+    });
+    patience.transpose()
+}
+
+/// Returns what the controller of a job needs to pass requests for allocations on to Slurm; `None` if we do not run inside a job of
+/// Slurm.
+///
+/// # Errors
+///
+/// A patience that makes no sense.
+pub(crate) fn for_requests(world: &World) -> Result<Option<SlurmPlan>, Failure> {
+    let Some(job) = world.slurm_job() else {
+        return Ok(None);
+    };
+    let patience = said_patience(world)?.unwrap_or(PATIENCE);
+    Ok(Some(SlurmPlan {
+        setup: Setup { job, patience },
+        environment: tool::variables_of_requests(&world.variables),
+    }))
+}
+
+/// Returns the environment of the commands of such requests, from ours.
+pub(crate) fn environment_of_requests() -> Vec<OsString> {
+    tool::variables_of_requests(&std::env::vars_os().collect())
+}
+
 struct Slurm<'a> {
     format: MessageFormat,
     world: &'a World,
@@ -132,20 +171,10 @@ struct Slurm<'a> {
 
 impl<'a> Slurm<'a> {
     fn new(format: MessageFormat, world: &'a World) -> Result<Self, Failure> {
-        let patience = world.variable(PATIENCE_VARIABLE).map(|text| {
-            values::time(text).map_err(|reason| {
-                let error = Error::BadValue {
-                    option: PATIENCE_VARIABLE.to_owned(),
-                    value: text.to_owned(),
-                    reason,
-                };
-                (error.message(), error.exit())
-            })
-        });
         Ok(Self {
             format,
             world,
-            patience: patience.transpose()?,
+            patience: said_patience(world)?,
         })
     }
 

@@ -1,6 +1,7 @@
 //! `rally top`: a machine on the whole terminal. The state machine of the screen is in [`model`], and [`draw`] draws it; here are the terminal,
 //! the machine, and the file whose end is shown.
 
+mod dialog;
 mod draw;
 mod help;
 mod keys;

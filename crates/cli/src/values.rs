@@ -1,5 +1,6 @@
 //! Parsers for the values of options. They consult nothing but the text.
 
+mod limits;
 mod machine;
 
 use std::{
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 use crate::{choices::OnHang, quoting::Open};
 
+pub(crate) use self::limits::{cpus, memory};
 pub(crate) use self::machine::{
     Named, Released, Tasks, array, dependency, host_list, job_number, machine, named_job,
     named_tasks, released, slurm_option, tasks,
@@ -137,6 +139,16 @@ pub(crate) enum ValueError {
     BadVariable,
     #[error("it is not of the form `NAME[SEPARATOR]=VALUE`")]
     NoSeparator,
+    #[error("it is not a size (a number with K, M, G or T: `512M`, `1.5G`)")]
+    NotASize,
+    #[error("a program needs at least 1M")]
+    TooLittleMemory,
+    #[error("the kernel takes no such size")]
+    TooMuchMemory,
+    #[error("it is not a number of CPUs (`4`, `0.5`)")]
+    NotCpus,
+    #[error("it must be at least 0.01")]
+    TooFewCpus,
     #[error("it is not valid UTF-8")]
     NotText,
     #[error("it is empty")]

@@ -5,8 +5,8 @@
 use std::{ffi::OsString, path::Path};
 
 use super::{
-    Error, Personality, RunLine,
-    compat::{Native, Translation, translate},
+    Error, Personality, RunLine, RunOptions,
+    compat::{Translation, translate},
     error::{AppFileProblem, FileKind},
     read_segments,
 };
@@ -27,10 +27,10 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     if lines.is_empty() {
         return Err(bad(1, AppFileProblem::NoProgram));
     }
-    let native = Native::of_run();
+    let mut defined = RunOptions::define();
     let in_line = |number, error| bad(number, AppFileProblem::Line(Box::new(error)));
     for Line { number, words } in &lines {
-        let segments = match translate(words, line.personality, &native) {
+        let segments = match translate(words, line.personality, defined.native()) {
             Ok(Translation { segments, .. }) => segments,
             Err(error) => return Err(in_line(*number, error)),
         };
@@ -44,7 +44,7 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
             return Err(bad(*number, AppFileProblem::NoProgram));
         }
         // Parsed separately only to find the line of an error.
-        if let Err(error) = read_segments(segments, Vec::new(), line.personality) {
+        if let Err(error) = read_segments(&mut defined, segments, Vec::new(), line.personality) {
             return Err(in_line(*number, error));
         }
     }
@@ -58,7 +58,7 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
         mut segments,
         ignored,
         ..
-    } = translate(&words, line.personality, &native)?;
+    } = translate(&words, line.personality, defined.native())?;
     for (position, segment) in segments.iter_mut().enumerate() {
         let job = if position == 0 {
             line.job.typed.as_slice()
@@ -76,5 +76,5 @@ pub(super) fn expand(line: &RunLine, path: &Path, text: &[u8]) -> Result<RunLine
     }
     let ignored = line.ignored.iter().cloned().chain(ignored).collect();
     let personality: Personality = line.personality;
-    read_segments(segments, ignored, personality)
+    read_segments(&mut defined, segments, ignored, personality)
 }

@@ -114,16 +114,17 @@ struct NativeOption {
 impl Native {
     /// Returns the options of `rally run`.
     pub(crate) fn of_run() -> Self {
-        Self::of(RunArgs::augment_args(clap::Command::new("run")))
+        Self::of(&mut RunArgs::augment_args(clap::Command::new("run")))
     }
 
     /// Returns the options of `rally run`, and those of another command with all of them.
     pub(crate) fn of_run_and<A: clap::Args>() -> Self {
         let command = RunArgs::augment_args(clap::Command::new("run"));
-        Self::of(A::augment_args(command))
+        Self::of(&mut A::augment_args(command))
     }
 
-    fn of(mut command: clap::Command) -> Self {
+    /// Returns the options of a command.
+    pub(super) fn of(command: &mut clap::Command) -> Self {
         command.build();
         let options = command
             .get_arguments()

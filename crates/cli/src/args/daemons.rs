@@ -50,7 +50,9 @@ pub(super) fn plan(
         own.map(|(id, _)| id)
     };
     let remote: Vec<_> = numbered().filter(|(id, _)| Some(*id) != local).collect();
-    if remote.is_empty() && job.purpose == Purpose::Job {
+    // Slurm may give the job further nodes.
+    let is_in_slurm = world.slurm_job().is_some();
+    if remote.is_empty() && job.purpose == Purpose::Job && !is_in_slurm {
         return Ok(None);
     }
     let manager = match settings.bootstrap_command.value {
@@ -60,7 +62,10 @@ pub(super) fn plan(
     };
     // A parameter of Open MPI (`--mca plm slurm`) has our own option's name here.
     let typed = Some(job.typed("bootstrap")).filter(|typed| !typed.ends_with("mca"));
-    let way = way(job.args.bootstrap, typed.as_deref(), manager, world)?;
+    let way = match job.purpose {
+        Purpose::Job if remote.is_empty() => Way::Slurm,
+        _ => way(job.args.bootstrap, typed.as_deref(), manager, world)?,
+    };
     let remote: Vec<(NodeId, &str)> = remote
         .iter()
         .map(|(id, node)| (*id, node.name.as_str()))
@@ -89,7 +94,14 @@ pub(super) fn plan(
         lease: job.args.lease.unwrap_or(dvm::bootstrap::LEASE),
         window: dvm::bootstrap::WINDOW,
         tree_start: settings.tree_start(),
-        late: (job.purpose == Purpose::Machine).then(|| Box::new(late(way, &program, settings))),
+        late: match job.purpose {
+            Purpose::Machine => Some(Box::new(late(way, &program, settings))),
+            Purpose::Job if is_in_slurm => Some(Box::new(LateStart::OfSlurm {
+                command: slurm::late(),
+                environment: environment(Way::Slurm, world),
+            })),
+            Purpose::Job => None,
+        },
     };
     let why = (manager == Some(Manager::Pbs)).then(|| match way {
         Way::Pbs => "by `pbsdsh`: the nodes belong to a job of PBS".to_owned(),
@@ -301,7 +313,7 @@ fn late(way: Way, program: &Program<'_>, settings: &Settings) -> LateStart {
     {
         command.argv = unasked;
     }
-    LateStart {
+    LateStart::OfMachine {
         command: StartCommand {
             prompting: Prompting::Never,
             elsewhere: None,

@@ -6,6 +6,7 @@
 pub(crate) mod about;
 pub(crate) mod machine;
 mod preload;
+mod tool;
 
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -15,14 +16,16 @@ use dvm::{
     spec::{UniverseSize, Warning},
 };
 
+pub(crate) use self::tool::StartToolArgs;
 use self::{
-    about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs},
+    about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs, MpirCheckArgs},
     machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PageArgs,
         PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitPage, TasksOf, TopArgs, UpPage,
         UsageArgs,
     },
     preload::{AppPreloadArgs, JobPreloadArgs},
+    tool::JobToolArgs,
 };
 use crate::{
     choices::{
@@ -100,6 +103,8 @@ pub(super) enum CliCommand {
     Hold(JobsOf),
     /// Let held jobs start, also in Slurm, or release the held ranks of a running job
     Release(ReleaseArgs),
+    /// Start processes of a tool beside the ranks of a running job
+    StartTool(Box<StartToolArgs>),
     /// Cancel jobs of the queue, or of Slurm
     Cancel(CancelArgs),
     /// Send a signal to running jobs of the queue
@@ -116,7 +121,7 @@ pub(super) enum CliCommand {
     Wait(JobsOf),
     /// Show what a job of the queue, or of Slurm, has printed
     Output(OutputArgs),
-    /// List the nodes of a machine, and open or close them for jobs
+    /// List, add, drop, open and close the nodes of a machine
     Nodes(NodesArgs),
     /// Show a machine in a browser on this computer
     Page(PageArgs),
@@ -126,6 +131,8 @@ pub(super) enum CliCommand {
     Top(TopArgs),
     /// Run a built-in parallel program to check the installation
     Demo(DemoArgs),
+    /// Check what another launcher does for debuggers that use MPIR
+    MpirCheck(MpirCheckArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Explain a topic or an error
@@ -539,6 +546,20 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = values::time, help_heading = "Life of the job")]
     pub(crate) timeout: Option<Duration>,
 
+    /// Most memory of all ranks on a node together
+    ///
+    /// A number with K, M, G or T: `512M`, `1.5G`. The kernel kills the ranks of a node that need more. Where the kernel
+    /// does not let us enforce it, a warning says so, and the job runs.
+    #[arg(long, value_name = "SIZE", value_parser = values::memory, hide_short_help = true, help_heading = "Life of the job")]
+    pub(crate) memory_limit: Option<u64>,
+
+    /// Most CPU time of all ranks on a node together, in CPUs
+    ///
+    /// `2` or `0.5`. The kernel lets the ranks of a node wait that need more. Where the kernel does not let us enforce it, a
+    /// warning says so, and the job runs.
+    #[arg(long, value_name = "N", value_parser = values::cpus, hide_short_help = true, help_heading = "Life of the job")]
+    pub(crate) cpu_limit: Option<u32>,
+
     /// Send the ranks a signal before the time limit
     ///
     /// `USR1@90` sends SIGUSR1 90 seconds before the limit. Without a time it is 60 seconds.
@@ -643,6 +664,9 @@ pub(crate) struct JobArgs {
         hide_short_help = true, help_heading = "Life of the job"
     )]
     pub(crate) stop_in_app: Option<HeldRanks>,
+
+    #[command(flatten)]
+    pub(crate) tool: JobToolArgs,
 
     /// Set a variable of the procs of all apps
     ///

@@ -16,7 +16,7 @@ use crate::values::ValueError;
 
 /// The variables that a launcher sets for its own ranks. If we inherit them from an enclosing launcher and pass them on, our
 /// ranks would connect to the wrong server or take a wrong rank. A final `*` stands for any suffix.
-const FOREIGN: [&str; 53] = [
+const FOREIGN: [&str; 54] = [
     "HYDI_CONTROL_FD",
     "MPI_LOCALNRANKS",
     "MPI_LOCALRANKID",
@@ -67,6 +67,7 @@ const FOREIGN: [&str; 53] = [
     "RALLY_QUEUE_JOB",
     "RALLY_RANK",
     "RALLY_SIZE",
+    "RALLY_TOOL_*",
     "SLURM_LOCALID",
     "SLURM_NODEID",
     "SLURM_PROCID",
@@ -111,8 +112,13 @@ pub(crate) fn of_node(
 }
 
 fn is_any(patterns: &[&str], name: &OsStr) -> bool {
-    let mut patterns = patterns.iter();
-    patterns.any(|pattern| NamePattern::new(pattern.as_bytes()).matches(name))
+    let name = name.as_bytes();
+    patterns
+        .iter()
+        .any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix.as_bytes()),
+            None => name == pattern.as_bytes(),
+        })
 }
 
 /// Returns true for a variable that an enclosing launcher sets for its own ranks: it is not an input variable for us.

@@ -314,6 +314,7 @@ pub(crate) enum FileKind {
     Input,
     Preload,
     PreloadProgram,
+    ToolFiles,
     JobFile,
 }
 
@@ -331,6 +332,7 @@ impl fmt::Display for FileKind {
             Self::Input => "the input file",
             Self::Preload => "the file to copy",
             Self::PreloadProgram => "the program to copy",
+            Self::ToolFiles => "the list of files to copy",
             Self::JobFile => "the file of jobs",
         })
     }

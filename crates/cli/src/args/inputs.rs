@@ -15,10 +15,10 @@ use std::{
 
 use self::Meaning::{Flag, InAllocation, NoEffect, SameAs, Unsupported};
 use super::{
-    Error, Personality, RunLine, World,
+    Error, Personality, RunLine, RunOptions, World,
     compat::{Canonical, Native, Segment, Variable, translate_variable},
     environment::is_of_an_enclosing_launcher,
-    is_of_the_job, read_segments,
+    read_segments,
 };
 use crate::values;
 
@@ -271,10 +271,11 @@ pub(super) fn with_options(
     options: &[Canonical],
     ignored: Vec<String>,
 ) -> Result<RunLine, Error> {
+    let mut defined = RunOptions::define();
     let (mut job, app): (Vec<Canonical>, Vec<Canonical>) = options
         .iter()
         .cloned()
-        .partition(|option| is_of_the_job(&option.flag));
+        .partition(|option| defined.in_job(&option.flag).is_some());
     job.retain(|option| {
         !is_void(option, line.personality, |flag| {
             let mut apps = line.apps.iter();
@@ -294,7 +295,8 @@ pub(super) fn with_options(
         }
     });
     let ignored = line.ignored.iter().cloned().chain(ignored).collect();
-    read_segments(segments.collect(), ignored, line.personality)
+    let segments = segments.collect();
+    read_segments(&mut defined, segments, ignored, line.personality)
 }
 
 /// Returns the options that the variables of a table stand for.

@@ -12,7 +12,7 @@ use dvm::{
 use super::error::{AppFileProblem, FileKind, NotOffered};
 use super::{
     AppLine, Canonical, Error, JobLine, MessageFormat, Personality, Purpose, ReleaseArgs,
-    ReleaseRequest, RunLine, RunRequest, Segment, World, command_of,
+    ReleaseRequest, RunLine, RunOptions, RunRequest, Segment, World, command_of,
     compat::{Asks, Native, Translation, translate},
     define::machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PageArgs,
@@ -21,12 +21,12 @@ use super::{
     },
     read_options, read_segments,
     request::machine::{
-        JobFile, MachineRequest, Naming, NodesRequest, OutputRequest, QueueRequest, SubmitRequest,
-        UpRequest, Watching, Which,
+        JobFile, MachineRequest, Naming, NodesRequest, OutputRequest, QueueRequest, ServerOf,
+        SubmitRequest, UpRequest, Watching, Which,
     },
 };
 use crate::{
-    choices::{Engine, MessageFormatChoice},
+    choices::{Engine, MessageFormatChoice, OnHang},
     help::topics::HelpTopic,
     quoting,
     values::{self, HeldRanks, Named, Released},
@@ -70,10 +70,13 @@ const OF_A_FRONT: &[&str] = &[
     "stop-on-exec",
     "stop-in-init",
     "stop-in-app",
+    "tool",
+    "tool-arguments",
+    "tool-per-rank",
+    "tool-files",
     "record",
     "report-pid",
     "on-hangup",
-    "on-hang",
     "on-output-closed",
     "print-exit-codes",
     "json",
@@ -149,7 +152,8 @@ fn up(words: &[OsString]) -> Result<super::Args, Error> {
         }
         segment.program = vec![OsString::from(PLACEHOLDER)];
     }
-    let mut line = read_segments(segments, ignored, Personality::Rally)?;
+    let mut defined = RunOptions::define();
+    let mut line = read_segments(&mut defined, segments, ignored, Personality::Rally)?;
     line.job.purpose = Purpose::Machine;
     Ok(super::Args::Machine(MachineLine::Up(own, Box::new(line))))
 }
@@ -186,15 +190,20 @@ fn submit(words: &[OsString]) -> Result<super::Args, Error> {
         // The program has such an argument: the letter has several meanings.
         translated(words, &Native::of_run_and::<SubmitArgs>())?;
     }
-    let line =
-        read_segments(segments, ignored, Personality::Rally).map_err(|error| match error {
-            Error::NoProgram { app, apps, .. } => Error::NoProgram {
-                app,
-                apps,
-                command: "rally submit",
-            },
-            error => error,
-        })?;
+    let line = read_segments(
+        &mut RunOptions::define(),
+        segments,
+        ignored,
+        Personality::Rally,
+    )
+    .map_err(|error| match error {
+        Error::NoProgram { app, apps, .. } => Error::NoProgram {
+            app,
+            apps,
+            command: "rally submit",
+        },
+        error => error,
+    })?;
     Ok(super::Args::Machine(MachineLine::Submit(
         own,
         Box::new(line),
@@ -259,6 +268,10 @@ pub(super) fn resolve(
         MachineLine::Up(args, line) => MachineRequest::Up(Box::new(UpRequest {
             name: args.name.clone(),
             is_default: args.default,
+            server: match args.system_server {
+                true => ServerOf::System,
+                false => ServerOf::User,
+            },
             run: run(line, world)?,
         })),
         MachineLine::Submit(args, line) => {
@@ -473,6 +486,10 @@ fn submission(
     // Nobody looks at a terminal.
     run.spec.stdio.pty = None;
     run.spec.stdio.lines = None;
+    run.spec.watch = match run.front.on_hang {
+        OnHang::Report(idle) => Some(idle),
+        OnHang::Nothing => None,
+    };
     if let Some(limit) = args.time {
         run.spec.end.time_limit = Some(limit);
     }

@@ -77,7 +77,7 @@ fn program(app: &App) -> (PathBuf, OsString) {
 }
 
 /// Adds a file, unless it is there already.
-fn add(
+pub(super) fn add(
     preload: &mut Preload,
     path: &Path,
     name: &OsStr,

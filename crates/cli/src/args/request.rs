@@ -3,10 +3,10 @@
 pub(crate) mod machine;
 pub(crate) mod slurm;
 
-use std::{collections::BTreeSet, fmt, num::NonZeroU8, path::PathBuf};
+use std::{collections::BTreeSet, ffi::OsString, fmt, num::NonZeroU8, path::PathBuf};
 
 use base::{HostList, RankSet};
-use dvm::{alloc::Allocation, bootstrap::DaemonPlan, spec::JobSpec};
+use dvm::{alloc::Allocation, bootstrap::DaemonPlan, proto::OnePer, spec::JobSpec};
 use message::Message;
 
 use self::{machine::MachineRequest, slurm::SlurmRequest};
@@ -18,6 +18,7 @@ use crate::config::ConfigFile;
 use crate::{
     config::{Found, Layers},
     help::topics::HelpTopic,
+    tool::Tools,
     values::JobName,
 };
 
@@ -31,7 +32,9 @@ pub(crate) enum Request {
     /// child which the program forked.
     Singleton(Box<RunRequest>, u32),
     Config(ConfigRequest),
+    MpirCheck(CheckRequest),
     Release(ReleaseRequest),
+    StartTool(Box<StartToolRequest>),
     Machine(MachineRequest),
     Slurm(SlurmRequest),
     Help(HelpTopic),
@@ -45,6 +48,8 @@ pub(crate) enum Request {
 pub(crate) const DAEMON_ARGUMENT: &str = "__daemon";
 /// The argument that makes `dbgr` start agents through a job. The socket of the job's controller follows.
 pub(crate) const THROUGH_ARGUMENT: &str = "__through";
+/// The argument that makes our own program a daemon that `rally mpir-check` asks a launcher for.
+pub(crate) const MPIR_DAEMON_ARGUMENT: &str = "__mpir-daemon";
 /// The argument that makes our own program a rank of the demo.
 pub(crate) const DEMO_ARGUMENT: &str = "__demo";
 /// The argument that makes our own program stand in for a program that was started without a launcher. Its port follows.
@@ -55,7 +60,7 @@ pub(crate) const SINGLETON_ARGUMENT: &str = "__singleton";
 pub(crate) struct RunRequest {
     pub(crate) spec: JobSpec,
     pub(crate) allocation: Allocation,
-    /// How the daemons of other nodes are started. `None` if this node is the only one.
+    /// How the daemons of other nodes are started. `None` if this node is the only one, and no other can follow.
     pub(crate) daemons: Option<DaemonPlan>,
     /// By what the daemons are started, and why. `None` if that needs no explanation.
     pub(crate) started_by: Option<String>,
@@ -67,6 +72,14 @@ pub(crate) struct RunRequest {
     pub(crate) hosts: Option<HostList>,
     /// Messages to print once, before the job starts.
     pub(crate) notices: Vec<Notice>,
+}
+
+impl RunRequest {
+    /// Returns how daemons are started before the job; `None` if this node is the only one.
+    pub(crate) fn daemons_before(&self) -> Option<&DaemonPlan> {
+        let daemons = self.daemons.as_ref();
+        daemons.filter(|plan| !plan.commands.is_empty())
+    }
 }
 
 /// What to show before the start, and whether to start.
@@ -121,6 +134,7 @@ pub(crate) struct FrontOptions {
     pub(crate) exit_codes: ExitCodes,
     /// The exit code for our own errors, if the user has set one.
     pub(crate) exit_error: Option<NonZeroU8>,
+    pub(crate) tools: Tools,
 }
 
 /// A destination for our pid.
@@ -251,6 +265,27 @@ impl Notice {
             Self::Ignored(_) | Self::NotSet(_) => message,
         }
     }
+}
+
+/// A tool beside the ranks of a running job.
+#[derive(Clone, Debug)]
+pub(crate) struct StartToolRequest {
+    pub(crate) job: JobName,
+    /// The machine of the job, if the command line names one.
+    pub(crate) machine: Option<String>,
+    pub(crate) one_per: OnePer,
+    /// What the tool is. The controller of the job adds what the ranks have.
+    pub(crate) spec: JobSpec,
+    pub(crate) front: FrontOptions,
+}
+
+/// `rally mpir-check`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckRequest {
+    pub(crate) options: debug::mpir::check::Options,
+    /// The launcher and its arguments; not empty.
+    pub(crate) words: Vec<OsString>,
+    pub(crate) format: MessageFormat,
 }
 
 /// The held job of a machine, or the ranks, to release.

@@ -4,18 +4,20 @@ use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use dvm::machine::JOB_VARIABLE;
 use dvm::spec::{
     App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, MapFor, OnDebuggerLoss, OnFailure,
-    StdinTarget, Tracers,
+    ResourceLimits, StdinTarget, Tracers,
 };
 
 use super::{
-    AppLine, Args, ConfigRequest, DEMO_ARGUMENT, Detail, Error, ExitCodes, Format, FrontOptions,
-    InputSource, JobLine, Label, MessageFormat, Notice, Personality, PidChannel, Report, Request,
-    RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps, Verbosity, World, app_file, daemons,
+    AppLine, Args, CheckRequest, ConfigRequest, DEMO_ARGUMENT, Detail, Error, ExitCodes, Format,
+    FrontOptions, InputSource, JobLine, Label, MessageFormat, MpirCheckArgs, Notice, Personality,
+    PidChannel, Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps,
+    Verbosity, World, app_file, daemons,
     error::{FileKind, NotOffered},
     gpus, inputs, machine, multi_prog, nodes, parse,
     placement::{self, Placement},
@@ -24,13 +26,13 @@ use super::{
     slurm_batch::{Missing, Steps},
     slurm_job, slurm_line,
     stdio::{stdin, stdio},
-    tune,
+    tool, tune,
 };
 use crate::choices::{
     DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, MessageFormatChoice, OnHang, Switch,
 };
 use crate::config::{Found, Layers, Owner, Setting, Settings, Source, apply_file};
-use crate::{config::ConfigFile, values::HeldRanks};
+use crate::{config::ConfigFile, tool::Tools, values::HeldRanks};
 
 /// The search path for programs if PATH is not set: the default of shells.
 const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -81,13 +83,31 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
                 format,
             })
         }
+        Args::MpirCheck(check) => Request::MpirCheck(mpir_check(check)),
         Args::Release(release) => Request::Release(machine::release(release)?),
+        Args::StartTool(args) => Request::StartTool(Box::new(tool::start(args, world, run)?)),
         Args::Machine(line) => Request::Machine(machine::resolve(line, world, run)?),
         Args::Help(topic) => Request::Help(topic.clone()),
         Args::Generate(what) => Request::Generate(*what),
         Args::Version => Request::Version,
         Args::MpiTypes => Request::MpiTypes,
     })
+}
+
+fn mpir_check(args: &MpirCheckArgs) -> CheckRequest {
+    CheckRequest {
+        options: debug::mpir::check::Options {
+            limit: args.limit,
+            hold: args.hold,
+            run: args.run,
+            ranks: args.ranks,
+        },
+        words: args.words.clone(),
+        format: match args.message_format {
+            Some(MessageFormatChoice::Json) => MessageFormat::Json,
+            Some(MessageFormatChoice::Text) | None => MessageFormat::Text,
+        },
+    }
 }
 
 /// Returns a job of agents for another job: one on each of its nodes, beside the ranks.
@@ -330,15 +350,10 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         gpus: gpus::resolve(job, world)?,
         preload,
         map: MapFor::Launch,
+        limits: limits(job),
+        watch: None,
     };
-    if let Some(jobid) = &job.args.jobid
-        && world.variable("SLURM_JOB_ID") != Some(jobid.as_str())
-    {
-        return Err(Error::NotOffered {
-            option: format!("{} {jobid}", job.typed("jobid")),
-            why: NotOffered::OtherJob,
-        });
-    }
+    check_jobid(job, world)?;
     let void = inputs::void_exit_error(*personality, world);
     let ignored: Vec<String> = ignored.iter().cloned().chain(void).collect();
     let (daemons, started_by) = match daemons::plan(job, &nodes, &settings, world)? {
@@ -357,11 +372,32 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         allocation: nodes.allocation,
         front: FrontOptions {
             exit_error: inputs::exit_error(*personality, world),
+            tools: tool::of_job(job, world)?,
             ..front(job, &settings, input)
         },
         show: show(job),
         notices: notices(apps, &ignored, &files, world),
     })
+}
+
+/// Checks that `--jobid` means the job of Slurm in which we run.
+fn check_jobid(job: &JobLine, world: &World) -> Done<()> {
+    match &job.args.jobid {
+        Some(jobid) if world.variable("SLURM_JOB_ID") != Some(jobid.as_str()) => {
+            Err(Error::NotOffered {
+                option: format!("{} {jobid}", job.typed("jobid")),
+                why: NotOffered::OtherJob,
+            })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+const fn limits(job: &JobLine) -> ResourceLimits {
+    ResourceLimits {
+        memory: job.args.memory_limit,
+        milli_cpus: job.args.cpu_limit,
+    }
 }
 
 /// Checks what the `rally run` of a job that starts later would refuse, as far as that does not depend on the nodes.
@@ -471,7 +507,7 @@ fn app(line: &AppLine, personality: Personality, world: &World) -> Done<App> {
     Ok(App {
         program,
         args: words.collect(),
-        elsewhere: line.environment.elsewhere(&variables),
+        elsewhere: Arc::new(line.environment.elsewhere(&variables)),
         env: variables.into_iter().collect(),
         directory: directory.into_os_string(),
         search,
@@ -520,12 +556,11 @@ fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()>
     let mut port = None;
     for (line, app) in lines.iter().zip(apps) {
         let has = |name: &str| {
-            app.env.iter().any(|(known, _)| known == name)
-                && (!is_inside || line.environment.names(name))
+            app.env.get(name).is_some() && (!is_inside || line.environment.names(name))
         };
         let (has_address, has_port) = (has(ADDRESS), has(PORT));
         if !has_address {
-            set(&mut app.env, ADDRESS, "127.0.0.1");
+            app.env.set(ADDRESS, "127.0.0.1");
         }
         if !has_port {
             let port = match port {
@@ -533,7 +568,7 @@ fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()>
                 None => *port
                     .insert((world.unused_port)().map_err(|problem| Error::NoPort { problem })?),
             };
-            set(&mut app.env, PORT, port.to_string());
+            app.env.set(PORT, port.to_string());
         }
     }
     Ok(())
@@ -543,14 +578,9 @@ fn meeting_point(lines: &[AppLine], apps: &mut [App], world: &World) -> Done<()>
 fn named(name: &OsStr, lines: &[AppLine], apps: &mut [App]) {
     for (line, app) in lines.iter().zip(apps) {
         if !line.environment.names(slurm_job::NAME) {
-            set(&mut app.env, slurm_job::NAME, name);
+            app.env.set(slurm_job::NAME, name);
         }
     }
-}
-
-fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: impl AsRef<OsStr>) {
-    env.retain(|(known, _)| known != name);
-    env.push((name.into(), value.as_ref().to_owned()));
 }
 
 /// Returns the conditions under which the job is ended.
@@ -616,6 +646,7 @@ fn front(job: &JobLine, settings: &Settings, input: InputSource) -> FrontOptions
             ExitCodes::Kept
         },
         exit_error: None,
+        tools: Tools::default(),
     }
 }
 

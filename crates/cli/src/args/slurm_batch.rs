@@ -32,11 +32,12 @@ use crate::{
 pub(crate) const COMMENT: &str = "rally";
 
 /// Options of the job that `rally run` does not get: Slurm carries them out, or they are about the submission.
-const NOT_FOR_RUN: [&str; 8] = [
+const NOT_FOR_RUN: [&str; 9] = [
     "nodes",
     "exclude",
     "job-name",
     "timeout",
+    "memory-limit",
     "dry-run",
     "personality",
     "message-format",
@@ -123,6 +124,10 @@ pub(super) fn translate(
     if let Some(limit) = limit {
         options.value("time", slurm_time(limit));
     }
+    if let Some(memory) = line.job.args.memory_limit {
+        // Slurm counts MiB, for each node.
+        options.value("mem", format!("{}M", memory.div_ceil(1 << 20)));
+    }
     for option in &args.slurm_option {
         foreign::check(option)?;
         options.0.push(option.into());
@@ -205,6 +210,7 @@ fn refuse_what_is_not_translated(line: &RunLine) -> Result<(), Error> {
         ),
         (job.explain, "explain", WhyNot::Explain),
         (job.pty.is_some(), "pty", WhyNot::Terminal),
+        (job.cpu_limit.is_some(), "cpu-limit", WhyNot::CpuTime),
     ];
     match refused.iter().find(|(is_given, ..)| *is_given) {
         Some((_, flag, why)) => Err(refuse(line.job.typed(flag), *why)),

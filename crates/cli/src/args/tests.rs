@@ -137,7 +137,7 @@ fn a_plain_job() {
     assert_eq!(app.search, "/usr/bin");
     assert_eq!(
         app.env,
-        [("A".into(), "1".into()), ("PATH".into(), "/usr/bin".into())]
+        [("A", "1"), ("PATH", "/usr/bin")].into_iter().collect()
     );
     assert_eq!(run.spec.placement.apps[0].count, Some(4));
     assert_eq!(run.spec.stdin, StdinTarget::Rank(Rank(0)));
@@ -165,8 +165,8 @@ fn apps_have_their_own() {
         (a.program.as_os_str(), a.directory.as_os_str()),
         (OsStr::new("a"), OsStr::new("/x"))
     );
-    assert!(a.env.contains(&("B".into(), "2".into())));
-    assert!(!b.env.contains(&("B".into(), "2".into())));
+    assert_eq!(a.env.get("B"), Some(OsStr::new("2")));
+    assert_eq!(b.env.get("B"), None);
     assert_eq!(b.search, "/y:/usr/bin");
     assert_eq!((a.umask, b.umask, c.umask), (0o22, 0o77, 0o22));
     assert_eq!(b.directory, place.directory.path().join("sub"));
@@ -213,6 +213,7 @@ fn every_option_arrives() {
             record: None,
             exit_codes: ExitCodes::Kept,
             exit_error: None,
+            tools: crate::tool::Tools::default(),
         }
     );
 }
@@ -467,4 +468,37 @@ fn every_message_has_an_explanation_of_its_own() {
     let count = ids.len();
     ids.dedup();
     assert_eq!(ids.len(), count);
+}
+
+#[test]
+fn a_tool_beside_ranks() {
+    let place = Place::new();
+    let tools = |options: &[&str]| {
+        let words = [&["rally", "run"], options, &["a"]].concat();
+        let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        match resolve(&parse(&words).unwrap(), &place.world) {
+            Ok(Request::Run(run)) => run.front.tools.given,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(tools(&[]), None);
+    let arguments = "--tool-arguments=-p 7 \"a b\"";
+    let given = tools(&["--tool", "t", arguments, "--tool-per-rank"]).unwrap();
+    assert_eq!(given.program, "t");
+    assert_eq!(given.args, ["-p", "7", "a b"]);
+    assert_eq!(given.one_per, dvm::proto::OnePer::Rank);
+    // A path is meant from here, as in a shell.
+    let here = place.directory.path().join("./t");
+    assert_eq!(tools(&["--tool", "./t"]).unwrap().program, here);
+    for line in [
+        "rally start-tool 17 -- t -x",
+        "/opt/bin/start_tool 17 -- t -x",
+    ] {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let Ok(Args::StartTool(args)) = parse(&words) else {
+            panic!("{line}");
+        };
+        assert_eq!((args.job.pid, args.per_rank), (17, false));
+        assert_eq!(args.command, ["t", "-x"]);
+    }
 }

@@ -102,6 +102,11 @@ impl World {
             .filter(|value| !value.is_empty())
     }
 
+    /// Returns the job of Slurm in which we run.
+    pub(crate) fn slurm_job(&self) -> Option<u32> {
+        self.variable("SLURM_JOB_ID")?.parse().ok()
+    }
+
     /// Returns the path of the user's own configuration file. `None` if the environment names no home directory.
     pub(crate) fn user_config(&self) -> Option<PathBuf> {
         let absolute = |name| {

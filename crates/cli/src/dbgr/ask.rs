@@ -6,20 +6,21 @@
 use std::{
     ffi::CStr,
     io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use base::Time;
 use debug::target::{JobTable, NoAnswer, Row};
-use os::{Clock, Conversation, Pid};
+use os::{Clock, Pid};
 use pmix::{
-    client::{Config, Connector, Done, Input, Output, ProgramEvent},
+    client::{Config, Connector, Done, Lost},
     handshake::Owner,
     keys,
-    tool::{Event, Extent, Rendezvous, Tool},
+    tool::{Extent, Rendezvous},
     value::{Nspace, ProcInfo, Query, Status},
 };
+use runtime::visit::{Failed, Visit};
 
 /// The deadline of the whole conversation. A launcher on this node answers within a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,8 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_DIRECTORIES: usize = 4096;
 /// The most jobs whose processes are queried.
 const MAX_JOBS: usize = 64;
-/// The size of one read, in bytes.
-const READ_MAX: usize = 16 * 1024;
 
 /// Returns the jobs of a launcher.
 ///
@@ -49,9 +48,11 @@ pub(super) fn tables(pid: Pid) -> Result<Vec<JobTable>, NoAnswer> {
         ..Config::new(server.uri, Connector::Tool, owner)
             .describe(os::current_pid().as_raw().unsigned_abs(), "dbgr")
     };
-    let mut connection = Connection::open(config, PATIENCE)?;
-    let tables = connection.tables();
-    connection.leave();
+    let until = Clock::now() + PATIENCE;
+    let mut visit = Visit::open(config, PATIENCE).map_err(failed)?;
+    let tables = tables_of(&mut visit, until);
+    // The tables are already complete.
+    let _ = visit.finalize(Some(until), &mut drop);
     tables
 }
 
@@ -117,135 +118,64 @@ fn directories(pid: Pid) -> Vec<PathBuf> {
     found
 }
 
-#[derive(Debug)]
-struct Connection {
-    tool: Tool,
-    server: Conversation,
-    address: SocketAddr,
-}
-
-impl Connection {
-    fn open(config: Config, patience: Duration) -> Result<Self, NoAnswer> {
-        let address = config.server.address();
-        let server = Conversation::open(address, patience)
-            .map_err(|error| failed("connect to", address, error))?;
-        let now = Clock::now();
-        let mut tool = Tool::new(now, config);
-        tool.handle(now, Input::Opened);
-        let mut connection = Self {
-            tool,
-            server,
-            address,
+/// Returns the process tables of all jobs.
+fn tables_of(visit: &mut Visit, until: Time) -> Result<Vec<JobTable>, NoAnswer> {
+    let mut tables = Vec::new();
+    for job in jobs(visit, until)?.into_iter().take(MAX_JOBS) {
+        let Ok(nspace) = Nspace::from_text(&job) else {
+            continue;
         };
-        loop {
-            if let Event::Program(ProgramEvent::Ready { .. }) = connection.next()? {
-                return Ok(connection);
-            }
-        }
-    }
-
-    fn tables(&mut self) -> Result<Vec<JobTable>, NoAnswer> {
-        let mut tables = Vec::new();
-        for job in self.jobs()?.into_iter().take(MAX_JOBS) {
-            let Ok(nspace) = Nspace::from_text(&job) else {
-                continue;
-            };
-            let asked = self.tool.proc_table(&nspace, Extent::Job);
-            let result = loop {
-                if let Event::Table { ticket, result } = self.next()?
-                    && ticket == asked
-                {
-                    break result;
-                }
-            };
-            // The launcher itself is listed as a job, but has no processes to list.
-            if let Ok(rows) = result {
+        let asked = visit.tool().proc_table(&nspace, Extent::Job);
+        match visit.table(asked, Some(until), &mut drop) {
+            Ok(rows) => {
                 let rows = rows.iter().filter_map(row).collect();
                 tables.push(JobTable { job, rows });
             }
-        }
-        Ok(tables)
-    }
-
-    /// Returns the names of the launcher's jobs, in the order of their start.
-    fn jobs(&mut self) -> Result<Vec<String>, NoAnswer> {
-        let asked = self.tool.query(vec![Query {
-            keys: vec![Some(keys::QUERY_NAMESPACES.to_owned())],
-            qualifiers: Vec::new(),
-        }]);
-        let result = loop {
-            if let Event::Program(ProgramEvent::Done { ticket, result }) = self.next()?
-                && ticket == asked
-            {
-                break result;
-            }
-        };
-        let Done::Infos { infos, .. } = result.map_err(refused)? else {
-            return Err(refused(Status::NOT_FOUND));
-        };
-        let names = infos.iter().find_map(|info| info.value.as_text());
-        let names = names.map(CStr::to_string_lossy).unwrap_or_default();
-        let mut jobs: Vec<String> = names
-            .split(',')
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect();
-        jobs.sort_by_key(|name| (number(name), name.clone()));
-        Ok(jobs)
-    }
-
-    /// Returns the next event of the tool, and carries out its other outputs in between.
-    fn next(&mut self) -> Result<Event, NoAnswer> {
-        loop {
-            match self.tool.poll() {
-                Some(Output::Event(Event::Program(ProgramEvent::Lost { .. }))) => {
-                    return Err(NoAnswer::Lost);
-                }
-                Some(Output::Event(event)) => return Ok(event),
-                Some(Output::Send(bytes)) => {
-                    let sent = self.server.send(&bytes);
-                    sent.map_err(|error| failed("write to", self.address, error))?;
-                }
-                Some(Output::Close) => self.server.close(),
-                Some(Output::Connect(_)) => {}
-                None => self.receive()?,
-            }
+            // The launcher itself is listed as a job, but has no processes to list.
+            Err(Failed::Refused(_)) => {}
+            Err(why) => return Err(failed(why)),
         }
     }
-
-    fn receive(&mut self) -> Result<(), NoAnswer> {
-        let mut buffer = [0; READ_MAX];
-        let received = self.server.receive(&mut buffer);
-        let bytes = received.map_err(|error| failed("read from", self.address, error))?;
-        let input = if bytes.is_empty() {
-            Input::Closed
-        } else {
-            Input::Bytes(bytes)
-        };
-        self.tool.handle(Clock::now(), input);
-        Ok(())
-    }
-
-    /// Finalizes the connection. Errors are ignored: the tables are already complete.
-    fn leave(&mut self) {
-        self.tool.program().finalize(Clock::now());
-        while let Ok(event) = self.next() {
-            if let Event::Program(ProgramEvent::Finalized) = event {
-                return;
-            }
-        }
-    }
+    Ok(tables)
 }
 
-fn failed(step: &'static str, address: SocketAddr, error: io::Error) -> NoAnswer {
-    match error.kind() {
-        io::ErrorKind::TimedOut => NoAnswer::Silent,
-        why => NoAnswer::Socket { step, address, why },
-    }
+/// Returns the names of the launcher's jobs, in the order of their start.
+fn jobs(visit: &mut Visit, until: Time) -> Result<Vec<String>, NoAnswer> {
+    let asked = visit.tool().query(vec![Query {
+        keys: vec![Some(keys::QUERY_NAMESPACES.to_owned())],
+        qualifiers: Vec::new(),
+    }]);
+    let result = visit.wait(asked, Some(until), &mut drop);
+    let Done::Infos { infos, .. } = result.map_err(failed)? else {
+        return Err(failed(Failed::OtherAnswer));
+    };
+    let names = infos.iter().find_map(|info| info.value.as_text());
+    let names = names.map(CStr::to_string_lossy).unwrap_or_default();
+    let mut jobs: Vec<String> = names
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    jobs.sort_by_key(|name| (number(name), name.clone()));
+    Ok(jobs)
 }
 
-const fn refused(status: Status) -> NoAnswer {
-    NoAnswer::Refused { status: status.0 }
+fn failed(why: Failed) -> NoAnswer {
+    match why {
+        Failed::Silent | Failed::Lost(Lost::Silent) => NoAnswer::Silent,
+        Failed::Socket { step, address, why } => NoAnswer::Socket {
+            step,
+            address,
+            why: why.kind(),
+        },
+        Failed::Refused(status) | Failed::Lost(Lost::Refused(status)) => {
+            NoAnswer::Refused { status: status.0 }
+        }
+        Failed::OtherAnswer => NoAnswer::Refused {
+            status: Status::NOT_FOUND.0,
+        },
+        _ => NoAnswer::Lost,
+    }
 }
 
 /// Returns the number after the last `@`. Jobs are numbered in the order of their start; 0 is the launcher. `u32::MAX`
@@ -282,10 +212,10 @@ mod tests {
         let owner = Owner { uid: 0, gid: 0 };
         let config = || Config::new(uri.parse().unwrap(), Connector::Tool, owner);
         let soon = Duration::from_millis(20);
-        let why = Connection::open(config(), soon).unwrap_err();
+        let why = failed(Visit::open(config(), soon).unwrap_err());
         assert!(matches!(why, NoAnswer::Silent), "{why}");
         drop(listener);
-        let why = Connection::open(config(), soon).unwrap_err();
+        let why = failed(Visit::open(config(), soon).unwrap_err());
         assert!(matches!(why, NoAnswer::Socket { .. }), "{why}");
     }
 

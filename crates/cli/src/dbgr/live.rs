@@ -16,11 +16,11 @@ use os::{Freezers, Pid, StoppedThread};
 
 /// The memory of a living process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LiveMemory(pub(super) Pid);
+pub(crate) struct LiveMemory(pub(crate) Pid);
 
 /// The files of a living process, in its own file system.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LiveFiles(pub(super) Pid);
+pub(crate) struct LiveFiles(pub(crate) Pid);
 
 impl Memory for LiveMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Unreadable> {

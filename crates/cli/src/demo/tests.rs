@@ -16,7 +16,7 @@ use std::{
 use ::pmix::{
     server::{
         AppFacts, Config as ServerConfig, Conn, Input, Job, LOST_DELAY, NodeFacts, Output,
-        PeerOwner, RankFacts, Server, environment,
+        PeerOwner, RankFacts, Server, Tools, environment,
     },
     value::{Nspace, PmixRank, Proc},
 };
@@ -43,7 +43,9 @@ impl Host {
             identity: proc("server", 0),
             uid: OWNER.uid,
             gid: OWNER.gid,
+            port: 5000,
             context: (1, 1),
+            tools: Tools::Refused,
         });
         server.handle(Time::ZERO, Input::Register(Box::new(job(size))));
         Self {

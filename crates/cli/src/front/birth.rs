@@ -7,10 +7,10 @@ use std::{
 
 use base::Signal;
 use os::{Clock, Forked, Loop, Pid};
-use runtime::Birth;
+use runtime::{Birth, ControllingTool, Doors};
 
-use super::{ORPHANS_MAX, children_except};
-use crate::{args::MessageFormat, exit, log, messages, surroundings};
+use super::{ORPHANS_MAX, children_except, inherited};
+use crate::{args::MessageFormat, choices::OnLoss, exit, log, messages, surroundings};
 
 /// The size of a slot of shared memory, in bytes. One read fills at most one slot.
 const SLOT_SIZE: usize = 256 * 1024;
@@ -18,6 +18,14 @@ const SLOT_SIZE: usize = 256 * 1024;
 /// that were used.
 const OUTPUT_SLOTS: u32 = 64;
 const INPUT_SLOTS: u32 = 16;
+
+/// What helpers are told of tools.
+#[derive(Debug, Default)]
+pub(crate) struct ForTools {
+    /// A tool that controls the launcher.
+    pub(crate) controlling: Option<ControllingTool>,
+    pub(crate) doors: Doors,
+}
 
 /// The guardian, which outlives a lost controller and ends its job, and the controller, before they have a job. They are
 /// started before anything else, and initialize while the command line is parsed.
@@ -27,6 +35,8 @@ pub(crate) struct Helpers {
     pub(super) socket: Option<OwnedFd>,
     pub(super) regions: Option<(os::SharedRegion, os::SharedRegion)>,
     pub(super) inherited: Vec<Pid>,
+    /// What happens when the streams that the front has got from a tool are closed; `None`: what the user says.
+    pub(super) on_tool_loss: Option<OnLoss>,
 }
 
 impl Helpers {
@@ -37,14 +47,21 @@ impl Helpers {
         host: &str,
         format: MessageFormat,
         complaints: Complaints<'_>,
+        tools: ForTools,
     ) -> Result<Self, os::Error> {
-        let inherited = os::children();
+        let inherited = inherited();
         let descriptors = os::raise_descriptor_limit();
         os::become_subreaper()?;
         let (ours, theirs) = os::socket_pair()?;
         let output = os::SharedRegion::new(SLOT_SIZE, OUTPUT_SLOTS)?;
         let input = os::SharedRegion::new(SLOT_SIZE, INPUT_SLOTS)?;
         let front_pid = os::current_pid();
+        // Its streams are pipes or terminals of the tool.
+        let outlives = tools.controlling.as_ref().filter(|tool| {
+            let is_started = matches!(tool, ControllingTool::Started(_));
+            is_started && tool.is_outlived()
+        });
+        let on_tool_loss = outlives.map(|_| OnLoss::Continue);
         match os::fork()? {
             Forked::Parent(_) => {}
             Forked::Child => {
@@ -68,6 +85,8 @@ impl Helpers {
                     output: output.into_writer(),
                     input: input.into_reader(),
                     descriptors,
+                    tool: tools.controlling,
+                    doors: tools.doors,
                 };
                 os::exit_at_once(runtime::guard(birth).unwrap_or(exit::INTERNAL));
             }
@@ -78,6 +97,7 @@ impl Helpers {
             socket: Some(ours),
             regions: Some((output, input)),
             inherited,
+            on_tool_loss,
         })
     }
 }

@@ -46,12 +46,28 @@ fn tracer() -> Option<Pid> {
 }
 
 impl Front {
-    pub(super) fn on_all_held(&mut self, held: &RankSet) {
-        self.holds_ranks = true;
+    /// Shows the debugger the ranks of the job.
+    pub(super) fn show_table(&mut self, name: &str) {
+        let entries = self.table.iter().map(|row| mpir::Entry {
+            host: row.host.clone(),
+            executable: row.executable.to_string_lossy().into_owned(),
+            pid: row.pid,
+        });
+        let shown = mpir::name_job(name).and_then(|()| mpir::publish(entries.collect()));
+        self.check_symbols(shown);
+    }
+
+    /// Calls the breakpoint: all ranks are held.
+    pub(super) fn stop_for_debugger(&mut self, held: RankSet) {
         self.check_symbols(mpir::set_state(mpir::State::Spawned));
         let before = self.debugger.tracer.or_else(tracer);
         // A debugger stops the front here for as long as it wants.
         mpir::breakpoint();
+        self.on_continued(held, before);
+    }
+
+    /// Decides what becomes of the held ranks after the breakpoint. `before` has traced us then.
+    pub(super) fn resume(&mut self, held: &RankSet, before: Option<Pid>) {
         let stays = mpir::being_debugged();
         if !stays && !self.debugger.was_being_debugged {
             let front = os::current_pid().as_raw();

@@ -35,6 +35,7 @@ pub(super) fn log_message(message: &ToFront) {
         ToFront::Failed(why) => error!(target: log::FRONT, "the controller has failed: {why}"),
         ToFront::Internal(what) => error!(target: log::FRONT, "bug: {what}"),
         ToFront::Reply(_) => debug!(target: log::FRONT, "gets an answer of the machine"),
+        ToFront::Tool(_) => debug!(target: log::FRONT, "gets news of a tool"),
         ToFront::Queued(job) => info!(target: log::FRONT, %job, "the job waits"),
     }
 }

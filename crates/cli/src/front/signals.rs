@@ -127,7 +127,10 @@ impl Front {
             match output {
                 Output::Pass(signal) => {
                     self.link.send(FromFront::Signal(signal));
-                    self.note(&messages::interrupted(self.table.len()));
+                    // A job that waits ends at once, and says so.
+                    if !self.table.is_empty() {
+                        self.note(&messages::interrupted(self.table.len()));
+                    }
                 }
                 Output::End(reason) => self.link.send(FromFront::End(reason)),
                 Output::Kill(reason) => self.link.send(FromFront::Kill(reason)),

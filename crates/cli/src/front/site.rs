@@ -4,22 +4,26 @@ use std::path::PathBuf;
 
 use dvm::{
     machine::{Ask, Down, Reply},
-    proto::{CannotRun, FromFront},
+    proto::{CannotRun, FromFront, JobRef, OnePer},
 };
 use message::Message;
 use os::Pid;
 use runtime::{ask::Inquirer, link::Opening};
 
 use super::{Ending, Front, State, birth::Helpers};
-use crate::{machine, messages};
+use crate::{
+    machine::{self, Connection},
+    messages, summons, tool,
+};
 
 /// Where the job of a front runs.
 #[derive(Debug)]
 pub(crate) enum Site {
     /// On a controller of its own.
-    Own(Helpers, Opening),
-    /// On a machine with these nodes.
-    Machine(Inquirer, Vec<String>),
+    Own(Helpers, Box<Opening>),
+    Machine(Connection),
+    /// Beside another job, on the controller of that.
+    Beside(Inquirer),
 }
 
 /// What a front is for.
@@ -30,6 +34,8 @@ pub(crate) enum Errand {
     RunOnMachine,
     /// The controller becomes a machine, whose directory this is, and the front ends.
     Up(PathBuf),
+    /// Processes of a tool beside the ranks of a job.
+    Tool(JobRef, OnePer),
 }
 
 impl Front {
@@ -37,8 +43,12 @@ impl Front {
     pub(super) fn lost_controller(&self) -> Message {
         match (&self.failed_controller, &self.errand) {
             (Some(CannotRun::System(why)), _) => messages::controller_failed(why),
+            (Some(why @ (CannotRun::ToolFile(_) | CannotRun::NoToolServer)), _) => {
+                summons::not_served(why)
+            }
             (Some(why), _) => machine::not_started(why),
             (None, Errand::RunOnMachine) => machine::gone(),
+            (None, Errand::Tool(..)) => tool::gone(),
             (None, _) => match self.escalation.stopped_controller() {
                 Some(pid) => messages::controller_stopped(Pid::from_raw(pid)),
                 None => messages::controller_lost(),

@@ -15,30 +15,32 @@ fn short_help_of_rally() {
     Usage: rally <COMMAND>
 
     Commands:
-      run       Start a program in parallel
-      up        Start a machine: nodes and a queue that stay
-      down      End a machine
-      submit    Put a job into the queue of a machine, or of Slurm
-      queue     List the jobs of a machine, and those given to Slurm
-      explain   Say why a job waits, and when it starts
-      hold      Keep jobs that wait from starting, also in Slurm (slurm:JOB)
-      release   Let held jobs start, also in Slurm, or release the held ranks of a
-                running job
-      cancel    Cancel jobs of the queue, or of Slurm
-      signal    Send a signal to running jobs of the queue
-      pause     Stop running jobs of the queue for a while
-      resume    Let paused jobs go on
-      usage     Show what running jobs of the queue use: CPU time, memory, I/O
-      priority  Move jobs of the queue before or behind others
-      wait      Wait until jobs of the queue, or of Slurm, are over
-      output    Show what a job of the queue, or of Slurm, has printed
-      nodes     List the nodes of a machine, and open or close them for jobs
-      page      Show a machine in a browser on this computer
-      status    Show what a machine is and does
-      top       Watch and steer a machine on the whole terminal
-      demo      Run a built-in parallel program to check the installation
-      config    Show the settings in force and where each comes from
-      help      Explain a topic or an error
+      run         Start a program in parallel
+      up          Start a machine: nodes and a queue that stay
+      down        End a machine
+      submit      Put a job into the queue of a machine, or of Slurm
+      queue       List the jobs of a machine, and those given to Slurm
+      explain     Say why a job waits, and when it starts
+      hold        Keep jobs that wait from starting, also in Slurm (slurm:JOB)
+      release     Let held jobs start, also in Slurm, or release the held ranks of a
+                  running job
+      start-tool  Start processes of a tool beside the ranks of a running job
+      cancel      Cancel jobs of the queue, or of Slurm
+      signal      Send a signal to running jobs of the queue
+      pause       Stop running jobs of the queue for a while
+      resume      Let paused jobs go on
+      usage       Show what running jobs of the queue use: CPU time, memory, I/O
+      priority    Move jobs of the queue before or behind others
+      wait        Wait until jobs of the queue, or of Slurm, are over
+      output      Show what a job of the queue, or of Slurm, has printed
+      nodes       List, add, drop, open and close the nodes of a machine
+      page        Show a machine in a browser on this computer
+      status      Show what a machine is and does
+      top         Watch and steer a machine on the whole terminal
+      demo        Run a built-in parallel program to check the installation
+      mpir-check  Check what another launcher does for debuggers that use MPIR
+      config      Show the settings in force and where each comes from
+      help        Explain a topic or an error
 
     Options:
       -h, --help     Print help
@@ -107,7 +109,7 @@ fn short_help_of_run() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "a page of help")]
 fn full_help_of_run() {
-    insta::assert_snapshot!(page(&HelpTopic::RunFull), @"
+    insta::assert_snapshot!(page(&HelpTopic::RunFull), @r#"
     Start a program in parallel
 
     Usage: rally run [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...
@@ -350,6 +352,20 @@ fn full_help_of_run() {
 
               Seconds, or a number with ms, s, m or h: `90`, `1.5h`.
 
+          --memory-limit <SIZE>
+              Most memory of all ranks on a node together
+
+              A number with K, M, G or T: `512M`, `1.5G`. The kernel kills the ranks
+              of a node that need more. Where the kernel does not let us enforce it,
+              a warning says so, and the job runs.
+
+          --cpu-limit <N>
+              Most CPU time of all ranks on a node together, in CPUs
+
+              `2` or `0.5`. The kernel lets the ranks of a node wait that need more.
+              Where the kernel does not let us enforce it, a warning says so, and
+              the job runs.
+
           --warn <SIGNAL[@SECONDS]>
               Send the ranks a signal before the time limit
 
@@ -408,6 +424,32 @@ fn full_help_of_run() {
 
               Open MPI 5 waits at the end of MPI_Init. All ranks, or those of a
               list. Programs whose library does not wait run on.
+
+          --tool <PROGRAM>
+              Start this tool on each node, beside the ranks
+
+              When the ranks exist, and before held ones are released. It gets their
+              environment and RALLY_TOOL_RANKS, and ends with the job. See `rally
+              help debugging`.
+
+          --tool-arguments <WORDS>
+              Arguments of the tool, quoted as in a shell
+
+              Words are separated by blanks. `'...'`, `"..."` and `\` quote as in a
+              shell, and nothing is substituted.
+
+          --tool-per-rank
+              Start the tool once for each rank
+
+          --tool-files[=<FILES>]
+              Copy the tool, its shared libraries and these files to each node:
+              a,b,@LIST
+
+              The tool runs from the copies: their directory is the first in its
+              PATH and LD_LIBRARY_PATH, and in RALLY_PRELOAD_DIR. It is on a local
+              file system with enough room, and removed when the tool ends.
+              Libraries in directories of the system are not copied. `@LIST` is a
+              file with names of files.
 
     Environment:
           --global-env <NAME[=VALUE]>
@@ -475,7 +517,7 @@ fn full_help_of_run() {
 
     The exit code is that of the ranks (128+n for signal n); 120-127 are our own:
     see `rally help exit-codes`.
-    ");
+    "#);
 }
 
 #[test]
@@ -542,13 +584,14 @@ fn every_option_that_texts_name_exists() {
         .map(|topic| (topic.name, topic.text))
         .chain([guide])
     {
-        // `--args` is an option of gdb, `--ranks` one of `rally release`, and `--hostfil` the guide's example of a mistake.
+        // `--args` is an option of gdb, `--ranks` one of `rally release`, `--per-rank` one of `rally start-tool`, and `--hostfil` the guide's
+        // example of a mistake.
         let words = text
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
             .filter(|word| {
                 word.starts_with("--")
                     && word.trim_matches('-').len() > 1
-                    && !matches!(*word, "--args" | "--ranks" | "--hostfil")
+                    && !matches!(*word, "--args" | "--ranks" | "--per-rank" | "--hostfil")
             });
         for word in words {
             let known = args::Personality::ALL.into_iter().any(|personality| {

@@ -1,10 +1,32 @@
 //! The topics of `rally help`.
 
 /// The commands of `rally`.
-pub(crate) const COMMANDS: [&str; 23] = [
-    "run", "up", "down", "submit", "queue", "explain", "hold", "release", "cancel", "signal",
-    "pause", "resume", "usage", "priority", "wait", "output", "nodes", "page", "status", "top",
-    "demo", "config", "help",
+pub(crate) const COMMANDS: [&str; 25] = [
+    "run",
+    "up",
+    "down",
+    "submit",
+    "queue",
+    "explain",
+    "hold",
+    "release",
+    "start-tool",
+    "cancel",
+    "signal",
+    "pause",
+    "resume",
+    "usage",
+    "priority",
+    "wait",
+    "output",
+    "nodes",
+    "page",
+    "status",
+    "top",
+    "demo",
+    "mpir-check",
+    "config",
+    "help",
 ];
 
 /// A subject of help.

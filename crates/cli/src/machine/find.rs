@@ -10,10 +10,13 @@ use std::{
     path::PathBuf,
 };
 
-use runtime::{FoundMachine, MachineLife, MachinePlan, machines};
+use runtime::{FoundMachine, MachineLife, MachinePlan, machine_named, machines};
 
 use super::{Failure, messages};
-use crate::args::{World, request::machine::NONE};
+use crate::{
+    args::{World, request::machine::NONE},
+    beside,
+};
 
 /// The option and the variable that name a machine.
 const OPTION: &str = "--on-machine";
@@ -77,8 +80,8 @@ fn origin(world: &World) -> String {
     found.unwrap_or_default()
 }
 
-/// Returns what a new machine needs to know about itself.
-pub(crate) fn plan(name: &str, world: &World) -> Result<MachinePlan, Failure> {
+/// Returns what a new machine needs to know about itself. `reach` are the options with which `dbgr` reaches its nodes.
+pub(crate) fn plan(name: &str, reach: &[String], world: &World) -> Result<MachinePlan, Failure> {
     if [NONE, DEFAULT].contains(&name) {
         return Err(messages::bad_name(name));
     }
@@ -87,6 +90,8 @@ pub(crate) fn plan(name: &str, world: &World) -> Result<MachinePlan, Failure> {
         name: name.to_owned(),
         directory: parent.join(name),
         origin: origin(world),
+        debugger: beside::debugger(reach),
+        model: None,
     })
 }
 
@@ -122,10 +127,18 @@ pub(crate) fn none_runs(world: &World) -> bool {
     }
 }
 
+/// Returns the control sockets of the machines that run here.
+pub(crate) fn controls(world: &World) -> Vec<PathBuf> {
+    let all = parent(world).map_or_else(Vec::new, |parent| machines(&parent));
+    let running = all
+        .iter()
+        .filter(|machine| machine.life == MachineLife::Runs);
+    running.map(FoundMachine::control).collect()
+}
+
 /// Returns the machine that a command is about.
 pub(crate) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, Failure> {
     let parent = parent(world).ok_or_else(|| messages::no_state(world))?;
-    let all = machines(&parent);
     let said = match name {
         Some(name) => Some((name, OPTION)),
         None => world.variable(VARIABLE).map(|name| (name, VARIABLE)),
@@ -134,12 +147,15 @@ pub(crate) fn select(world: &World, name: Option<&str>) -> Result<FoundMachine, 
         return Err(messages::none_meant(by));
     }
     if let Some((name, _)) = said {
-        let found = all.iter().find(|machine| machine.name == name);
-        return match found {
-            Some(machine) if machine.life == MachineLife::Runs => Ok(machine.clone()),
-            Some(_) | None => Err(messages::does_not_run(name, found.is_some(), &all)),
+        return match machine_named(&parent, name) {
+            Some(machine) if machine.life == MachineLife::Runs => Ok(machine),
+            found => {
+                let all = machines(&parent);
+                Err(messages::does_not_run(name, found.is_some(), &all))
+            }
         };
     }
+    let all = machines(&parent);
     let origin = origin(world);
     let runs =
         |machine: &&FoundMachine| machine.life == MachineLife::Runs && machine.origin == origin;
@@ -177,12 +193,9 @@ pub(crate) fn for_run(world: &World, told: Option<&str>) -> Result<Option<FoundM
                 return Ok(None);
             };
             let origin = origin(world);
-            let found = machines(&parent).into_iter().find(|machine| {
-                machine.name == default
-                    && machine.life == MachineLife::Runs
-                    && machine.origin == origin
-            });
-            Ok(found)
+            let found = machine_named(&parent, &default);
+            Ok(found
+                .filter(|machine| machine.life == MachineLife::Runs && machine.origin == origin))
         }
     }
 }

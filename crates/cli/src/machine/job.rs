@@ -214,7 +214,7 @@ pub(crate) fn why(why: &Reason, now: Wall) -> String {
                 String::new()
             } else {
                 format!(
-                    ". It cannot start without `{lost}`, lost until the next `rally up`, unless it asks for less"
+                    ". It cannot start without `{lost}`, unless it asks for less: `rally nodes --add {lost}` starts what is lost again"
                 )
             };
             format!(

@@ -10,7 +10,7 @@ use dvm::{
 use message::Message;
 use runtime::{FoundMachine, MachineLife, ask::AskError};
 
-use super::{Failure, row::reason};
+use super::{Failure, row::end_of};
 use crate::{
     args::World,
     exit::{self, ExitCode},
@@ -234,7 +234,10 @@ pub(crate) fn not_started(why: &CannotRun) -> Message {
         CannotRun::MachineRuns(_) => {
             message.with_help("`rally status` shows it; `--name` starts another one")
         }
-        CannotRun::NoMachine(_) | CannotRun::System(_) => message.with_help(
+        CannotRun::NoMachine(_)
+        | CannotRun::System(_)
+        | CannotRun::ToolFile(_)
+        | CannotRun::NoToolServer => message.with_help(
             "the directory of the machine is in RALLY_STATE_DIR, else in ~/.local/state/rally",
         ),
     }
@@ -355,7 +358,7 @@ fn running(all: &[FoundMachine]) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-pub(super) fn lost(name: &str, error: &AskError) -> Failure {
+pub(crate) fn lost(name: &str, error: &AskError) -> Failure {
     let message = Message::new(&LOST, format!("machine `{name}` does not answer"))
         .fact("reason", error.to_string())
         .with_help("try again; `rally up` starts it again if it has ended");
@@ -404,7 +407,7 @@ pub(super) fn not_succeeded(record: &Record) -> Message {
     } else {
         message
     };
-    message.maybe("reason", reason(record))
+    message.maybe("reason", end_of(record))
 }
 
 pub(super) fn no_output(job: JobId, why: &str) -> Failure {

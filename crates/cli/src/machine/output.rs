@@ -10,7 +10,7 @@ use std::{
 
 use base::Rank;
 use dvm::{
-    machine::{Ask, Record, Reply},
+    machine::{Ask, Record, Reply, Way},
     queue::{Hold, TaskId},
 };
 
@@ -34,10 +34,11 @@ pub(super) fn show(which: &Which, request: &OutputRequest, world: &World) -> Res
     let job = request.tasks.job;
     let mut record = ask(&mut machine, job)?;
     let Some(files) = record.output.clone() else {
-        return Err(messages::no_output(
-            job,
-            "it has printed to the terminal of its `rally run`",
-        ));
+        let why = match record.way {
+            Way::Allocation => "it is an allocation: the jobs that run in it print",
+            Way::Attached | Way::Detached => "it has printed to the terminal of its `rally run`",
+        };
+        return Err(messages::no_output(job, why));
     };
     let pattern = match (&files.stderr, request.errors) {
         (Some(stderr), true) => stderr,

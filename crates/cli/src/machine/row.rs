@@ -104,7 +104,7 @@ impl<'a> Row<'a> {
             hosts: record.hosts.iter().collect(),
             tasks: record.is_array().then(|| TaskCounts::of(&record.tasks)),
             output: output(record),
-            reason: reason(record),
+            reason: end_of(record),
             usage: (record.spent != Usage::default()).then(|| UsageRow::of(&record.spent)),
         }
     }
@@ -158,7 +158,7 @@ pub(crate) fn clock(time: Duration) -> String {
 }
 
 /// Returns why a job has not succeeded, in one line.
-pub(super) fn reason(record: &Record) -> Option<String> {
+fn reason(record: &Record) -> Option<String> {
     let (index, failure) = record.failure.as_ref()?;
     let why = match &**failure {
         Failure::Ended(outcome) => {

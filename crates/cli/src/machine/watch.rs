@@ -222,7 +222,9 @@ fn in_lines(
             MessageFormat::Json => seen.changes(&text, &timeless),
         };
         if let (MessageFormat::Json, Reply::Jobs { records, .. }) = (format, &reply) {
-            for gone in seen.gone(records.iter().map(|record| record.id)) {
+            let lives = records.iter().filter(|record| record.ended.is_none());
+            let listed: Vec<JobId> = records.iter().map(|record| record.id).collect();
+            for gone in seen.gone(lives.map(|record| record.id), &listed) {
                 if let Ok(Reply::Job(record)) = machine.ask(Ask::Job(gone)) {
                     news += &list::jobs(&[*record], now(), format);
                 }
@@ -250,6 +252,7 @@ struct Seen {
     table: String,
     /// The last lines, without the time, and how often.
     lines: BTreeMap<String, usize>,
+    /// The jobs that were not over.
     jobs: Vec<JobId>,
 }
 
@@ -281,11 +284,10 @@ impl Seen {
         news
     }
 
-    /// Returns the jobs that were listed before and are not now.
-    fn gone(&mut self, listed: impl Iterator<Item = JobId>) -> Vec<JobId> {
-        let listed: Vec<JobId> = listed.collect();
-        let old = std::mem::replace(&mut self.jobs, listed);
-        let is_gone = |job: &JobId| self.jobs.binary_search(job).is_err();
+    /// Returns the jobs that were not over before and are not listed now, so that no line has told their end. `listed` is sorted.
+    fn gone(&mut self, lives: impl Iterator<Item = JobId>, listed: &[JobId]) -> Vec<JobId> {
+        let old = std::mem::replace(&mut self.jobs, lives.collect());
+        let is_gone = |job: &JobId| listed.binary_search(job).is_err();
         old.into_iter().filter(is_gone).collect()
     }
 }
@@ -308,8 +310,12 @@ mod tests {
             assert_eq!(seen.changes(text, timeless), news, "{text}");
         }
         let ids = |all: &'static [u32]| all.iter().copied().map(JobId);
-        assert_eq!(seen.gone(ids(&[1, 2, 3])), []);
-        assert_eq!(seen.gone(ids(&[2])), [JobId(1), JobId(3)]);
+        let all = [1, 2, 3].map(JobId);
+        assert_eq!(seen.gone(ids(&[1, 2, 3]), &all), []);
+        // Job 2 has been told to be over, and is still listed.
+        assert_eq!(seen.gone(ids(&[1]), &all[..2]), [JobId(3)]);
+        // Now it is not listed any more, which is no news.
+        assert_eq!(seen.gone(ids(&[]), &[]), [JobId(1)]);
     }
 
     #[test]

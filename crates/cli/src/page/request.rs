@@ -221,11 +221,13 @@ pub(super) fn judge(
     let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
     if let Some(token) = path.strip_prefix("/open/") {
         // A link may be clicked on any page, such as a terminal in a browser.
-        return match (head.method, access.try_token(token)) {
-            (Method::Post | Method::Other, _) => Err(Refusal::Method),
-            (Method::Get, Token::Opens) => Ok(Wanted::Enter),
-            (Method::Get, Token::Used) => Err(Refusal::UsedLink),
-            (Method::Get, Token::Wrong) => Err(Refusal::WrongLink),
+        if head.method != Method::Get {
+            return Err(Refusal::Method);
+        }
+        return match access.try_token(token) {
+            Token::Opens => Ok(Wanted::Enter),
+            Token::Used => Err(Refusal::UsedLink),
+            Token::Wrong => Err(Refusal::WrongLink),
         };
     }
     // `none`: the user has typed the address.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use base::{JobId, RankSet};
 use dvm::{
-    machine::{Ask, Explained, NodeLine, Record, Reply, RunLine, State, Status, fill},
+    machine::{Ask, Explained, NodeLine, Record, Reply, RunLine, State, Status, Way, fill},
     queue::TaskId,
 };
 use runtime::FoundMachine;
@@ -166,8 +166,9 @@ fn unexpected(reply: Result<Reply, String>) -> Response {
     }
 }
 
+/// Returns true if some of a job waits, and is not held by its user: then the machine can say for what.
 fn explains(record: &Record) -> bool {
-    matches!(record.state(), State::Waiting | State::Held)
+    record.ended.is_none() && !record.tasks.waiting.is_empty() && !record.is_held()
 }
 
 /// Returns the jobs in the order of the page, at most [`JOBS_MAX`], and how many are left out: those that run, those that wait, then the
@@ -175,13 +176,14 @@ fn explains(record: &Record) -> bool {
 fn arranged(mut records: Vec<Record>) -> (Vec<Record>, usize) {
     let place = |record: &Record| match record.state() {
         State::Running | State::Paused => (0, 0),
-        State::Waiting | State::Held => (1, 0),
+        State::Waiting => (1, -i64::from(record.wishes.priority)),
+        State::Held => (2, 0),
         State::Succeeded | State::Failed | State::Canceled => {
             let ended = record.ended.map_or(0, |(at, _)| at.0);
-            (2, u64::MAX - ended)
+            (3, -i64::try_from(ended).unwrap_or(i64::MAX))
         }
     };
-    // Stable: the machine lists waiting jobs in the order of the queue.
+    // Stable: jobs of the same priority start in the order of their numbers.
     records.sort_by_key(place);
     let more = records.len().saturating_sub(JOBS_MAX);
     records.truncate(JOBS_MAX);
@@ -266,6 +268,9 @@ fn details(
     };
     let files = record.output.as_ref();
     let printed = match (files, view.stream) {
+        (None, _) if record.way == Way::Allocation => {
+            output::Printed::nowhere("it is an allocation: the jobs that run in it print")
+        }
         (None, _) => output::Printed::nowhere("it prints to the terminal of its `rally run`"),
         (Some(files), Stream::Output) => {
             output::tail(&PathBuf::from(fill(&files.stdout, task)), &view.mark)

@@ -103,6 +103,7 @@ pub(super) fn failed(program: &str, subject: &str, job: Option<JobId>, ran: &Ran
         match ran.status {
             ExitStatus::Exited(code) => format!("nothing: `{program}` exited with code {code}"),
             ExitStatus::Signaled { signal, .. } => format!("nothing: {signal} ended `{program}`"),
+            status @ ExitStatus::OutOfMemory { .. } => format!("nothing: `{program}` was {status}"),
         }
     } else {
         words

@@ -11,10 +11,7 @@ use std::{
 };
 
 use base::{ExitStatus, Signal, Time};
-use os::{
-    ChildEvent, Clock, Found, Pid, ReadOutcome, Session, SpawnSpec, Spawner, Trace, Tracers,
-    WriteOutcome,
-};
+use os::{ChildEvent, Clock, Found, Pid, ReadOutcome, SpawnSpec, Spawner, WriteOutcome};
 
 use crate::args::is_of_a_host;
 
@@ -97,6 +94,9 @@ const DISTURBING: [&[u8]; 9] = [
     b"SLURM_EXIT_ERROR",
 ];
 
+/// Variables of `salloc` that would do so: another cluster, and further words.
+const OF_REQUESTS: [&[u8]; 3] = [b"SALLOC_CLUSTERS", b"SALLOC_DEBUG", b"SALLOC_BELL"];
+
 /// Returns true for a variable that would change what a command does or prints. `sbatch` passes all others on to the job.
 fn disturbs(program: &str, name: &[u8]) -> bool {
     let is_of_listings = OF_LISTINGS.iter().any(|prefix| name.starts_with(prefix));
@@ -145,6 +145,25 @@ fn environment(program: &str, variables: &Variables) -> Result<Vec<CString>, Not
         .map_err(|error| NotRun::System(error.to_string()))
 }
 
+/// Returns the environment of the commands for requests of a job that runs inside an allocation. Defaults of the user for `salloc`
+/// stay. The rest of what describes that allocation, and what would change the commands' answers, does not.
+pub(super) fn variables_of_requests(variables: &Variables) -> Vec<OsString> {
+    let kept = variables.iter().filter(|(name, _)| {
+        let name_bytes = name.as_bytes();
+        !(is_of_allocation(name_bytes)
+            || is_of_a_host(name)
+            || OF_REQUESTS.contains(&name_bytes)
+            || disturbs("scontrol", name_bytes))
+    });
+    let entry = |(name, value): (&OsString, &OsString)| {
+        let mut entry = name.clone();
+        entry.push("=");
+        entry.push(value);
+        entry
+    };
+    kept.map(entry).collect()
+}
+
 /// Runs a command, and waits until it has ended.
 ///
 /// # Errors
@@ -178,22 +197,12 @@ pub(super) fn run(
         os::set_nonblocking(ours.as_fd())?;
     }
     let spec = SpawnSpec {
-        program: &file,
-        argv: &argv,
-        envp: &envp,
-        envp_extra: &[],
-        cwd: None,
         fds: &[
             (their_input.as_fd(), 0),
             (their_out.as_fd(), 1),
             (their_err.as_fd(), 2),
         ],
-        affinity: None,
-        umask: None,
-        tracers: Tracers::Ancestors,
-        limits: &[],
-        session: Session::Ours,
-        trace: Trace::No,
+        ..SpawnSpec::new(&file, &argv, &envp)
     };
     let pid = Spawner::new()?
         .spawn(&spec)

@@ -16,7 +16,7 @@ use ratatui::{
 };
 
 use super::{
-    help,
+    dialog, help,
     layout::{self, FRAME, Pane, Zoom},
     model::{Dialog, Tone, Top},
     output::{Aim, Blank, Reading, Scroll, Stream},
@@ -25,8 +25,6 @@ use crate::machine::{SILENCE, clock, silent};
 
 /// The most cells of the bar of slots.
 const BAR_MAX: u16 = 20;
-/// Columns of a dialog.
-const DIALOG_COLUMNS: u16 = 76;
 
 /// Whether colors are used (NO_COLOR). Everything can be told without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,13 +103,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top, now: Time, colors: Colors) 
                 String::new(),
                 "y: yes   any other key: no".to_owned(),
             ];
-            dialog(frame, brush, "Sure?", &lines, 0);
+            draw_dialog(frame, brush, "Sure?", &lines, 0);
         }
         Dialog::Text {
             title,
             lines,
             scrolled,
-        } => dialog(frame, brush, title, lines, *scrolled),
+        } => draw_dialog(frame, brush, title, lines, *scrolled),
     }
 }
 
@@ -257,6 +255,9 @@ fn output(frame: &mut Frame<'_>, top: &Top, brush: Brush, area: Rect) {
 fn blank_text(blank: &Blank) -> String {
     match blank {
         Blank::NoJob => "no job is chosen".to_owned(),
+        Blank::Allocation(job) => {
+            format!("job {job} is an allocation: the jobs that run in it print")
+        }
         Blank::Attached(job) => format!("job {job} prints to the terminal of its `rally run`"),
         Blank::NotStarted(task) => format!("job {task} has not started"),
         Blank::OneFile(job) => {
@@ -299,24 +300,29 @@ fn keys(frame: &mut Frame<'_>, top: &Top, brush: Brush, area: Rect) {
 }
 
 /// Draws a box in the middle of the screen.
-fn dialog(frame: &mut Frame<'_>, brush: Brush, title: &str, lines: &[String], scrolled: usize) {
+fn draw_dialog(
+    frame: &mut Frame<'_>,
+    brush: Brush,
+    title: &str,
+    lines: &[String],
+    scrolled: usize,
+) {
     let screen = frame.area();
-    let width = screen.width.min(DIALOG_COLUMNS);
-    let room = usize::from(width.saturating_sub(FRAME + 2)).max(1);
-    let wrapped: Vec<String> = lines
-        .iter()
-        .flat_map(|line| wrapped(&visible::line(line), room))
-        .collect();
-    let rows = layout::dialog_rows(os::WindowSize {
+    let size = os::WindowSize {
         rows: screen.height,
         columns: screen.width,
-    });
+    };
+    let room = dialog::room(size);
+    let wrapped = dialog::wrapped(lines, size);
+    let rows = layout::dialog_rows(size);
     let longest = wrapped.iter().map(|line| line.chars().count()).max();
     let longest = longest
         .unwrap_or(0)
         .max(title.chars().count() + 2)
         .min(room);
-    let width = u16::try_from(longest).unwrap_or(width) + FRAME + 2;
+    let width = u16::try_from(longest)
+        .unwrap_or(screen.width)
+        .saturating_add(FRAME + 2);
     let height = u16::try_from(wrapped.len().min(rows)).unwrap_or(0) + FRAME;
     let area = Rect {
         x: screen.width.saturating_sub(width) / 2,
@@ -338,36 +344,6 @@ fn dialog(frame: &mut Frame<'_>, brush: Brush, title: &str, lines: &[String], sc
     let shown: Vec<Line<'_>> = shown.map(|line| Line::from(format!(" {line}"))).collect();
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(shown).block(block), area);
-}
-
-/// Breaks a line at blanks. Further lines are indented like the first one, and a little more.
-fn wrapped(line: &str, room: usize) -> Vec<String> {
-    let count = |text: &str| text.chars().count();
-    if count(line) <= room {
-        return vec![line.to_owned()];
-    }
-    let indent = (line.len() - line.trim_start().len() + 2).min(room / 2);
-    let mut lines = Vec::new();
-    let mut current = String::new();
-    for word in line.split_inclusive(' ') {
-        if count(&current) + count(word.trim_end()) > room && !current.trim().is_empty() {
-            lines.push(current.trim_end().to_owned());
-            current = " ".repeat(indent);
-        }
-        current.push_str(word);
-        while count(current.trim_end()) > room {
-            let rest = current.chars().skip(room).collect::<String>();
-            lines.push(current.chars().take(room).collect());
-            current = " ".repeat(indent) + rest.trim_start();
-            if rest.trim().is_empty() {
-                current.clear();
-            }
-        }
-    }
-    if !current.trim().is_empty() {
-        lines.push(current.trim_end().to_owned());
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -392,21 +368,6 @@ mod tests {
                 .map(|span| span.content.to_string())
                 .collect();
             assert_eq!(text, shown, "{used}/{all}");
-        }
-    }
-
-    #[test]
-    fn long_lines_are_broken_at_blanks() {
-        for (line, lines) in [
-            ("short", &["short"][..]),
-            (
-                "  why: one two three",
-                &["  why: one", "    two", "    three"],
-            ),
-            ("/a/very/long/path", &["/a/very/lo", "  ng/path"]),
-            ("", &[""]),
-        ] {
-            assert_eq!(wrapped(line, 10), lines, "{line}");
         }
     }
 }

@@ -26,7 +26,7 @@ use message::visible;
 use os::WindowSize;
 
 use super::{
-    help,
+    dialog, help,
     keys::{Key, Move},
     layout::{self, Pane, Panes, Zoom},
     output::Output,
@@ -567,7 +567,9 @@ impl Top {
                 scrolled,
             } => {
                 let rows = layout::dialog_rows(self.size);
-                let last = lines.len().saturating_sub(rows);
+                let last = dialog::wrapped(&lines, self.size)
+                    .len()
+                    .saturating_sub(rows);
                 let scrolled = match Move::of(key) {
                     None => return,
                     Some(Move::Up) => scrolled.saturating_sub(1),

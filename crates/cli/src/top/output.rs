@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use base::{JobId, Rank, RankSet, Time};
 use dvm::{
-    machine::{Record, State, fill},
+    machine::{Record, State, Way, fill},
     queue::TaskId,
 };
 
@@ -36,6 +36,7 @@ pub(super) enum Blank {
     NoJob,
     /// The job of a `rally run`.
     Attached(JobId),
+    Allocation(JobId),
     NotStarted(TaskId),
     /// Standard error is with standard output.
     OneFile(JobId),
@@ -122,7 +123,10 @@ impl Output {
 
     fn of(&mut self, record: &Record) -> Aim {
         let Some(files) = &record.output else {
-            return Aim::Blank(Blank::Attached(record.id));
+            return Aim::Blank(match record.way {
+                Way::Allocation => Blank::Allocation(record.id),
+                Way::Attached | Way::Detached => Blank::Attached(record.id),
+            });
         };
         let index = record.is_array().then(|| self.index(record)).flatten();
         let task = TaskId {

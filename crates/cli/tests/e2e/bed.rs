@@ -2,6 +2,7 @@
 //! the head of a cluster of namespaces; elsewhere they are not run.
 
 mod addresses;
+mod allocations;
 mod bad_host;
 mod deaths;
 mod debugging;
@@ -12,6 +13,7 @@ mod host;
 mod limits;
 mod machine;
 mod mpi;
+mod mpir;
 mod page;
 mod prompts;
 mod secrets;

@@ -17,7 +17,7 @@ use nix::{
 use crate::harness::{DEADLINE, Running, Sandbox, Stream, eventually, rally, testdata};
 
 /// Returns a command for gdb without any user settings, which exits after its script.
-fn gdb(sandbox: &Sandbox) -> Command {
+pub(crate) fn gdb(sandbox: &Sandbox) -> Command {
     let mut command = sandbox.command("gdb");
     command.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
     command

@@ -1,6 +1,8 @@
 //! Machines: `rally up`, its queue, and what survives.
 
+mod allocations;
 mod control;
+mod hangs;
 mod leaks;
 mod nodes;
 mod users;

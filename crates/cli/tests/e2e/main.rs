@@ -10,7 +10,9 @@
 )]
 
 mod bed;
+mod beside;
 mod binding;
+mod cgroups;
 mod containers;
 mod debugger;
 mod errors;
@@ -20,12 +22,14 @@ mod habits;
 mod hangs;
 mod harness;
 mod holding;
+mod indirect;
 mod input;
 mod kills;
 mod life;
 mod logging;
 mod machine;
 mod mpi;
+mod mpir_check;
 mod nodes;
 mod output;
 mod over_nodes;
@@ -43,6 +47,8 @@ mod spawned;
 mod stacks;
 mod staging;
 mod terminal;
+mod tool_examples;
+mod tools;
 mod top;
 mod topology;
 mod tree_start;

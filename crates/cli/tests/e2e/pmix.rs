@@ -20,7 +20,7 @@ use crate::nodes::OVER_NODES;
 
 /// The libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Library {
+pub(crate) enum Library {
     Debian,
     Wheel,
 }

@@ -1,8 +1,15 @@
 //! How the program gets onto nodes. A script with the name `ssh` stands for other nodes: it runs the command on this one, with
 //! another home directory and another environment.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, process::Command};
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
+use dvm::bootstrap::stage;
 use nix::sys::signal::Signal;
 
 use crate::harness::{DEADLINE, Finished, Running, Sandbox, dbgr, eventually};
@@ -299,4 +306,27 @@ fn a_lost_node_has_the_last_words_of_ssh() {
     let reason = "reason: its connection was closed; its last words: Connection to chatty closed by remote host.";
     assert!(run.err().contains(reason), "{run:?}");
     sandbox.expect_clean();
+}
+
+/// Nodes that share a command get one standard input. `srun` takes a node that closes it early for broken, and ends the daemons
+/// of all others.
+#[test]
+fn a_node_without_the_program_takes_what_the_others_get() {
+    // More than a pipe holds.
+    let frame = vec![0; 1 << 20];
+    let check = stage::check(&stage::Program {
+        size: 1,
+        modified: None,
+        path: b"/nonexistent/rally".to_vec(),
+        argument: "__daemon".to_owned(),
+    });
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(String::from_utf8(check).unwrap());
+    shell.env("SLURMD_NODENAME", "n2");
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(&frame).unwrap();
+    let ended = shell.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(ended.stdout, b"\n@rally absent n2\n");
 }

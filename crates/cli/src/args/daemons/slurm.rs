@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 
 use base::{HostList, NodeId};
-use dvm::bootstrap::{Delivery, HOST_WORD, Prompting, StartCommand};
+use dvm::bootstrap::{
+    COUNT_WORD, Delivery, HOST_WORD, HOSTS_WORD, JOB_WORD, Prompting, StartCommand,
+};
 
 /// Variables that srun needs to find its job and its cluster. All other variables of Slurm are options of our own job, or of
 /// a step in which we run, and would change what the command does.
@@ -40,14 +42,29 @@ pub(super) enum Allocation<'a> {
 /// Returns the command that starts our program on these nodes.
 pub(super) fn command(allocation: Allocation<'_>, nodes: &[(NodeId, &str)]) -> StartCommand {
     let hosts: HostList = nodes.iter().map(|(_, name)| *name).collect();
-    let mut shell = srun(allocation, 1, HOST_WORD);
+    let ids = nodes.iter().map(|(id, _)| *id).collect();
+    let count = hosts.len().to_string();
+    checked(allocation, ids, &count, &hosts.to_string())
+}
+
+/// Returns the command that starts our program on nodes that another job has by then.
+pub(super) fn late() -> StartCommand {
+    let allocation = Allocation::Of { job: JOB_WORD };
+    checked(allocation, Vec::new(), COUNT_WORD, HOSTS_WORD)
+}
+
+fn checked(
+    allocation: Allocation<'_>,
+    nodes: Vec<NodeId>,
+    count: &str,
+    hosts: &str,
+) -> StartCommand {
+    let mut shell = srun(allocation, "1", HOST_WORD);
     shell.push("/bin/sh".to_owned());
+    let argv = srun(allocation, count, hosts);
     StartCommand {
-        argv: srun(allocation, hosts.len(), &hosts.to_string())
-            .into_iter()
-            .map(OsString::from)
-            .collect(),
-        nodes: nodes.iter().map(|(id, _)| *id).collect(),
+        argv: argv.into_iter().map(OsString::from).collect(),
+        nodes,
         delivery: Delivery::Checked { shell },
         check: Vec::new(),
         prompting: Prompting::Never,
@@ -59,7 +76,7 @@ pub(super) fn command(allocation: Allocation<'_>, nodes: &[(NodeId, &str)]) -> S
 ///
 /// Without `--overlap`, the step would wait for the resources of a step that is running. The directory exists on every node;
 /// ranks get their own. A node whose daemon ends, or which fails, does not end the other daemons: that is our decision.
-fn srun(allocation: Allocation<'_>, count: usize, hosts: &str) -> Vec<String> {
+fn srun(allocation: Allocation<'_>, count: &str, hosts: &str) -> Vec<String> {
     let (job, group) = match allocation {
         Allocation::Own { group } => (None, group),
         Allocation::Of { job } => (Some(job), None),

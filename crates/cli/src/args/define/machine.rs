@@ -35,6 +35,12 @@ pub(crate) struct UpArgs {
     /// Let `rally run` use this machine without being told
     #[arg(long, help_heading = "Machine")]
     pub(crate) default: bool,
+
+    /// Let PMIx tools find this machine as the system server of this host
+    ///
+    /// There is one for each directory of temporary files: PMIX_SYSTEM_TMPDIR, or TMPDIR.
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) system_server: bool,
 }
 
 /// `rally submit`, without the options that are those of `rally run`.

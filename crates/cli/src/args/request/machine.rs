@@ -46,10 +46,20 @@ pub(crate) enum MachineRequest {
     Page(Which, Option<u16>),
 }
 
+/// How PMIx tools find the server of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerOf {
+    /// By its pid, its namespace, or as the only one.
+    User,
+    /// As the server of the system, too.
+    System,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct UpRequest {
     pub(crate) name: String,
     pub(crate) is_default: bool,
+    pub(crate) server: ServerOf,
     /// The nodes, and how they are reached. Its job is not run.
     pub(crate) run: RunRequest,
 }

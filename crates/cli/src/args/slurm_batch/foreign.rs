@@ -4,12 +4,13 @@ use super::{refusal::WhyNot, refuse};
 use crate::args::Error;
 
 /// Options of `sbatch` that we give ourselves, and the options of ours that they come from.
-const OURS: [(&str, &str); 24] = [
+const OURS: [(&str, &str); 25] = [
     ("ntasks", "-n"),
     ("nodes", "--nodes"),
     ("ntasks-per-node", "--per-node"),
     ("cpus-per-task", "--map-by slot:PE=N"),
     ("time", "--time"),
+    ("mem", "--memory-limit"),
     ("job-name", "--job-name"),
     ("array", "--array"),
     ("dependency", "--after"),

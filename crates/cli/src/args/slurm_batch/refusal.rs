@@ -21,6 +21,8 @@ pub(crate) enum WhyNot {
     OtherManager,
     Explain,
     Terminal,
+    /// CPU time is limited by whole CPUs.
+    CpuTime,
     Raised,
     Relative,
     UnevenSlots,
@@ -43,7 +45,7 @@ pub(crate) enum WhyNot {
 
 impl WhyNot {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Hostfile,
         Self::Allocated,
         Self::OnMachine,
@@ -51,6 +53,7 @@ impl WhyNot {
         Self::OtherManager,
         Self::Explain,
         Self::Terminal,
+        Self::CpuTime,
         Self::Raised,
         Self::Relative,
         Self::UnevenSlots,
@@ -80,6 +83,7 @@ impl WhyNot {
             Self::OtherManager => "the job runs in an allocation of Slurm",
             Self::Explain => "the nodes are not known before the job starts",
             Self::Terminal => "a submitted job has no terminal",
+            Self::CpuTime => "Slurm gives a job whole CPUs, and itself keeps the job on these",
             Self::Raised => "only administrators of Slurm may put a job before those of others",
             Self::Relative => {
                 "it counts nodes of an allocation that exists, and Slurm makes a new one"
@@ -105,6 +109,7 @@ impl WhyNot {
             Self::Allocated | Self::OnMachine | Self::Fork | Self::OtherManager => "leave it out".to_owned(),
             Self::Explain => "`--dry-run` shows what would be submitted".to_owned(),
             Self::Terminal => "leave it out, or use `rally run` under `salloc`".to_owned(),
+            Self::CpuTime => "leave it out, or say how many CPUs each proc gets: `--map-by slot:PE=N`".to_owned(),
             Self::Raised => {
                 "a priority below 0 lets others go first; `--slurm-option=qos=NAME` chooses a class of jobs".to_owned()
             }

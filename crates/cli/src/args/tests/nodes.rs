@@ -226,6 +226,7 @@ fn an_allocation_of_slurm_is_used_as_a_whole() {
 
     $ mpiexec -launcher fork a
     node7.cluster
+    local: 0, radix 32, lease 10s, ports None, interfaces []
 
     $ srun -N2 a
     n6,node7.cluster

@@ -128,6 +128,9 @@ fn jobs_are_translated() {
             "--nodes=3 --exclusive",
             "SET -- ./a",
         ),
+        // Slurm enforces it, so that `rally run` does not.
+        ("--memory-limit 1.5G ./a", "--mem=1536M", "SET -- ./a"),
+        ("--memory-limit 1025K ./a", "--mem=2M", "SET -- ./a"),
         (
             "--time 90 ./a",
             "--time=0-00:01:30",
@@ -246,6 +249,8 @@ fn what_slurm_cannot_do_is_refused() {
         "--explain ./a",
         "--from hosts",
         "--pty ./a",
+        "--cpu-limit 2 ./a",
+        "--slurm-option mem=5G ./a",
         "--host +n1 ./a",
         "--host n1:2,n2:3 ./a",
         "--output-to a\\b ./a",
@@ -322,6 +327,18 @@ fn what_slurm_cannot_do_is_refused() {
     error: `--pty` cannot be translated for Slurm
       reason: a submitted job has no terminal
       help:   leave it out, or use `rally run` under `salloc`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --cpu-limit 2 ./a
+    error: `--cpu-limit` cannot be translated for Slurm
+      reason: Slurm gives a job whole CPUs, and itself keeps the job on these
+      help:   leave it out, or say how many CPUs each proc gets: `--map-by slot:PE=N`
+    [120 slurm/not-translated]
+
+    $ rally submit --to slurm --slurm-option mem=5G ./a
+    error: `--slurm-option=--mem=5G` cannot be translated for Slurm
+      reason: `rally` translates its own option into this one
+      help:   use `--memory-limit`
     [120 slurm/not-translated]
 
     $ rally submit --to slurm --host +n1 ./a
@@ -444,6 +461,7 @@ fn every_reason_says_what_to_do() {
     the job runs in an allocation of Slurm: leave it out
     the nodes are not known before the job starts: `--dry-run` shows what would be submitted
     a submitted job has no terminal: leave it out, or use `rally run` under `salloc`
+    Slurm gives a job whole CPUs, and itself keeps the job on these: leave it out, or say how many CPUs each proc gets: `--map-by slot:PE=N`
     only administrators of Slurm may put a job before those of others: a priority below 0 lets others go first; `--slurm-option=qos=NAME` chooses a class of jobs
     it counts nodes of an allocation that exists, and Slurm makes a new one: name the nodes with `--host`, or only say how many: `--nodes N`
     Slurm gives the same number of slots on every node: give the number of procs: `-n N`

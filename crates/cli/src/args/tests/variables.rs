@@ -12,8 +12,8 @@ fn families(line: &str) -> Vec<Family> {
 fn of_apps(place: &Place, line: &str, name: &str) -> Vec<Option<String>> {
     let run = place.run(line);
     let value = |app: &App| {
-        let found = app.env.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.to_str().unwrap().to_owned())
+        let found = app.env.get(name);
+        found.map(|value| value.to_str().unwrap().to_owned())
     };
     run.spec.apps.iter().map(value).collect()
 }
@@ -56,7 +56,7 @@ fn what_describes_a_host_stays_there_unless_the_user_says_otherwise() {
         let elsewhere = place.run(line).spec.apps[0].elsewhere.clone();
         let own = elsewhere.own.join(OsStr::new(" "));
         let own = own.into_string().unwrap();
-        let more = match elsewhere.more {
+        let more = match &elsewhere.more {
             NodeVariables::None => "nothing".to_owned(),
             NodeVariables::AllExcept(names) => format!("all except {names:?}"),
         };

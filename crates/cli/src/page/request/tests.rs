@@ -171,6 +171,9 @@ fn a_link_is_used_only_by_its_own_name_and_method() {
     assert!(ask("GET", "Host: evil.example:7000").is_err());
     assert!(ask("GET", "Host: 127.0.0.1:7000\nOrigin: http://evil.example").is_err());
     assert!(ask("GET", "Host: 127.0.0.1:7000\nContent-Length: 5").is_err());
+    let own = "Host: 127.0.0.1:7000\nOrigin: http://127.0.0.1:7000";
+    assert_eq!(ask("HEAD", own), Err(Refusal::Method));
+    assert_eq!(ask("POST", own), Err(Refusal::Method));
     // A terminal in a browser.
     let clicked = "Host: 127.0.0.1:7000\nSec-Fetch-Site: cross-site";
     assert_eq!(ask("GET", clicked), Ok(Wanted::Enter));

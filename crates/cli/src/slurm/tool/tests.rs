@@ -100,3 +100,30 @@ fn a_command_that_prints_too_much_is_not_heard_to_its_end() {
     assert_eq!(heard(b"12345", b"").0, Talked::TooLong);
     assert_eq!(heard(b"", b"12345").0, Talked::TooLong);
 }
+
+#[test]
+fn requests_have_the_defaults_of_the_user_and_nothing_of_the_job() {
+    let all = [
+        ("A", "1"),
+        ("PATH", "/bin"),
+        ("SALLOC_ACCOUNT", "physics"),
+        ("SALLOC_BELL", "1"),
+        ("SALLOC_CLUSTERS", "other"),
+        ("SALLOC_DEBUG", "9"),
+        ("SCANCEL_STATE", "PENDING"),
+        ("SCONTROL_ALL", "1"),
+        ("SLURM_CLUSTERS", "other"),
+        ("SLURM_CONF", "/x"),
+        ("SLURM_JOB_ID", "17"),
+        ("SLURM_NNODES", "4"),
+        ("TMUX", "x"),
+    ];
+    let entries = variables_of_requests(&variables(&all));
+    let expected = [
+        "A=1",
+        "PATH=/bin",
+        "SALLOC_ACCOUNT=physics",
+        "SLURM_CONF=/x",
+    ];
+    assert_eq!(entries, expected.map(OsString::from));
+}

@@ -614,6 +614,23 @@ fn orders_are_confirmed() {
 }
 
 #[test]
+fn a_text_of_long_lines_is_scrolled_to_its_end() {
+    let mut jobs = usual();
+    for job in &mut jobs {
+        job.command = "word ".repeat(400);
+    }
+    let mut rig = Rig::new(24, 80, jobs);
+    rig.press("i");
+    assert!(rig.picture().contains("more"));
+    rig.key(Key::End);
+    let end = rig.picture();
+    assert!(
+        end.contains("output: /w/") && !end.contains("more"),
+        "{end}"
+    );
+}
+
+#[test]
 fn texts_are_shown_and_scrolled() {
     let mut rig = Rig::new(24, 80, usual());
     rig.key(Key::Down);

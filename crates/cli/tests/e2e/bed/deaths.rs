@@ -36,7 +36,7 @@ fn start(sandbox: &Sandbox) -> Running {
 }
 
 /// Returns the only child of a process.
-fn child_of(pid: i32) -> i32 {
+pub(super) fn child_of(pid: i32) -> i32 {
     let all = mischief::all_procs();
     let mut children = all.iter().filter(|process| process.ppid == pid);
     let child = children.next().expect("it has a child").pid;

@@ -10,25 +10,24 @@ use crate::harness::{
 };
 
 /// Every symbol of the interface that we have. A debugger without debug information relies on the sizes.
-const PRESENT: [(&str, SymbolKind, u64); 9] = [
+const PRESENT: [(&str, SymbolKind, u64); 11] = [
     ("MPIR_Breakpoint", Function, 2),
     ("MPIR_being_debugged", Object, 4),
     ("MPIR_debug_abort_string", Object, 8),
     ("MPIR_debug_state", Object, 4),
+    ("MPIR_executable_path", Object, 256),
     ("MPIR_i_am_starter", Object, 4),
     ("MPIR_partial_attach_ok", Object, 4),
     ("MPIR_proctable", Object, 8),
     ("MPIR_proctable_size", Object, 4),
+    ("MPIR_server_arguments", Object, 4096),
     ("totalview_jobid", Object, 8),
 ];
 
 /// Symbols that would promise behaviour that we do not have.
-const ABSENT: [&str; 9] = [
+const ABSENT: [&str; 7] = [
     // Every process is stopped before `main`, in every job. Not so for ranks that already run or are held elsewhere.
     "MPIR_acquired_pre_main",
-    // Daemons of the tool are started next to the ranks.
-    "MPIR_executable_path",
-    "MPIR_server_arguments",
     // The table is filled only after a write to the fifo.
     "MPIR_attach_fifo",
     // The program is of a certain kind.
@@ -85,6 +84,8 @@ fn gdb_knows_their_types_in_c() {
         "whatis MPIR_debug_state",
         "whatis MPIR_debug_abort_string",
         "whatis totalview_jobid",
+        "whatis MPIR_executable_path",
+        "whatis MPIR_server_arguments",
         "whatis MPIR_Breakpoint",
     ] {
         command.args(["-ex", question]);
@@ -104,6 +105,8 @@ fn gdb_knows_their_types_in_c() {
     type = volatile int
     type = char *
     type = char *
+    type = char [256]
+    type = char [4096]
     type = void (void)
     ");
 }

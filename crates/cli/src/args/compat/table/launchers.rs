@@ -53,7 +53,6 @@ pub(super) static ROWS: &[Spelling] = &[
             "dvm",
             "dvm-uri",
             "hnp",
-            "system-server",
             "terminate",
         ],
         One,

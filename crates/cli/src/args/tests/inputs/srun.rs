@@ -7,8 +7,8 @@ fn the_name_of_a_job() {
     let of = |variables: &str, line: &str| {
         let run = place(variables).run(line);
         let of_app = |app: &dvm::spec::App| {
-            let found = app.env.iter().find(|(name, _)| name == "SLURM_JOB_NAME");
-            found.map_or_else(|| "-".to_owned(), |(_, name)| name.display().to_string())
+            let found = app.env.get("SLURM_JOB_NAME");
+            found.map_or_else(|| "-".to_owned(), |name| name.display().to_string())
         };
         let mut shown: Vec<_> = run.spec.apps.iter().map(of_app).collect();
         if let Destination::File(pattern) = &run.spec.stdio.stdout {
