@@ -8,7 +8,7 @@ mod again;
 mod choice;
 
 use libfuzzer_sys::fuzz_target;
-use pmix::{codec::Reader, message::Request, value::Kval};
+use pmix::{allocation::Wish, codec::Reader, message::Request, value::Kval};
 
 fuzz_target!(|input: &[u8]| {
     let Some((format, _, payload)) = again::choice(input) else {
@@ -22,6 +22,10 @@ fuzz_target!(|input: &[u8]| {
     );
     let Some(request) = request else { return };
     assert!(!request.display(format).to_string().contains('\n'));
+    if let Request::Allocate { infos, .. } | Request::Spawn { infos, .. } = &request {
+        // Whatever a client asks for is read or refused.
+        drop(Wish::read(infos));
+    }
     if let Request::Commit { buckets } = request {
         for (_, bucket) in buckets {
             again::check(

@@ -21,7 +21,7 @@ use pmix::{
     message::{Answer, Command, GroupForm, Push, Request, Shape},
     server::{
         AppFacts, Config, Conn, Event, Input, Job, MAX_CACHED_EVENTS, NodeFacts, Output, PeerOwner,
-        RankFacts, Server, Ticket,
+        RankFacts, Server, Ticket, Tools,
     },
     value::{
         Info, InfoFlags, IofChannels, Key, Kval, Nspace, Packed, PmixRank, Proc, Query, Range,
@@ -525,6 +525,8 @@ struct World {
     now: Time,
     links: BTreeMap<Conn, Link>,
     tickets: BTreeSet<Ticket>,
+    /// Namespaces of the tools that were admitted.
+    tools: BTreeSet<Nspace>,
 }
 
 fn job(number: u8) -> Job {
@@ -571,13 +573,16 @@ impl World {
             },
             uid: UID,
             gid: UID,
+            port: 5000,
             context: (1, 1),
+            tools: Tools::Admitted,
         });
         let mut world = Self {
             server,
             now: Time::ZERO,
             links: BTreeMap::new(),
             tickets: BTreeSet::new(),
+            tools: BTreeSet::new(),
         };
         for number in 0..JOBS {
             world.handle(Input::Register(Box::new(job(number))));
@@ -616,6 +621,27 @@ impl World {
                 }
                 Output::Ask(ask) => assert!(self.tickets.insert(ask.ticket)),
                 Output::Stdin { ticket, .. } => assert!(self.tickets.insert(ticket)),
+                Output::ToolConnects { conn, visitor } => {
+                    let name = visitor.name.unwrap_or_else(|| {
+                        let nspace = Nspace::from_text(&format!("server@{}", conn.0)).unwrap();
+                        Proc {
+                            nspace,
+                            rank: PmixRank(0),
+                        }
+                    });
+                    assert!(
+                        self.tools.insert(name.nspace.clone()),
+                        "two tools have a name"
+                    );
+                    let admitted = Input::ToolAdmitted {
+                        conn,
+                        name: Ok(name),
+                    };
+                    self.server.handle(self.now, admitted);
+                }
+                Output::ToolLeft { tool } => {
+                    assert!(self.tools.remove(&tool.nspace), "a tool leaves twice");
+                }
                 Output::Connected { .. }
                 | Output::Finalized { .. }
                 | Output::Lost { .. }
@@ -669,18 +695,23 @@ impl World {
         let (version, codec, buffer) = tongues[usize::from(tongue) % tongues.len()];
         let kind = match kind {
             0..200 => ConnectorKind::Client,
-            200..240 => ConnectorKind::ClientTool,
+            200..220 => ConnectorKind::ClientTool,
+            220..230 => ConnectorKind::Tool,
             _ => ConnectorKind::NamedTool,
+        };
+        let name = Proc {
+            nspace: match kind {
+                ConnectorKind::NamedTool => Nspace::from_text(&format!("tool-{job}")).unwrap(),
+                _ => nspace(job),
+            },
+            rank: PmixRank((rank % (RANKS + 1)).into()),
         };
         let hello = Hello {
             security: c"native".to_owned(),
             credential: Bytes::from_static(&[0; 8]),
             kind,
             owner: (kind != ConnectorKind::Client).then_some(Owner { uid: UID, gid: UID }),
-            proc: Some(Proc {
-                nspace: nspace(job),
-                rank: PmixRank((rank % (RANKS + 1)).into()),
-            }),
+            proc: (kind != ConnectorKind::Tool).then_some(name),
             version: version.to_owned(),
             codec: codec.to_owned(),
             buffer,

@@ -15,7 +15,7 @@ use pmix::{
     message::Request,
     server::{
         AppFacts, Config, Conn, Constructed, GatherId, GatherNumber, Input, Job, NodeFacts, Output,
-        PeerOwner, Question, QuestionTicket, RankFacts, Server, Share,
+        PeerOwner, Question, QuestionTicket, RankFacts, Server, Share, Tools,
     },
     value::{Info, Key, Nspace, PmixRank, Proc, Value},
 };
@@ -145,7 +145,9 @@ fn server() -> Server {
         },
         uid: UID,
         gid: UID,
+        port: 5000,
         context: (1, 2),
+        tools: Tools::Refused,
     });
     let node = |id: u32| NodeFacts {
         name: c"node".to_owned(),
