@@ -19,6 +19,7 @@ mod scale;
 mod stacks;
 mod stdin;
 mod stdout;
+mod tools;
 
 use std::path::PathBuf;
 
@@ -67,6 +68,8 @@ enum What {
     Stacks,
     /// A machine: jobs per second, arrays beside HyperQueue, memory, restart.
     Machine,
+    /// PMIx tools beside PRRTE, and a tool's daemons and files on several nodes; needs root.
+    Tools,
     /// Passes of the queue of a machine: 100,000 jobs, 10,000 nodes. Prints them. Not part of `all`.
     Queue,
     /// Simulated jobs on 100 to 100,000 nodes: prints the table of docs/scaling.md. Not part of `all`.
@@ -151,6 +154,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Machine) {
         report.section("machine", machine::measure(&bench)?);
+    }
+    if wanted(What::Tools) {
+        report.section("tools", tools::measure(&bench)?);
     }
     if wanted(What::Stacks) {
         report.section("stacks", stacks::measure(&bench)?);

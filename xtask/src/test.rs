@@ -47,6 +47,18 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Time for all fuzz targets together in CI, in seconds.
 const FUZZ_BUDGET: u32 = 240;
 
+/// Builds what the tests run.
+fn build() -> Result<()> {
+    for what in [
+        &["--workspace", "--bins", "--tests"][..],
+        &["-p", "runtime", "--examples"],
+    ] {
+        let words = [&["build", "--locked"], what].concat();
+        steps::execute(&mut cargo(&words), LIMIT)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut steps = Steps::new(args.only.clone());
     install::all(&mut steps);
@@ -82,12 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ]);
         steps::execute(command.env("RUSTDOCFLAGS", "-D warnings"), LIMIT)
     });
-    let built = steps.run("build for tests", |_| {
-        steps::execute(
-            &mut cargo(&["build", "--locked", "--workspace", "--bins", "--tests"]),
-            LIMIT,
-        )
-    });
+    let built = steps.run("build for tests", |_| build());
     if !built {
         return steps.close();
     }

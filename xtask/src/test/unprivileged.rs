@@ -17,7 +17,7 @@ use nix::unistd::geteuid;
 use super::e2e_binary;
 use crate::release::released;
 use crate::{
-    env::{Wheel, root, which},
+    env::{Wheel, root, target, which},
     steps::{self, Steps},
 };
 
@@ -49,9 +49,20 @@ fn prepare(place: &Path) -> Result<Command> {
         fs::copy(released(name)?, place.join(name))?;
     }
     fs::copy(e2e_binary()?, place.join("e2e"))?;
+    fs::create_dir(place.join("examples"))?;
+    for name in ["tool_attach", "tool_daemon", "tool_direct", "tool_indirect"] {
+        let built = target().join("debug/examples").join(name);
+        fs::copy(built, place.join("examples").join(name))?;
+    }
+    open(&place.join("examples"))?;
     copy_tree(&root().join("testdata"), &place.join("testdata"))?;
     copy_tree(&Wheel::homes(), &place.join("venv"))?;
-    copy_tree(&root().join("crates/cli/tests/pmix"), &place.join("pmix"))?;
+    for programs in ["pmix", "tool"] {
+        copy_tree(
+            &root().join("crates/cli/tests").join(programs),
+            &place.join(programs),
+        )?;
+    }
     let mut command = if geteuid().is_root() {
         chown(&temporary, Some(NOBODY), Some(NOBODY))?;
         let mut command = Command::new("setpriv");
@@ -79,6 +90,7 @@ fn prepare(place: &Path) -> Result<Command> {
         .env("HOME", &temporary)
         .env("TMPDIR", &temporary)
         .env("RALLY_BIN", place.join("rally"))
+        .env("RALLY_EXAMPLES", place.join("examples"))
         .env("RALLY_PMIX_PROGRAMS", place.join("pmix"))
         .env("RALLY_SCRATCH", &temporary)
         .env("RALLY_TESTDATA", place.join("testdata"))
