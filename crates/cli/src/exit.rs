@@ -96,7 +96,9 @@ pub(crate) fn signal(signal: Signal) -> u8 {
 /// Returns the code for a job that was refused.
 pub(crate) const fn refused(refusal: &Refusal) -> u8 {
     match refusal {
-        Refusal::Placement(_) | Refusal::TooFewGpus { .. } => ExitCode::Placement.code(),
+        Refusal::Placement(_) | Refusal::TooFewGpus { .. } | Refusal::NothingCounted => {
+            ExitCode::Placement.code()
+        }
         Refusal::Pattern(_) | Refusal::NoSuchRank { .. } => ExitCode::Usage.code(),
         Refusal::OtherVersion { .. } | Refusal::NodeLost { .. } | Refusal::ToolEnded => {
             ExitCode::Internal.code()
@@ -125,7 +127,9 @@ pub(crate) const fn not_done(why: &NotDone) -> ExitCode {
         | NotDone::NotRunning(_)
         | NotDone::IsAllocation(_)
         | NotDone::NoSuchNode(_) => ExitCode::Usage,
-        NotDone::NotAccepted(_) | NotDone::DependencyFailed(_) => ExitCode::Placement,
+        NotDone::NotAccepted(_) | NotDone::NoResource(_) | NotDone::DependencyFailed(_) => {
+            ExitCode::Placement
+        }
         NotDone::NotStored(_)
         | NotDone::NotRead(_)
         | NotDone::GoingDown

@@ -118,11 +118,6 @@ resource manager for an allocation."
 "Options such as `--exclude`, `--nolocal` and `--relative` take nodes away from those of `--host`, of the host file or of the \
 allocation. Here nothing is left."
 
-    NO_GPUS: Error "cli/no-gpus"
-"The GPUs of a node are those that CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES lists in the launcher's environment. If neither is \
-set, they are the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's driver, and the nodes of AMD's driver below \
-/sys/class/kfd. There are none, so a program that needs a GPU would fail later, or run without one."
-
     NOT_FOR_SLURM: Error "slurm/not-translated"
 "`rally submit --to slurm` translates the options of a job into those of `sbatch`, or passes them on to the `rally run` that the job \
 runs. This one can be neither: Slurm has nothing that means the same. It is refused, because without it the job would not be the one that \

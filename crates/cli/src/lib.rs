@@ -54,7 +54,7 @@ use args::{
 };
 use dvm::{
     bootstrap::Prompting,
-    spec::{FrontInput, JobSpec, MapFor, WindowSize},
+    spec::{FrontInput, GpuKind, JobSpec, MapFor, WindowSize},
 };
 use front::{Complaints, Errand, ForTools, Site};
 use machine::Connection;
@@ -154,6 +154,8 @@ fn surroundings() -> Surroundings {
         runtime: variable("XDG_RUNTIME_DIR"),
         temporary: variable("TMPDIR"),
         for_slurm: Some(slurm::environment_of_requests),
+        nvidia_gpus: std::env::var(GpuKind::Nvidia.variable()).ok(),
+        amd_gpus: std::env::var(GpuKind::Amd.variable()).ok(),
     }
 }
 
@@ -430,6 +432,7 @@ fn up(request: UpRequest, world: &World) -> u8 {
     let plan = match machine::plan(&request.name, &front.watch, world) {
         Ok(plan) => runtime::MachinePlan {
             model: Some(Box::new(spec.clone())),
+            declared: request.declared.clone(),
             ..plan
         },
         Err(failure) => return fail(failure),

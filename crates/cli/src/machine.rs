@@ -31,7 +31,7 @@ pub(crate) use self::{
         open_log, plan, select,
     },
     job::{ExplainedRow, details_text, explained_text, why},
-    list::{NodeRow, StatusRow, standing_word, table},
+    list::{NodeRow, StatusRow, resources, standing_word, table},
     messages::{KINDS, gone, lost, no_screen, not_started, runs_on, silent, up, waits},
     output::Follower,
     row::{Row, clock, elapsed, end_of, lines, state_word},

@@ -9,7 +9,7 @@ use dvm::{
     proto::{JobRef, OnePer, ToolRequest},
     spec::{
         App, EndPolicy, Environment, HoldPlan, JobSpec, MapFor, OnFailure, Preload, ResourceLimits,
-        StdinTarget, StdioPlan, Tracers,
+        ResourceNeeds, StdinTarget, StdioPlan, Tracers,
     },
 };
 use message::{Kind, Message, Severity};
@@ -62,6 +62,7 @@ impl Tools {
             map: MapFor::Launch,
             limits: ResourceLimits::default(),
             watch: None,
+            needs: ResourceNeeds::default(),
         };
         ToolRequest {
             target: JobRef::Own,

@@ -21,7 +21,7 @@ use crate::{choices::OnHang, quoting::Open};
 pub(crate) use self::limits::{cpus, memory};
 pub(crate) use self::machine::{
     Named, Released, Tasks, array, dependency, host_list, job_number, machine, named_job,
-    named_tasks, released, slurm_option, tasks,
+    named_tasks, node_resource, released, resource, slurm_option, tasks,
 };
 
 /// The most procs of one job: as many as a rank set can contain.
@@ -99,6 +99,12 @@ pub(crate) enum ValueError {
     NotIndexes,
     #[error("it is no job to wait for (`12`, `ok:12`, `any:12` or `start:12`)")]
     NotADependency,
+    #[error("it is no amount of a resource (`matlab=2`)")]
+    NotAResource,
+    #[error(
+        "slots, GPUs and memory are counted in any case (`-n`, `--gpus-per-proc`, `--memory-limit`)"
+    )]
+    OwnResource,
     #[error("it is no list of nodes (`n[1-3],gpu7`)")]
     NotNodes,
     #[error("it is neither `all` nor a list of ranks (`0,4-7`)")]

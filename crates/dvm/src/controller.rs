@@ -86,7 +86,7 @@ use crate::{
         ToDaemon, ToFront,
     },
     slurm::{self, CommandNumber},
-    spec::OnFailure,
+    spec::{NodeResources, OnFailure},
 };
 
 /// An event that the caller reports to the controller.
@@ -231,6 +231,7 @@ pub enum ControllerOutput {
 struct Node {
     host: String,
     topology: TopologyDigest,
+    resources: NodeResources,
 }
 
 /// Maximum number of jobs that may exist simultaneously.
@@ -456,7 +457,15 @@ impl Controller {
                 node: said,
                 host,
                 topology,
-            } => self.on_hello(node, version, said, host, topology),
+                resources,
+            } => {
+                let hello = Node {
+                    host,
+                    topology,
+                    resources,
+                };
+                self.on_hello(node, version, said, hello);
+            }
             ToController::Topology(topology) => self.on_topology(node, *topology),
             ToController::Launched {
                 job,

@@ -58,6 +58,7 @@ use crate::{
     planted::{self, Bug},
     preload::Store,
     proto::{AskId, FenceNews, Launch, NodeLoad, PushResult, ToController, ToDaemon, VERSION},
+    spec::NodeResources,
 };
 
 /// Delay between SIGTERM and SIGKILL after the controller is lost. It is short because all our processes must be gone
@@ -70,6 +71,7 @@ pub struct DaemonConfig {
     pub node: NodeId,
     pub host: String,
     pub topology: Topology,
+    pub resources: NodeResources,
     /// Number of descriptors that the daemon may have open simultaneously.
     pub descriptors: u64,
     /// Configuration of the PMIx server; `None` if the daemon serves no PMIx.
@@ -99,6 +101,7 @@ impl Daemon {
             node: config.node,
             host: config.host.clone(),
             topology: TopologyDigest::of(&config.topology),
+            resources: config.resources.clone(),
         };
         Self {
             service: config

@@ -41,6 +41,7 @@ mod explain;
 mod nodes;
 pub mod planted;
 mod record;
+mod resources;
 mod restore;
 mod runs;
 mod talk;
@@ -58,16 +59,19 @@ use serde::{Deserialize, Serialize};
 use self::{
     allocations::Held,
     books::{Books, Packed},
-    demand::demand,
     nodes::{Comings, Node},
     planted::Bug,
+    resources::{Counted, Extras},
     runs::TakenBack,
 };
 pub use self::{
     allocations::{AllocationEnd, AllocationWish, NotChanged, NotGranted, Rest, Room},
     books::{Batch, Key, RETRY, STORE_MAX, Write},
     nodes::STARTS_MAX,
-    record::{COMMAND_MAX, Failure, OutputFiles, Record, State, Submission, Tasks, Way, Wishes},
+    record::{
+        COMMAND_MAX, Failure, Needs, OutputFiles, Record, State, Submission, Tasks, Way, Wishes,
+    },
+    resources::{DECLARED_MAX, Declared, GPU, MEMORY, NoResource, NodeShare, ResourceOf},
     runs::fill,
     talk::{
         Added, Additions, Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, RankUsage,
@@ -81,7 +85,7 @@ use crate::{
         self, Dependency, DependencyKind, Hold, Limits, Over, Queue, Request, Sharing, TaskId,
         Units,
     },
-    spec::{Environment, JobSpec},
+    spec::{Environment, JobSpec, NodeGpus},
 };
 
 /// Tasks that run at the same time. The controller can have more jobs: those that tasks spawn, and those of debuggers.
@@ -122,6 +126,7 @@ pub struct Setup {
     pub stored: Vec<(Key, bytes::Bytes)>,
     /// What tools spawn is modeled after it: its environment, its directory. `None`: they spawn nothing of their own.
     pub model: Option<Box<JobSpec>>,
+    pub declared: Declared,
 }
 
 /// An action for the controller.
@@ -191,6 +196,8 @@ pub struct Grant {
     /// Slots on each node.
     pub slots: BTreeMap<NodeId, u32>,
     pub sharing: Sharing,
+    /// GPUs on each node, if the run asks for some.
+    pub gpus: BTreeMap<NodeId, NodeGpus>,
 }
 
 /// A job in the queue.
@@ -290,6 +297,7 @@ pub struct Machine {
     epoch: Wall,
     queue: Queue,
     nodes: BTreeMap<NodeId, Node>,
+    counted: Counted,
     comings: Comings,
     jobs: BTreeMap<JobId, Entry>,
     /// The last jobs that are over, in the order of their ends.
@@ -329,6 +337,7 @@ impl Machine {
                 ..Limits::default()
             }),
             nodes: BTreeMap::new(),
+            counted: Counted::new(setup.declared.clone()),
             comings: Comings::default(),
             jobs: BTreeMap::new(),
             recent: VecDeque::new(),
@@ -347,6 +356,8 @@ impl Machine {
             restored: Restored::default(),
             outputs: VecDeque::new(),
         };
+        let shared = machine.counted.shared();
+        machine.queue.set_shared(shared);
         machine.begin_with(&setup.nodes, setup.local);
         machine.restored = machine.restore(&setup.stored);
         machine
@@ -488,10 +499,8 @@ impl Machine {
         }
         let id = JobId(self.next);
         submission.wishes.after = self.unmet(&submission.wishes.after)?;
-        if submission.spec.gpus.is_some() {
-            // Nobody counts GPUs yet: two jobs on a node would get the same ones.
-            submission.wishes.sharing = Sharing::Exclusive;
-        }
+        let spec = &submission.spec;
+        self.counted.check(spec).map_err(NotDone::NoResource)?;
         let request = self.request(&submission.spec, &submission.wishes);
         let slots = request
             .demand
@@ -499,6 +508,8 @@ impl Machine {
             .saturating_mul(request.demand.unit.slots);
         let sharing = request.demand.sharing;
         let unit = request.demand.unit.slots;
+        self.check_room(&request.demand)
+            .map_err(NotDone::NoResource)?;
         self.queue
             .submit(id, request)
             .map_err(NotDone::NotAccepted)?;
@@ -543,10 +554,10 @@ impl Machine {
         Ok(unmet)
     }
 
-    fn request(&self, spec: &JobSpec, wishes: &Wishes) -> Request {
+    fn request(&mut self, spec: &JobSpec, wishes: &Wishes) -> Request {
         Request {
             user: 0,
-            demand: demand(&spec.placement, wishes.sharing, &self.nodes),
+            demand: self.demand(spec, wishes.sharing),
             priority: wishes.priority,
             time_limit: spec.end.time_limit,
             after: wishes.after.clone(),

@@ -128,6 +128,7 @@ pub fn refused(refusal: &Refusal) -> Message {
         )
         .fact("effect", NOT_STARTED),
         Refusal::TooFewGpus {
+            host,
             needed,
             available,
             procs,
@@ -135,11 +136,15 @@ pub fn refused(refusal: &Refusal) -> Message {
         } => {
             let gpus = |number: u64| format!("{number} GPU{}", if number == 1 { "" } else { "s" });
             let what = format!(
-                "the job needs {}, and this node has {available}",
-                gpus(*needed)
+                "the job needs {}, and `{}` has {available}",
+                gpus(*needed),
+                plain(host)
             );
             let message = Message::new(&k::TOO_FEW_GPUS, what);
             match share {
+                _ if *available == 0 => message.with_help(
+                    "leave the option out, or list the GPUs in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
+                ),
                 GpuShare::Together(_) => message,
                 GpuShare::Each(each) => {
                     let each = gpus(u64::from(*each));
@@ -149,6 +154,11 @@ pub fn refused(refusal: &Refusal) -> Message {
             .fact("effect", NOT_STARTED)
             .with_help("ask for fewer, or start fewer ranks")
         }
+        Refusal::NothingCounted => Message::new(
+            &k::NOTHING_COUNTED,
+            "`--resource` and `--resource-per-proc` are for jobs of a machine: nobody else counts resources",
+        )
+        .with_help("leave them out, or start a machine that has them: `rally up --shared-resource NAME=N`"),
         Refusal::OtherVersion { host, ours, theirs } => Message::new(
             &k::OTHER_VERSION,
             format!(

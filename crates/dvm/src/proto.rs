@@ -42,7 +42,10 @@ pub use self::{
     servers::{Door, FromServer, ToServer, ToolName, Visitor},
     starter::{FromStarter, ToStarter},
 };
-use crate::{place::TopologyDigest, spec::WindowSize};
+use crate::{
+    place::TopologyDigest,
+    spec::{NodeResources, WindowSize},
+};
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
@@ -217,6 +220,7 @@ pub enum ToController {
         host: String,
         /// Equal nodes have the same, and the controller asks one of them for its topology.
         topology: TopologyDigest,
+        resources: NodeResources,
     },
     /// Answer to [`ToDaemon::SendTopology`].
     Topology(Box<Topology>),

@@ -22,7 +22,7 @@
 //! jobs that depend on it are ready, or canceled if it should have succeeded. Such a cancellation counts as a start and an end too.
 //!
 //! **Bounds:** [`JOBS_MAX`] jobs, [`TASKS_MAX`] tasks of an array, [`DEPENDENCIES_MAX`] dependencies of a job,
-//! [`amounts::RESOURCES_MAX`] kinds of resources, [`REQUEUES_MAX`] requeues of a job.
+//! [`REQUEUES_MAX`] requeues of a job.
 
 mod amounts;
 mod change;
@@ -48,7 +48,7 @@ use base::{JobId, NodeId, Time};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    amounts::{Amounts, RESOURCES_MAX, Resources, TooManyResources},
+    amounts::{Amounts, Resources},
     change::{More, NotExtended},
     demand::{Array, Demand, Dependency, DependencyKind, Hold, Request, Requeue, Sharing, Spread},
     explain::{AHEAD_MAX, Estimate, Explanation, Hint, Why},
@@ -266,6 +266,18 @@ impl Queue {
     #[must_use]
     pub fn tasks_on(&self, id: NodeId) -> Vec<TaskId> {
         self.running.on(id)
+    }
+
+    /// Returns how much there is of the resources that no node has.
+    #[must_use]
+    pub const fn shared(&self) -> &Amounts {
+        &self.nodes.shared
+    }
+
+    /// Returns how much of that is free.
+    #[must_use]
+    pub const fn shared_free(&self) -> &Amounts {
+        &self.nodes.shared_free
     }
 
     /// Sets how much there is of the resources that no node has. Returns false, and changes nothing, if running tasks have some.
@@ -614,6 +626,17 @@ impl Queue {
     #[must_use]
     pub fn units(&self, task: TaskId) -> Option<&Units> {
         Some(&self.running.get(task)?.units)
+    }
+
+    /// Returns what a running task has of each of its nodes. Nodes that were removed meanwhile are left out.
+    pub fn parts(&self, task: TaskId) -> impl Iterator<Item = (NodeId, Amounts)> {
+        let part = self.running.get(task).into_iter();
+        part.flat_map(|part| {
+            part.units.iter().filter_map(|(id, units)| {
+                let node = self.nodes.get(*id)?;
+                Some((*id, part.demand.taken(&node.capacity, *units)))
+            })
+        })
     }
 
     /// Returns what a node has, and what of it is free; `None` if there is no such node.

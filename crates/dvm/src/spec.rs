@@ -1,6 +1,8 @@
 //! Job specification: the user's request after all lookups, for instance of files, of the environment and of GPUs.
 
 mod environment;
+mod gpus;
+mod needs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +14,11 @@ use std::{
 use base::{Rank, RankSet, Signal};
 use serde::{Deserialize, Serialize};
 
-pub use self::environment::Environment;
+pub use self::{
+    environment::Environment,
+    gpus::{FoundGpus, GpuKind, GpuPlan, GpuShare, NodeGpus},
+    needs::{NodeResources, ResourceNeeds},
+};
 use crate::place;
 
 /// Specification of a job, as the front sends it to the controller.
@@ -38,6 +44,8 @@ pub struct JobSpec {
     /// Of a job without a front: report where its ranks are when they have made no progress for this time, and shortly before its time
     /// limit. `None`: nobody watches it, or its front does.
     pub watch: Option<Duration>,
+    /// Counted resources of a machine.
+    pub needs: ResourceNeeds,
 }
 
 /// Limits for all procs of a job on one node together, on each of its nodes. `None` stands for no limit.
@@ -130,65 +138,6 @@ pub enum UniverseSize {
     /// Unknown, the same as an unset size: PMI reports it as unknown, and PMIx reports the number of slots.
     Unknown,
     Procs(u32),
-}
-
-/// Assignment of GPUs to procs, by an environment variable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuPlan {
-    pub kind: GpuKind,
-    /// Identifiers of the GPUs that may be assigned, as in the variable. They are the same on every node.
-    pub available: Vec<String>,
-    pub share: GpuShare,
-}
-
-/// Vendor of the GPUs, which determines the environment variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GpuKind {
-    Nvidia,
-    Amd,
-}
-
-/// Distribution of a node's GPUs over its procs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GpuShare {
-    /// All procs get the same GPUs: this many, from the start of the list.
-    Together(u32),
-    /// Each proc gets this many GPUs for itself.
-    Each(u32),
-}
-
-impl GpuKind {
-    /// Returns the name of the variable that lists a program's GPUs.
-    #[must_use]
-    pub const fn variable(self) -> &'static str {
-        match self {
-            Self::Nvidia => "CUDA_VISIBLE_DEVICES",
-            Self::Amd => "ROCR_VISIBLE_DEVICES",
-        }
-    }
-}
-
-impl GpuPlan {
-    /// Returns the value of the variable for the proc with this local rank.
-    #[must_use]
-    pub fn of(&self, local_rank: u32) -> String {
-        let (from, count) = match self.share {
-            GpuShare::Together(count) => (0, count),
-            GpuShare::Each(count) => (u64::from(local_rank) * u64::from(count), count),
-        };
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let own = self.available.iter().skip(from).take(count as usize);
-        own.map(String::as_str).collect::<Vec<_>>().join(",")
-    }
-
-    /// Returns the number of GPUs that `procs` procs on one node need.
-    #[must_use]
-    pub fn needed(&self, procs: u32) -> u64 {
-        match self.share {
-            GpuShare::Together(count) => u64::from(count),
-            GpuShare::Each(count) => u64::from(count) * u64::from(procs),
-        }
-    }
 }
 
 /// Launcher whose variables a rank gets in addition to ours and those of PMI and PMIx. Wrapper scripts and programs

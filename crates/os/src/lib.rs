@@ -20,6 +20,7 @@ mod gpus;
 mod load;
 mod lock;
 mod mailbox;
+mod memory;
 mod namespace;
 mod permission;
 mod pipe;
@@ -61,6 +62,7 @@ pub use freezer::Freezers;
 pub use gpus::{Gpus, gpus};
 pub use load::load_average;
 pub use lock::{create_locked, is_locked, take_lock};
+pub use memory::memory;
 pub use namespace::{PidNamespace, node_identity, own_number, sees_own_processes, shares_network};
 pub use permission::{
     hides_processes, is_contained, is_guarded, kernel_release, may_trace_all, ptrace_scope,

@@ -15,7 +15,7 @@ use dvm::{
     DaemonConfig, Input, Output, ProcEnd, ServiceConfig, SpawnOrder, Tools,
     bootstrap::Hosting,
     proto::{Missing, Note, Stream, ToController, ToDaemon},
-    spec::{App, ResourceLimits},
+    spec::{App, FoundGpus, NodeGpus, NodeResources, ResourceLimits},
     traced::{self, Traced},
 };
 use os::{Interest, Pid, ReadOutcome, Token};
@@ -116,6 +116,7 @@ impl DaemonHost {
             node: setup.node,
             host: setup.host,
             topology: setup.topology,
+            resources: resources(&setup.surroundings),
             descriptors: os::limit(os::Resource::Descriptors).0,
             service: Some(ServiceConfig {
                 port: clients.port(),
@@ -511,5 +512,19 @@ impl DaemonHost {
                 self.daemon.handle(now, Input::PmiClosed { proc });
             }
         }
+    }
+}
+
+/// Returns what a daemon finds on its node.
+fn resources(surroundings: &Surroundings) -> NodeResources {
+    let found = os::gpus();
+    NodeResources {
+        gpus: NodeGpus::of(&FoundGpus {
+            nvidia: found.nvidia,
+            amd: found.amd,
+            nvidia_list: surroundings.nvidia_gpus.as_deref(),
+            amd_list: surroundings.amd_gpus.as_deref(),
+        }),
+        memory: os::memory(),
     }
 }

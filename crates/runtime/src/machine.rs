@@ -34,7 +34,7 @@ use base::{JobId, NodeId, Time};
 use bytes::Bytes;
 use dvm::{
     CaptureStart, Captured, ControllerInput, JobWatch, NotWatched,
-    machine::{Batch, Setup, Wall},
+    machine::{Batch, Declared, Setup, Wall},
     proto::{CannotRun, FrontId},
     spec::JobSpec,
 };
@@ -74,6 +74,7 @@ pub struct MachinePlan {
     pub debugger: Option<Debugger>,
     /// What tools spawn is modeled after it.
     pub model: Option<Box<JobSpec>>,
+    pub declared: Declared,
 }
 
 /// How `dbgr` is started for a submitted job.
@@ -285,6 +286,7 @@ impl MachineHost {
             local,
             stored,
             model: plan.model.clone(),
+            declared: plan.declared.clone(),
         };
         Ok((host, setup))
     }

@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The variables of a process's environment that name places for files.
+/// The variables of a process's environment that name places for files, and GPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// `XDG_RUNTIME_DIR`.
@@ -26,6 +26,10 @@ pub struct Surroundings {
     pub temporary: Option<PathBuf>,
     /// Returns the environment of Slurm's commands, `NAME=value`. `None` if allocations that a killed controller has left stay.
     pub for_slurm: Option<fn() -> Vec<OsString>>,
+    /// `CUDA_VISIBLE_DEVICES`.
+    pub nvidia_gpus: Option<String>,
+    /// `ROCR_VISIBLE_DEVICES`.
+    pub amd_gpus: Option<String>,
 }
 
 /// The parent directories that may hold our files.

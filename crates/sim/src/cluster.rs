@@ -13,7 +13,7 @@ use base::{JobId, NodeId, ProcId, Time, Topology};
 use dvm::{
     Controller, ControllerInput, ControllerOutput, DaemonConfig, ServiceConfig,
     proto::{FromFront, FrontId, Refusal, ToController, ToDaemon, ToFront, ToPreload},
-    spec::{HoldAt, HoldPlan, JobSpec},
+    spec::{HoldAt, HoldPlan, JobSpec, NodeResources},
 };
 
 use crate::{
@@ -120,6 +120,7 @@ impl Cluster {
                 node: *id,
                 host: host(*id),
                 topology: Topology::flat(CORES),
+                resources: NodeResources::default(),
                 descriptors: u64::MAX,
                 service: Some(service(*id)),
             };

@@ -24,8 +24,9 @@ use std::{
 use base::{JobId, NodeId, Time};
 use dvm::{
     alloc::Slots,
-    machine::{Ask, Down, Key, Machine, MachineOutput, Setup, Wall},
+    machine::{Ask, Declared, Down, Key, Machine, MachineOutput, Setup, Wall},
     proto::FrontId,
+    spec::{GpuKind, NodeGpus, NodeResources},
 };
 
 use self::{
@@ -83,6 +84,14 @@ enum Call {
     Other,
 }
 
+/// What a node has.
+#[derive(Clone, Copy, Debug)]
+struct Capacity {
+    slots: u32,
+    is_implicit: bool,
+    gpus: u32,
+}
+
 struct World {
     /// `None` between two machines.
     machine: Option<Machine>,
@@ -90,7 +99,7 @@ struct World {
     life: u32,
     model: Model,
     nodes: BTreeMap<NodeId, Known>,
-    capacity: Vec<(u32, bool)>,
+    capacity: Vec<Capacity>,
     disk: Disk,
     runs: Runs,
     fronts: BTreeMap<FrontId, Front>,
@@ -141,8 +150,15 @@ impl World {
     fn plan(&mut self) {
         let is_implicit = self.rng.chance(30);
         for _ in 0..self.rng.length(1, 4) {
-            let slots = self.rng.number(1, 6);
-            self.capacity.push((slots, is_implicit));
+            self.capacity.push(Capacity {
+                slots: self.rng.number(1, 6),
+                is_implicit,
+                gpus: if self.rng.chance(50) {
+                    self.rng.number(1, 4)
+                } else {
+                    0
+                },
+            });
         }
         self.disk.plan(&mut self.rng);
         let span = self.rng.between(5, 120);
@@ -275,6 +291,7 @@ impl World {
             local: None,
             stored: live.map(|(key, value)| (*key, value.clone())).collect(),
             model: None,
+            declared: Declared::default(),
         };
         self.machine = Some(Machine::new(&setup));
         self.disk.start();
@@ -283,6 +300,7 @@ impl World {
         for id in (0..).map(NodeId).take(self.capacity.len()) {
             let known = Known {
                 slots: 0,
+                gpus: 0,
                 is_implicit: true,
                 standing: Standing::Starting,
                 closed_since: None,
@@ -343,7 +361,12 @@ impl World {
     }
 
     fn node_up(&mut self, id: NodeId) {
-        let Some((slots, is_implicit)) = self.capacity.get(id.0 as usize).copied() else {
+        let Some(Capacity {
+            slots,
+            is_implicit,
+            gpus,
+        }) = self.capacity.get(id.0 as usize).copied()
+        else {
             return;
         };
         let node = self.nodes.get_mut(&id);
@@ -352,19 +375,27 @@ impl World {
         };
         let daemon = node.daemon;
         node.slots = slots;
+        node.gpus = gpus;
         node.is_implicit = is_implicit;
         node.standing = Standing::Up;
-        self.note(|| format!("node {id} joins with {slots} slots"));
+        self.note(|| format!("node {id} joins with {slots} slots, {gpus} GPUs"));
         let now = self.agenda.now;
         let said = if is_implicit {
             Slots::Implicit
         } else {
             Slots::Explicit(slots)
         };
+        let resources = NodeResources {
+            gpus: (gpus > 0).then(|| NodeGpus {
+                kind: GpuKind::Nvidia,
+                names: (0..gpus).map(|gpu| gpu.to_string()).collect(),
+            }),
+            memory: 0,
+        };
         self.model.call += 1;
         self.model.fit_to_nodes(&self.nodes);
         self.call(Call::Other, |machine| {
-            machine.node_up(now, daemon, slots, said);
+            machine.node_up(now, daemon, (slots, said), &resources);
         });
     }
 

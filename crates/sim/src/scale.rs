@@ -18,8 +18,8 @@ use dvm::{
     place::{AppRequest, Request},
     proto::{FromFront, FrontId, Launch, ToController, ToDaemon, ToFront},
     spec::{
-        App, Destination, EndPolicy, HoldPlan, JobSpec, MapFor, ResourceLimits, StdinTarget,
-        StdioPlan, Tracers,
+        App, Destination, EndPolicy, HoldPlan, JobSpec, MapFor, NodeResources, ResourceLimits,
+        ResourceNeeds, StdinTarget, StdioPlan, Tracers,
     },
 };
 use overlay::{Address, DEFAULT_RADIX, lanes::Lane, node, wire};
@@ -281,6 +281,7 @@ impl Run {
             node: NodeId(number),
             host: host(number),
             topology: Topology::flat(self.each),
+            resources: NodeResources::default(),
             descriptors: u64::MAX,
             service: None,
         });
@@ -527,6 +528,7 @@ fn spec(ranks: u32) -> JobSpec {
         preload: None,
         map: MapFor::Launch,
         watch: None,
+        needs: ResourceNeeds::default(),
     }
 }
 

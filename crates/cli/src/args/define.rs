@@ -6,6 +6,7 @@
 pub(crate) mod about;
 pub(crate) mod machine;
 mod preload;
+mod resources;
 mod tool;
 
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
@@ -16,6 +17,7 @@ use dvm::{
     spec::{UniverseSize, Warning},
 };
 
+use self::resources::{LimitArgs, ResourceArgs};
 pub(crate) use self::tool::StartToolArgs;
 use self::{
     about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs, MpirCheckArgs},
@@ -322,15 +324,8 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "ID", hide = true)]
     pub(crate) jobid: Option<String>,
 
-    /// Number of GPUs that all ranks of the job share
-    ///
-    /// Ranks find their numbers in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES.
-    #[arg(long, value_name = "N", value_parser = values::gpus, hide_short_help = true, help_heading = "Placement")]
-    pub(crate) gpus: Option<u32>,
-
-    /// Number of GPUs for each proc, which no other proc gets
-    #[arg(long, value_name = "N", value_parser = values::gpus, hide_short_help = true, help_heading = "Placement")]
-    pub(crate) gpus_per_proc: Option<u32>,
+    #[command(flatten)]
+    pub(crate) resources: ResourceArgs,
 
     /// MPI universe size that the ranks see: N, slots, infinite
     #[arg(long, value_name = "N", value_parser = values::universe, hide_short_help = true, help_heading = "Placement")]
@@ -546,19 +541,8 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "SECONDS", value_parser = values::time, help_heading = "Life of the job")]
     pub(crate) timeout: Option<Duration>,
 
-    /// Most memory of all ranks on a node together
-    ///
-    /// A number with K, M, G or T: `512M`, `1.5G`. The kernel kills the ranks of a node that need more. Where the kernel
-    /// does not let us enforce it, a warning says so, and the job runs.
-    #[arg(long, value_name = "SIZE", value_parser = values::memory, hide_short_help = true, help_heading = "Life of the job")]
-    pub(crate) memory_limit: Option<u64>,
-
-    /// Most CPU time of all ranks on a node together, in CPUs
-    ///
-    /// `2` or `0.5`. The kernel lets the ranks of a node wait that need more. Where the kernel does not let us enforce it, a
-    /// warning says so, and the job runs.
-    #[arg(long, value_name = "N", value_parser = values::cpus, hide_short_help = true, help_heading = "Life of the job")]
-    pub(crate) cpu_limit: Option<u32>,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 
     /// Send the ranks a signal before the time limit
     ///

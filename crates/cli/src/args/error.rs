@@ -138,8 +138,10 @@ pub(crate) enum Error {
     NoNodeLeft { option: String, nodes: HostList },
     #[error("the current directory cannot be found: {problem}")]
     NoDirectory { problem: ReadProblem },
-    #[error("`{option} {count}` cannot be granted: no GPU was found on this node")]
-    NoGpus { option: String, count: u32 },
+    #[error("`{name}` is a resource of the machine and of nodes")]
+    TwoResources { name: String },
+    #[error("more than {max} kinds of resources")]
+    TooManyResources { max: usize },
     #[error("two files to copy would both be `{name}`", name = .name.display())]
     SameName {
         name: PathBuf,
@@ -386,7 +388,6 @@ impl Error {
             Self::NoDirectory { .. } | Self::NoPort { .. } | Self::NoAddresses { .. } => {
                 ExitCode::Resources
             }
-            Self::NoGpus { .. } => ExitCode::Placement,
             Self::TooFewNodes { .. } | Self::NoNodeLeft { .. } => ExitCode::Placement,
             _ => ExitCode::Usage,
         }
@@ -525,6 +526,10 @@ impl Error {
                     _ => message,
                 }
             }
+            Self::TwoResources { .. } => self
+                .of(&k::BAD_VALUE)
+                .with_help("give one of them another name: jobs ask for both in other ways"),
+            Self::TooManyResources { .. } => self.of(&k::BAD_VALUE).with_help("declare fewer"),
             Self::SameName { first, second, .. } => self
                 .of(&k::SAME_NAME)
                 .fact("first", format!("`{}`", first.display()))
@@ -576,9 +581,6 @@ impl Error {
             Self::NoDirectory { .. } => self
                 .of(&k::NO_DIRECTORY)
                 .with_help("change to a directory that exists"),
-            Self::NoGpus { .. } => self.of(&k::NO_GPUS).with_help(
-                "leave it out, or list them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
-            ),
             Self::NoNetwork { option, there, .. } => self
                 .of(&k::NO_NETWORK)
                 .fact("option", format!("`{option}`"))

@@ -1,11 +1,11 @@
 //! The commands about a machine: `rally up`, `rally submit`, and those that only ask.
 
-use std::{ffi::OsString, path::Path};
+use std::{collections::BTreeSet, ffi::OsString, path::Path};
 
 use base::{RankSet, Signal};
 use dvm::{
     alloc::{self, Base, MAX_HOSTFILE},
-    machine::{Additions, Down, OutputFiles, Submission, Wishes},
+    machine::{Additions, DECLARED_MAX, Declared, Down, OutputFiles, Submission, Wishes},
     queue::{Array, Hold, Requeue, Sharing},
 };
 
@@ -272,6 +272,7 @@ pub(super) fn resolve(
                 true => ServerOf::System,
                 false => ServerOf::User,
             },
+            declared: declared(args)?,
             run: run(line, world)?,
         })),
         MachineLine::Submit(args, line) => {
@@ -333,6 +334,28 @@ pub(super) fn resolve(
         MachineLine::Nodes(args) => MachineRequest::Nodes(which(&args.which), nodes(args, world)?),
         MachineLine::Page(args) => MachineRequest::Page(which(&args.which), args.port),
     })
+}
+
+/// Returns the resources that a machine has.
+fn declared(args: &UpArgs) -> Result<Declared, Error> {
+    let declared = Declared {
+        shared: args.shared_resource.iter().cloned().collect(),
+        of_nodes: args.node_resource.clone(),
+    };
+    let of_nodes = declared.of_nodes.iter().map(|share| &share.name);
+    let of_nodes: BTreeSet<&String> = of_nodes.collect();
+    if let Some(name) = of_nodes
+        .iter()
+        .find(|name| declared.shared.contains_key(**name))
+    {
+        return Err(Error::TwoResources {
+            name: (**name).clone(),
+        });
+    }
+    if declared.shared.len() + of_nodes.len() > DECLARED_MAX {
+        return Err(Error::TooManyResources { max: DECLARED_MAX });
+    }
+    Ok(declared)
 }
 
 /// Variables by which ssh finds what it needs to log in. They are those of the login that adds nodes: the login that has started the

@@ -10,7 +10,7 @@ use std::{
 use dvm::machine::JOB_VARIABLE;
 use dvm::spec::{
     App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, MapFor, OnDebuggerLoss, OnFailure,
-    ResourceLimits, StdinTarget, Tracers,
+    ResourceLimits, ResourceNeeds, StdinTarget, Tracers,
 };
 
 use super::{
@@ -347,11 +347,12 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         end: end_policy(job, &settings),
         hold: hold(job),
         universe: job.args.universe,
-        gpus: gpus::resolve(job, world)?,
+        gpus: gpus::resolve(job, world),
         preload,
         map: MapFor::Launch,
         limits: limits(job),
         watch: None,
+        needs: needs(job),
     };
     check_jobid(job, world)?;
     let void = inputs::void_exit_error(*personality, world);
@@ -395,8 +396,22 @@ fn check_jobid(job: &JobLine, world: &World) -> Done<()> {
 
 const fn limits(job: &JobLine) -> ResourceLimits {
     ResourceLimits {
-        memory: job.args.memory_limit,
-        milli_cpus: job.args.cpu_limit,
+        memory: job.args.limits.memory_limit,
+        milli_cpus: job.args.limits.cpu_limit,
+    }
+}
+
+/// Returns the counted resources that a job asks for. If one is named twice, the last one counts.
+fn needs(job: &JobLine) -> ResourceNeeds {
+    ResourceNeeds {
+        job: job.args.resources.resource.iter().cloned().collect(),
+        proc: job
+            .args
+            .resources
+            .resource_per_proc
+            .iter()
+            .cloned()
+            .collect(),
     }
 }
 

@@ -32,12 +32,13 @@ use crate::{
 pub(crate) const COMMENT: &str = "rally";
 
 /// Options of the job that `rally run` does not get: Slurm carries them out, or they are about the submission.
-const NOT_FOR_RUN: [&str; 9] = [
+const NOT_FOR_RUN: [&str; 10] = [
     "nodes",
     "exclude",
     "job-name",
     "timeout",
     "memory-limit",
+    "resource",
     "dry-run",
     "personality",
     "message-format",
@@ -124,9 +125,15 @@ pub(super) fn translate(
     if let Some(limit) = limit {
         options.value("time", slurm_time(limit));
     }
-    if let Some(memory) = line.job.args.memory_limit {
+    if let Some(memory) = line.job.args.limits.memory_limit {
         // Slurm counts MiB, for each node.
         options.value("mem", format!("{}M", memory.div_ceil(1 << 20)));
+    }
+    let licenses = line.job.args.resources.resource.iter();
+    let licenses = licenses.map(|(name, count)| format!("{name}:{count}"));
+    let licenses: Vec<String> = licenses.collect();
+    if !licenses.is_empty() {
+        options.value("licenses", licenses.join(","));
     }
     for option in &args.slurm_option {
         foreign::check(option)?;
@@ -210,7 +217,12 @@ fn refuse_what_is_not_translated(line: &RunLine) -> Result<(), Error> {
         ),
         (job.explain, "explain", WhyNot::Explain),
         (job.pty.is_some(), "pty", WhyNot::Terminal),
-        (job.cpu_limit.is_some(), "cpu-limit", WhyNot::CpuTime),
+        (job.limits.cpu_limit.is_some(), "cpu-limit", WhyNot::CpuTime),
+        (
+            !job.resources.resource_per_proc.is_empty(),
+            "resource-per-proc",
+            WhyNot::RankResource,
+        ),
     ];
     match refused.iter().find(|(is_given, ..)| *is_given) {
         Some((_, flag, why)) => Err(refuse(line.job.typed(flag), *why)),

@@ -218,6 +218,19 @@ fn full_help_of_run() {
           --gpus-per-proc <N>
               Number of GPUs for each proc, which no other proc gets
 
+          --resource <NAME=N>
+              Amount of a resource that the machine counts, for the whole job; can
+              be repeated
+
+              `matlab=2`. The machine has what was declared with --shared-resource
+              when it was started.
+
+          --resource-per-proc <NAME=N>
+              Amount of a resource of its node for each proc; can be repeated
+
+              `fpga=1`. Nodes have what was declared with --node-resource when the
+              machine was started.
+
           --universe <N>
               MPI universe size that the ranks see: N, slots, infinite
 

@@ -10,6 +10,7 @@ use std::{
     path::PathBuf,
 };
 
+use dvm::machine::Declared;
 use runtime::{FoundMachine, MachineLife, MachinePlan, machine_named, machines};
 
 use super::{Failure, messages};
@@ -92,6 +93,7 @@ pub(crate) fn plan(name: &str, reach: &[String], world: &World) -> Result<Machin
         origin: origin(world),
         debugger: beside::debugger(reach),
         model: None,
+        declared: Declared::default(),
     })
 }
 

@@ -1,11 +1,13 @@
 //! One job: its details, and why it waits.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use base::JobId;
 use dvm::{
-    machine::{Explained, Reason, Record, Sooner, Start, Wall},
+    machine::{Explained, Needs, Reason, Record, Sooner, Start, Wall},
+    messages::size,
     queue::{Dependency, DependencyKind, Hold, LimitHit, TaskId},
+    spec::{GpuShare, ResourceNeeds},
 };
 use message::visible;
 use serde::Serialize;
@@ -47,6 +49,9 @@ pub(super) fn details(record: &Record, now: Wall, format: MessageFormat) -> Stri
         (record.wishes.priority != 0).then(|| record.wishes.priority.to_string()),
     );
     fact("limit", record.time_limit.map(clock));
+    for (name, need) in record.needs.iter().flat_map(|needs| needs_of(needs)) {
+        fact(name, Some(need));
+    }
     fact("time", elapsed(record, now).map(clock));
     fact("submitted", Some(ago(record.submitted, now)));
     fact("started", record.started.map(|at| ago(at, now)));
@@ -74,6 +79,37 @@ pub(super) fn details(record: &Record, now: Wall, format: MessageFormat) -> Stri
         }
     }
     text
+}
+
+/// Returns what a job needs beside slots, and its limits.
+fn needs_of(needs: &Needs) -> Vec<(&'static str, String)> {
+    let listed = |resources: &BTreeMap<String, u64>| {
+        let amounts = resources
+            .iter()
+            .map(|(name, count)| format!("{name}={count}"));
+        amounts.collect::<Vec<_>>().join(" ")
+    };
+    let mut shown = Vec::new();
+    match needs.gpus {
+        Some(GpuShare::Together(count)) => shown.push(("GPUs of a node", count.to_string())),
+        Some(GpuShare::Each(count)) => shown.push(("GPUs of a rank", count.to_string())),
+        None => {}
+    }
+    let ResourceNeeds { job, proc } = &needs.resources;
+    if !job.is_empty() {
+        shown.push(("resources", listed(job)));
+    }
+    if !proc.is_empty() {
+        shown.push(("resources of a rank", listed(proc)));
+    }
+    if let Some(bytes) = needs.limits.memory {
+        shown.push(("memory limit", format!("{} on a node", size(bytes))));
+    }
+    if let Some(milli_cpus) = needs.limits.milli_cpus {
+        let cpus = f64::from(milli_cpus) / 1_000.0;
+        shown.push(("CPU limit", format!("{cpus} CPUs on a node")));
+    }
+    shown
 }
 
 /// Returns a time as a distance from now.
@@ -202,6 +238,11 @@ pub(crate) fn why(why: &Reason, now: Wall) -> String {
         Reason::BehindLimit(job) => {
             format!(
                 "job {job} of the same user comes first, and needs what is left of the user's limits"
+            )
+        }
+        Reason::NodesClosed { room, closed, lost } if closed.is_empty() && lost.is_empty() => {
+            format!(
+                "the nodes of the machine have room for {room} of its units: it needs more of something than they have now"
             )
         }
         Reason::NodesClosed { room, closed, lost } => {

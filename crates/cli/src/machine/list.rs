@@ -1,9 +1,12 @@
 //! Listings: jobs, nodes, and the machine itself.
 
-use std::{fmt::Write as _, path::Path, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
 use base::JobId;
-use dvm::machine::{NodeLine, NodeStanding, Record, Status, Wall};
+use dvm::{
+    machine::{MEMORY, NodeLine, NodeStanding, Record, Status, Wall},
+    messages::size,
+};
 use message::visible;
 use serde::Serialize;
 
@@ -68,7 +71,45 @@ pub(crate) struct NodeRow<'a> {
     reason: Option<&'a str>,
     slots: u32,
     free: u32,
+    resources: BTreeMap<&'a str, Amount>,
     jobs: Vec<u32>,
+}
+
+/// An amount of a counted resource in JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct Amount {
+    all: u64,
+    free: u64,
+}
+
+fn amounts(resources: &BTreeMap<String, (u64, u64)>) -> BTreeMap<&str, Amount> {
+    let amounts = resources.iter();
+    let amounts = amounts.map(|(name, (all, free))| {
+        let amount = Amount {
+            all: *all,
+            free: *free,
+        };
+        (name.as_str(), amount)
+    });
+    amounts.collect()
+}
+
+/// Returns counted resources as a cell of a table: what is free, and all.
+pub(crate) fn resources(resources: &BTreeMap<String, (u64, u64)>) -> String {
+    let shown = resources.iter().map(|(name, (all, free))| {
+        if name == MEMORY {
+            format!("{name}={}/{}", size(*free), size(*all)).replace(' ', "")
+        } else {
+            format!("{name}={free}/{all}")
+        }
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns true if a node has more to tell of its counted resources than that it has memory.
+fn is_counted(node: &NodeLine) -> bool {
+    let mut resources = node.resources.iter();
+    resources.any(|(name, (all, free))| name != MEMORY || all != free)
 }
 
 /// Returns the standing of a node in a word.
@@ -93,6 +134,7 @@ impl<'a> NodeRow<'a> {
             },
             slots: node.slots,
             free: node.free,
+            resources: amounts(&node.resources),
             jobs: node.jobs.iter().map(|job| job.0).collect(),
         }
     }
@@ -103,8 +145,7 @@ pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
     if format == MessageFormat::Json {
         return lines(nodes.iter().map(NodeRow::of));
     }
-    let head = ["NODE", "STATE", "SLOTS", "FREE", "JOBS"];
-    let rows = nodes.iter().map(|node| {
+    let row = |node: &NodeLine| {
         let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
         let last = match &node.state {
             NodeStanding::Bad(why) => why.clone(),
@@ -118,8 +159,26 @@ pub(super) fn nodes(nodes: &[NodeLine], format: MessageFormat) -> String {
             node.free.to_string(),
             last,
         ]
+    };
+    let head = ["NODE", "STATE", "SLOTS", "FREE", "JOBS"];
+    let rows = nodes.iter().map(row);
+    if !nodes.iter().any(is_counted) {
+        return table(head, rows);
+    }
+    let with = |[node, state, slots, free, jobs]: [String; 5], resources| {
+        [node, state, slots, free, resources, jobs]
+    };
+    let head = with(head.map(str::to_owned), "RESOURCES".to_owned());
+    let rows = nodes.iter().map(|node| {
+        let shown = resources(&node.resources);
+        let shown = if shown.is_empty() {
+            "-".to_owned()
+        } else {
+            shown
+        };
+        with(row(node), shown)
     });
-    table(head, rows)
+    table(head.each_ref().map(String::as_str), rows)
 }
 
 /// A machine in JSON.
@@ -132,6 +191,7 @@ pub(crate) struct StatusRow<'a> {
     usable: u32,
     slots: u64,
     free: u64,
+    resources: BTreeMap<&'a str, Amount>,
     waiting: u32,
     running: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,6 +210,7 @@ impl<'a> StatusRow<'a> {
             usable: status.usable,
             slots: status.slots,
             free: status.free,
+            resources: amounts(&status.resources),
             waiting: status.waiting,
             running: status.running,
             trouble: status.trouble.as_deref(),
@@ -191,6 +252,9 @@ pub(super) fn status(
         status.running,
         status.waiting,
     );
+    if !status.resources.is_empty() {
+        let _ = writeln!(text, "  resources: {} free", resources(&status.resources));
+    }
     if let Some(why) = &status.trouble {
         let _ = writeln!(text, "  store: cannot be written: {why}");
     }

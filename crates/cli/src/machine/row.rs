@@ -1,11 +1,12 @@
 //! What is shown of a job.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use base::Usage;
 use dvm::{
-    machine::{Failure, Record, State, Tasks, Wall},
+    machine::{Failure, Needs, Record, State, Tasks, Wall},
     queue::{Over, TaskId},
+    spec::GpuShare,
 };
 use serde::Serialize;
 
@@ -28,6 +29,8 @@ pub(crate) struct Row<'a> {
     elapsed_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<NeedsRow<'a>>,
     hosts: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tasks: Option<TaskCounts>,
@@ -38,6 +41,44 @@ pub(crate) struct Row<'a> {
     /// Of runs that are over.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<UsageRow>,
+}
+
+/// What a job needs beside slots, and its limits, in JSON.
+#[derive(Debug, Serialize)]
+struct NeedsRow<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus_per_proc: Option<u32>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    resources: &'a BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    resources_per_proc: &'a BTreeMap<String, u64>,
+    /// On each node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_limit_bytes: Option<u64>,
+    /// On each node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_limit: Option<f64>,
+}
+
+impl<'a> NeedsRow<'a> {
+    fn of(needs: &'a Needs) -> Self {
+        let (gpus, gpus_per_proc) = match needs.gpus {
+            Some(GpuShare::Together(count)) => (Some(count), None),
+            Some(GpuShare::Each(count)) => (None, Some(count)),
+            None => (None, None),
+        };
+        let cpu_limit = needs.limits.milli_cpus;
+        Self {
+            gpus,
+            gpus_per_proc,
+            resources: &needs.resources.job,
+            resources_per_proc: &needs.resources.proc,
+            memory_limit_bytes: needs.limits.memory,
+            cpu_limit: cpu_limit.map(|milli_cpus| f64::from(milli_cpus) / 1_000.0),
+        }
+    }
 }
 
 /// Resources in JSON.
@@ -101,6 +142,7 @@ impl<'a> Row<'a> {
             ended: record.ended.map(|(at, _)| at.0),
             elapsed_seconds: elapsed(record, now).map(|time| time.as_secs_f64()),
             limit_seconds: record.time_limit.map(|limit| limit.as_secs()),
+            needs: record.needs.as_deref().map(NeedsRow::of),
             hosts: record.hosts.iter().collect(),
             tasks: record.is_array().then(|| TaskCounts::of(&record.tasks)),
             output: output(record),

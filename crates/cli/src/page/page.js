@@ -109,11 +109,27 @@
       const [meter, text] = use.children;
       meter.max = node.slots;
       meter.value = node.slots - node.free;
-      set(text, node.slots - node.free + " of " + node.slots);
+      set(text, [node.slots - node.free + " of " + node.slots, ...counted(node.resources)].join(", "));
       set(why, node.reason ?? (node.jobs.length ? node.jobs.join(", ") : ""));
     });
   };
 
+  // Memory is in bytes, and every node has it: only the others are worth their room.
+  const counted = resources => Object.entries(resources)
+    .filter(([name]) => name !== "memory")
+    .map(([name, amount]) => amount.all - amount.free + " of " + amount.all + " " + name);
+  const amounts = resources => Object.entries(resources ?? {}).map(([name, amount]) => name + "=" + amount);
+  const needs = job => {
+    const all = job.needs ?? {};
+    return [
+      ...(all.gpus ? [count(all.gpus, "GPU") + " on each node"] : []),
+      ...(all.gpus_per_proc ? [count(all.gpus_per_proc, "GPU") + " for each rank"] : []),
+      ...amounts(all.resources),
+      ...amounts(all.resources_per_proc).map(text => text + " for each rank"),
+      ...(all.memory_limit_bytes ? ["at most " + Math.round(all.memory_limit_bytes / 2 ** 20).toLocaleString() + " MiB on a node"] : []),
+      ...(all.cpu_limit ? ["at most " + count(all.cpu_limit, "CPU") + " on a node"] : []),
+    ].join(", ");
+  };
   const isActive = job => job.state === "running" || job.state === "paused";
   const where = job => (job.tasks ? progress(job.tasks) + " " : "") + job.hosts.join(", ");
   const progress = tasks => {
@@ -134,6 +150,7 @@
     }
     add("tasks", job.tasks && progress(job.tasks) + (job.tasks.failed_indexes ? "; failed: " + job.tasks.failed_indexes : ""));
     add("slots", job.slots);
+    add("needs", needs(job));
     add("nodes", job.hosts.join(", "));
     add("time", clock(job.elapsed_seconds));
     add("limit", clock(job.limit_seconds));

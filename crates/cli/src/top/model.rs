@@ -32,7 +32,7 @@ use super::{
     output::Output,
     tail::{Piece, Since},
 };
-use crate::machine::{Said, details_text, explained_text, pause_after, standing_word};
+use crate::machine::{Said, details_text, explained_text, pause_after, resources, standing_word};
 
 /// Jobs that are over and that the machine is asked for.
 pub(super) const OVER_MAX: u32 = 50;
@@ -747,6 +747,9 @@ fn node_text(node: &NodeLine) -> String {
         node.free,
         node.slots,
     );
+    if !node.resources.is_empty() {
+        text += &format!("free: {}\n", resources(&node.resources));
+    }
     if let NodeStanding::Bad(why) = &node.state {
         text += &format!("reason: {}\n", visible::line(why));
     }

@@ -1,7 +1,10 @@
 //! Values of the commands about a machine.
 
 use base::{HostList, JobId, RankSet};
-use dvm::queue::{Dependency, DependencyKind, TASKS_MAX};
+use dvm::{
+    machine::{GPU, MEMORY, NodeShare},
+    queue::{Dependency, DependencyKind, TASKS_MAX},
+};
 
 use super::{JobName, ValueError};
 
@@ -157,6 +160,39 @@ pub(crate) fn dependency(text: &str) -> Result<Dependency, ValueError> {
     };
     let on = job_number(job).map_err(|_| ValueError::NotADependency)?;
     Ok(Dependency { on, kind })
+}
+
+/// Characters in the name of a resource.
+const RESOURCE_NAME_MAX: usize = 64;
+
+/// Parses an amount of a counted resource: `matlab=2`.
+pub(crate) fn resource(text: &str) -> Result<(String, u64), ValueError> {
+    let (name, count) = text.split_once('=').ok_or(ValueError::NotAResource)?;
+    let is_good = name.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && name.len() <= RESOURCE_NAME_MAX
+        && name
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || "-_.:/".contains(letter));
+    if !is_good {
+        return Err(ValueError::NotAResource);
+    }
+    if ["slots", GPU, MEMORY].contains(&name) {
+        return Err(ValueError::OwnResource);
+    }
+    match count.parse() {
+        Ok(0) | Err(_) => Err(ValueError::NotAResource),
+        Ok(count) => Ok((name.to_owned(), count)),
+    }
+}
+
+/// Parses a counted resource of nodes: `fpga=2`, `fpga=2@n[1-3]`.
+pub(crate) fn node_resource(text: &str) -> Result<NodeShare, ValueError> {
+    let (amount, hosts) = match text.split_once('@') {
+        Some((amount, hosts)) => (amount, Some(host_list(hosts)?)),
+        None => (text, None),
+    };
+    let (name, count) = resource(amount)?;
+    Ok(NodeShare { name, count, hosts })
 }
 
 /// Parses the names of nodes, such as `n[1-3],gpu7`.

@@ -5,6 +5,7 @@ mod control;
 mod hangs;
 mod leaks;
 mod nodes;
+mod resources;
 mod users;
 
 use std::{collections::BTreeMap, fs};

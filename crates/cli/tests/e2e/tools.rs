@@ -519,9 +519,12 @@ fn a_hasty_debugger_or_one_without_daemons_loses_nothing() {
 #[test]
 fn two_tools_release_at_once() {
     let site = Site::new(Library::Debian);
+    let program = crate::pmix::program("init_once");
+    // The job goes on until both have seen it.
+    let script = r#""$0" && until [ -e go ]; do sleep 0.05; done"#;
     let job = site.start(
         &["--stop-in-init"],
-        &[crate::pmix::program("init_once").to_str().unwrap()],
+        &["sh", "-c", script, program.to_str().unwrap()],
     );
     site.wait_for_files();
     site.attach(job.pid, &["ready"]).expect_code(0);
@@ -531,6 +534,7 @@ fn two_tools_release_at_once() {
         let tool = tool.end().expect_code(0);
         assert!(tool.out().contains("all wait\n"), "{tool:?}");
     }
+    site.go();
     job.end().expect_code(0);
     site.sandbox.expect_clean();
 }

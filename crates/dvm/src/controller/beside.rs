@@ -22,7 +22,7 @@ use crate::{
         Beside, Cause, EndReason, FrontId, JobRef, NoTarget, OnePer, Outcome, Refusal, ToFront,
         ToolNews, ToolRequest,
     },
-    spec::{App, HoldPlan, JobSpec, MapFor, NodeVariables, ResourceLimits},
+    spec::{App, HoldPlan, JobSpec, MapFor, NodeVariables, ResourceLimits, ResourceNeeds},
 };
 
 /// Variables by which users change what the dynamic linker of the ranks does begin like this.
@@ -279,6 +279,7 @@ fn spec_beside(
         map: MapFor::Launch,
         limits: ResourceLimits::default(),
         watch: None,
+        needs: ResourceNeeds::default(),
         stdin: said.stdin,
         stdio: said.stdio,
         end: said.end,

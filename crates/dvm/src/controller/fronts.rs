@@ -142,6 +142,10 @@ impl Controller {
             );
             return self.finish_front(id);
         }
+        if !spec.needs.is_empty() {
+            self.tell(id, ToFront::Refused(Refusal::NothingCounted));
+            return self.finish_front(id);
+        }
         let job = JobId(self.next_job);
         if let Some(front) = self.fronts.get_mut(&id) {
             front.job = Some(job);

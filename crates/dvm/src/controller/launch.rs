@@ -23,7 +23,7 @@ use super::{
 use crate::{
     alloc::Slots,
     machine::Grant,
-    place::{self, JobMap, Topologies, TopologyDigest},
+    place::{self, JobMap, Topologies},
     planted::{self, Bug},
     preload::Source,
     proto::{
@@ -31,7 +31,8 @@ use crate::{
         ToFront, Universe, VERSION,
     },
     spec::{
-        Destination, JobSpec, MapFor, OnFailure, Pattern, PatternFacts, StdinTarget, UniverseSize,
+        Destination, JobSpec, MapFor, NodeGpus, OnFailure, Pattern, PatternFacts, StdinTarget,
+        UniverseSize,
     },
 };
 
@@ -88,14 +89,7 @@ impl Controller {
     }
 
     /// Handles a daemon's `Hello`. A daemon of another version is not used, and then no job can be launched.
-    pub(super) fn on_hello(
-        &mut self,
-        node: NodeId,
-        version: u32,
-        said: NodeId,
-        host: String,
-        topology: TopologyDigest,
-    ) {
+    pub(super) fn on_hello(&mut self, node: NodeId, version: u32, said: NodeId, hello: Node) {
         if self.nodes.contains_key(&node) {
             return self.log(format!(
                 "the daemon on node {node} says hello again: ignored"
@@ -103,7 +97,7 @@ impl Controller {
         }
         if version != VERSION {
             self.other_version = Some(Refusal::OtherVersion {
-                host,
+                host: hello.host,
                 ours: VERSION,
                 theirs: version,
             });
@@ -116,7 +110,8 @@ impl Controller {
                 "the daemon on node {node} calls itself node {said}: ignored"
             ));
         } else {
-            self.nodes.insert(node, Node { host, topology });
+            let topology = hello.topology;
+            self.nodes.insert(node, hello);
             self.classify(node, topology);
             self.tell_running_jobs(node);
         }
@@ -185,7 +180,7 @@ impl Controller {
         };
         let map = place::place(&request, &allocation, &topologies).map_err(Refusal::Placement)?;
         check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
-        let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
+        let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| self.check_gpus(job, &map));
         refusal.map_or(Ok(Some((map, topologies))), Err)
     }
 
@@ -201,7 +196,7 @@ impl Controller {
         };
         let map = place::place(&request, &allocation, &topologies).map_err(Refusal::Placement)?;
         check_patterns(&job.spec, map.ranks()).map_err(Refusal::Pattern)?;
-        let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| check_gpus(&job.spec, &map));
+        let refusal = check_ranks(&job.spec, map.ranks()).or_else(|| self.check_gpus(job, &map));
         refusal.map_or(Ok(Some((map, topologies))), Err)
     }
 
@@ -244,6 +239,44 @@ impl Controller {
 
     pub(super) fn names_of_lost(&self) -> BTreeSet<&str> {
         self.lost.keys().map(|id| self.name_of(*id)).collect()
+    }
+
+    /// Returns a refusal if a node has fewer GPUs for the job than its procs need.
+    fn check_gpus(&self, job: &Job, map: &JobMap) -> Option<Refusal> {
+        let plan = job.spec.gpus.as_ref()?;
+        map.nodes().find_map(|node| {
+            let granted = job.grant.as_ref().and_then(|grant| grant.gpus.get(&node));
+            let own = || self.nodes.get(&node)?.resources.gpus.as_ref();
+            let available = match granted {
+                Some(granted) => granted.names.len(),
+                None if job.grant.is_some() || plan.available.is_empty() => {
+                    own().map_or(0, |own| own.names.len())
+                }
+                None => plan.available.len(),
+            };
+            let available = u32::try_from(available).unwrap_or(u32::MAX);
+            let procs = u32::try_from(map.ranks_on(node).len()).unwrap_or(u32::MAX);
+            let needed = plan.share.needed(procs);
+            (needed > u64::from(available)).then(|| Refusal::TooFewGpus {
+                host: self.name_of(node).to_owned(),
+                needed,
+                available,
+                procs,
+                share: plan.share,
+            })
+        })
+    }
+
+    /// Returns what a machine has given a job of the GPUs of each node. Nodes where it has all of them are left out: their daemons know
+    /// them.
+    fn granted_gpus(&self, job: &Job) -> BTreeMap<NodeId, NodeGpus> {
+        let granted = job.grant.iter().flat_map(|grant| &grant.gpus);
+        let is_part = |(id, gpus): &(&NodeId, &NodeGpus)| {
+            let node = self.nodes.get(id);
+            node.is_none_or(|node| node.resources.gpus.as_ref() != Some(gpus))
+        };
+        let parts = granted.filter(is_part);
+        parts.map(|(id, gpus)| (*id, gpus.clone())).collect()
     }
 
     /// Ends a job that was to be placed only.
@@ -293,6 +326,7 @@ impl Controller {
             front_pid: self.fronts.get(&job.front).map_or(0, |front| front.pid),
             variables: job.spec.variables.clone(),
             gpus: job.spec.gpus.clone(),
+            granted_gpus: self.granted_gpus(job),
             preloaded: job.spec.preload.as_ref().map(|one| one.use_of.clone()),
             beside: job.beside.clone(),
         });
@@ -467,22 +501,6 @@ fn check_ranks(spec: &JobSpec, size: u32) -> Option<Refusal> {
     named.into_iter().find_map(|(what, rank)| {
         let rank = rank.filter(|rank| rank.0 >= size)?;
         Some(Refusal::NoSuchRank { what, rank, size })
-    })
-}
-
-/// Returns a refusal if a node has fewer GPUs than its procs need.
-fn check_gpus(spec: &JobSpec, map: &JobMap) -> Option<Refusal> {
-    let plan = spec.gpus.as_ref()?;
-    let available = u32::try_from(plan.available.len()).unwrap_or(u32::MAX);
-    map.nodes().find_map(|node| {
-        let procs = u32::try_from(map.ranks_on(node).len()).unwrap_or(u32::MAX);
-        let needed = plan.needed(procs);
-        (needed > u64::from(available)).then_some(Refusal::TooFewGpus {
-            needed,
-            available,
-            procs,
-            share: plan.share,
-        })
     })
 }
 

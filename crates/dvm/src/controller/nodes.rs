@@ -77,7 +77,8 @@ impl Controller {
                 continue;
             };
             let slots = place::slots(said.slots, Some(topology), CpuUnit::default());
-            host.machine.node_up(now, *id, slots, said.slots);
+            host.machine
+                .node_up(now, *id, (slots, said.slots), &node.resources);
             host.known.insert(*id);
         }
     }

@@ -116,6 +116,7 @@ impl World {
 
 pub(super) fn hello(node: u32) -> ToController {
     ToController::Hello {
+        resources: Default::default(),
         version: VERSION,
         node: NodeId(node),
         host: format!("n{node}"),

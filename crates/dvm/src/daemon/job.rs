@@ -44,7 +44,7 @@ use crate::{
     proto::{
         Counted, EndClass, Launch, Parent, PmiState, StartFailure, Stream, ToController, Unenforced,
     },
-    spec::{App, HoldAt},
+    spec::{App, HoldAt, NodeGpus},
     stdio::{Assembler, Conduit, Feeder, Flow, InputCredit, Window},
 };
 
@@ -93,6 +93,8 @@ pub(super) struct LocalJob {
     host: String,
     node: base::NodeId,
     /// Index of the node among the nodes of the job.
+    /// Those of the node.
+    gpus: Option<NodeGpus>,
     node_index: u32,
     /// Node rank of this job's first proc. It is above the node ranks of all jobs that were on the node at the launch.
     first: u32,
@@ -273,6 +275,7 @@ impl LocalJob {
         let mut job = Self {
             host: config.host.clone(),
             node: config.node,
+            gpus: config.resources.gpus.clone(),
             node_index,
             first: load.first,
             subscription: Subscription::of(load, u32::try_from(count).unwrap_or(u32::MAX)),

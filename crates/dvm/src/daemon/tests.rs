@@ -19,6 +19,7 @@ pub(super) fn daemon() -> Daemon {
 
 pub(super) fn daemon_of(node: u32, host: &str) -> Daemon {
     Daemon::new(DaemonConfig {
+        resources: Default::default(),
         node: NodeId(node),
         host: host.to_owned(),
         topology: Topology::flat(4),
@@ -102,6 +103,7 @@ pub(super) fn launch_bound(
         tracers: crate::spec::Tracers::Ancestors,
     };
     Launch {
+        granted_gpus: Default::default(),
         beside: None,
         limits: Default::default(),
         preloaded: None,

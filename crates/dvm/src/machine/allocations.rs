@@ -178,6 +178,7 @@ impl Machine {
             requeued: RankSet::new(),
             paused: RankSet::new(),
             spent: base::Usage::default(),
+            needs: None,
             requeues: BTreeMap::new(),
         };
         let answer_by = wish.patience.map(|patience| now + patience);
@@ -302,6 +303,7 @@ impl Machine {
         Grant {
             slots: slots.collect(),
             sharing,
+            gpus: BTreeMap::new(),
         }
     }
 

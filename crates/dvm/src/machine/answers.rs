@@ -339,6 +339,7 @@ impl Machine {
             since: self.epoch,
             nodes: u32::try_from(listed.count()).unwrap_or(u32::MAX),
             usable,
+            resources: self.resources_of(self.queue.shared(), self.queue.shared_free()),
             slots,
             free,
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),

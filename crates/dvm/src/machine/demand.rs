@@ -4,27 +4,99 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::NodeId;
 
-use super::Node;
+use super::{Counted, Extras, Machine, NoResource, Node, ResourceOf};
 use crate::{
     place::{self, MapTo, Oversubscribe, Per},
-    queue::{Amounts, Demand, Sharing, Spread},
+    queue::{Demand, Sharing, Spread},
+    spec::JobSpec,
 };
+
+/// The slots that a job needs: see [`Demand`].
+struct Slots {
+    units: u32,
+    unit: u32,
+    /// Procs of a unit; `None`: they are not known, because the job gets whole nodes.
+    procs: Option<u32>,
+    spread: Spread,
+}
 
 /// Returns the demand of a job. It is the least with which the job can be placed as the user wants.
 ///
 /// A job that does not say how many procs it has gets all slots of the nodes that it may use, as it does without a machine. Nodes that were
 /// lost do not count: see [`super::Machine::fit_to_nodes`].
 pub(super) fn demand(
-    request: &place::Request,
+    spec: &JobSpec,
     sharing: Sharing,
     nodes: &BTreeMap<NodeId, Node>,
+    resources: &mut Counted,
 ) -> Demand {
+    let request = &spec.placement;
     let only = only(request, nodes);
+    let slots = slots(request, only.as_ref(), nodes);
+    let extras = Extras::of(spec);
+    let sharing = slots.procs.map_or(Sharing::Exclusive, |_| sharing);
+    // Of a whole node, the job may use all there is.
+    let procs = u64::from(slots.procs.unwrap_or(1));
+    let counted = extras.proc.into_iter();
+    let counted = counted.map(|(name, count)| (name, count.saturating_mul(procs)));
+    Demand {
+        units: slots.units,
+        unit: resources.amounts(slots.unit, &counted.collect()),
+        per_node: resources.amounts(0, &extras.node),
+        spread: slots.spread,
+        sharing,
+        shared: resources.amounts(0, &extras.job),
+        only,
+    }
+}
+
+impl Machine {
+    pub(super) fn demand(&mut self, spec: &JobSpec, sharing: Sharing) -> Demand {
+        demand(spec, sharing, &self.nodes, &mut self.counted)
+    }
+
+    /// Checks that there is a node with what a unit of the job needs of each counted resource, and that the machine has what it needs as a
+    /// whole.
+    pub(super) fn check_room(&self, demand: &Demand) -> Result<(), NoResource> {
+        let mut unit = demand.unit.clone();
+        unit.add(&demand.per_node);
+        let nodes = self.nodes.keys();
+        let all = nodes.filter_map(|id| Some(self.queue.node(*id)?.0));
+        let all: Vec<BTreeMap<String, u64>> = all.map(|all| self.counted.named(all)).collect();
+        let on_node = self.counted.named(&unit).into_iter().map(|(name, needed)| {
+            let most = all.iter().filter_map(|has| has.get(&name)).max();
+            (name, needed, most.copied().unwrap_or(0), ResourceOf::Node)
+        });
+        let shared = self.counted.named(self.queue.shared());
+        let of_machine = self.counted.named(&demand.shared).into_iter();
+        let of_machine = of_machine.map(|(name, needed)| {
+            let most = shared.get(&name).copied().unwrap_or(0);
+            (name, needed, most, ResourceOf::Machine)
+        });
+        let mut both = on_node.chain(of_machine);
+        match both.find(|(_, needed, most, _)| needed > most) {
+            Some((name, needed, most, of)) => Err(NoResource::TooMuch {
+                name,
+                needed,
+                most,
+                of,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the slots that a job needs.
+fn slots(
+    request: &place::Request,
+    only: Option<&BTreeSet<NodeId>>,
+    nodes: &BTreeMap<NodeId, Node>,
+) -> Slots {
     if !is_uniform(request) {
         // What each app gets depends on what the others get, and where.
         return whole(only, nodes);
     }
-    let counted = counted(only.as_ref(), nodes);
+    let counted = counted(only, nodes);
     let all = counted
         .iter()
         .map(|node| node.slots)
@@ -77,13 +149,11 @@ pub(super) fn demand(
     } else {
         units
     };
-    Demand {
+    Slots {
         units,
-        unit: Amounts::slots(unit),
+        unit,
+        procs: Some((unit / each).max(1)),
         spread,
-        sharing,
-        shared: Amounts::slots(0),
-        only,
     }
 }
 
@@ -101,16 +171,14 @@ fn is_uniform(request: &place::Request) -> bool {
     others.iter().all(is_alike) && (others.is_empty() || !is_ppr)
 }
 
-/// Returns a demand for all nodes that the job may use.
-fn whole(only: Option<BTreeSet<NodeId>>, nodes: &BTreeMap<NodeId, Node>) -> Demand {
-    let count = counted(only.as_ref(), nodes).len();
-    Demand {
+/// Returns the need for all nodes that the job may use.
+fn whole(only: Option<&BTreeSet<NodeId>>, nodes: &BTreeMap<NodeId, Node>) -> Slots {
+    let count = counted(only, nodes).len();
+    Slots {
         units: u32::try_from(count).unwrap_or(u32::MAX).max(1),
-        unit: Amounts::slots(1),
+        unit: 1,
+        procs: None,
         spread: Spread::Scatter,
-        sharing: Sharing::Exclusive,
-        shared: Amounts::slots(0),
-        only,
     }
 }
 

@@ -25,6 +25,7 @@ use super::{
     Machine, MachineOutput, Work,
     demand::demand,
     planted::{self, Bug},
+    resources::GpuTable,
     talk::{Added, Additions, Down, NodeLine, NodeStanding, NotDone, Reply},
 };
 use crate::{
@@ -32,6 +33,7 @@ use crate::{
     bootstrap::{NotJoined, NotJoinedClass},
     proto::FrontId,
     queue::{Amounts, NodeState, Requeue, TaskId},
+    spec::NodeResources,
 };
 
 /// Most starts of daemons in the life of a machine. Each leaves its number behind.
@@ -63,6 +65,8 @@ pub(super) struct Node {
     part: Part,
     /// Its daemon, or the last one; `None` if only jobs name the node.
     pub(super) daemon: Option<NodeId>,
+    /// `None`: it has none.
+    pub(super) gpus: Option<GpuTable>,
 }
 
 /// A front that waits for the nodes that it has added.
@@ -91,10 +95,17 @@ pub(super) struct Comings {
     local: Option<NodeId>,
     /// Nodes in `Leaves`, and those in `Gone` of which tasks have part.
     leaving: BTreeSet<NodeId>,
-    /// Nodes that came back with another number of slots while tasks have part of them, with that number.
-    resizing: BTreeMap<NodeId, u32>,
+    /// Nodes that came back while tasks have part of them, and that have other resources now.
+    resizing: BTreeMap<NodeId, Resized>,
     adding: Vec<Adding>,
     dropping: Vec<Dropping>,
+}
+
+/// What a node has when no task has part of it any more.
+#[derive(Debug)]
+struct Resized {
+    capacity: Amounts,
+    gpus: Option<GpuTable>,
 }
 
 impl Node {
@@ -107,6 +118,7 @@ impl Node {
             standing: NodeStanding::Starting,
             part: Part::Stays,
             daemon: Some(daemon),
+            gpus: None,
         }
     }
 
@@ -186,7 +198,13 @@ impl Machine {
     }
 
     /// Notes that the daemon of a node has joined. Jobs may start there.
-    pub fn node_up(&mut self, now: Time, daemon: NodeId, slots: u32, said: Slots) {
+    pub fn node_up(
+        &mut self,
+        now: Time,
+        daemon: NodeId,
+        (slots, said): (u32, Slots),
+        found: &NodeResources,
+    ) {
         let id = self.comings.of_daemon.get(&daemon).copied();
         let Some((id, node)) = id.and_then(|id| Some((id, self.nodes.get_mut(&id)?))) else {
             return;
@@ -194,22 +212,27 @@ impl Machine {
         node.slots = slots.max(1);
         node.is_implicit = said == Slots::Implicit;
         node.standing = NodeStanding::Up;
+        let has = self.counted.of_node(&node.name, node.slots, found);
+        let gpus = found.gpus.clone().map(GpuTable::new);
         match self.queue.node(id) {
-            // Jobs that go on without the lost daemon still have part of the node. It keeps its slots until they have ended.
+            // Jobs that go on without the lost daemon still have part of the node. It keeps what it had until they have ended.
             Some((capacity, free, _)) if capacity != free => {
-                if capacity.slots == node.slots {
-                    self.comings.resizing.remove(&id);
-                } else {
-                    self.comings.resizing.insert(id, node.slots);
-                }
                 node.slots = capacity.slots;
+                let resized = Resized {
+                    capacity: has,
+                    gpus,
+                };
+                self.comings.resizing.insert(id, resized);
                 self.queue.set_node(id, NodeState::Up);
             }
-            Some(_) => {
-                self.queue.remove_node(id);
-                self.queue.add_node(id, Amounts::slots(node.slots));
+            there => {
+                let is_there = there.is_some();
+                node.gpus = gpus;
+                if is_there {
+                    self.queue.remove_node(id);
+                }
+                self.queue.add_node(id, has);
             }
-            None => self.queue.add_node(id, Amounts::slots(node.slots)),
         }
         if node.is_drained || node.part == Part::Leaves {
             node.standing = NodeStanding::Drained;
@@ -233,11 +256,12 @@ impl Machine {
             let Some(entry) = self.jobs.get_mut(&id) else {
                 continue;
             };
-            let wishes = &entry.record.wishes;
+            let sharing = entry.record.wishes.sharing;
             let Work::Programs(spec) = &entry.work else {
                 continue;
             };
-            let demand = demand(&spec.open().placement, wishes.sharing, nodes);
+            let spec = spec.open();
+            let demand = demand(&spec, sharing, nodes, &mut self.counted);
             let is_admitted =
                 |id: &NodeId| demand.only.as_ref().is_none_or(|only| only.contains(id));
             if !nodes.keys().any(|id| is_usable(*id) && is_admitted(id)) {
@@ -503,22 +527,24 @@ impl Machine {
         }
     }
 
-    /// Gives nodes the slots with which they came back, when no task has part of them any more.
+    /// Gives nodes the resources with which they came back, when no task has part of them any more.
     pub(super) fn resize_nodes(&mut self) {
         let idle = self.comings.resizing.keys().copied();
         let idle: Vec<NodeId> = idle
             .filter(|id| self.queue.tasks_on(*id).is_empty())
             .collect();
         for id in idle {
-            let slots = self.comings.resizing.remove(&id);
+            let resized = self.comings.resizing.remove(&id);
             let state = self.queue.node(id).map(|(.., state)| state);
-            let (Some(slots), Some(state), Some(node)) = (slots, state, self.nodes.get_mut(&id))
+            let (Some(resized), Some(state), Some(node)) =
+                (resized, state, self.nodes.get_mut(&id))
             else {
                 continue;
             };
-            node.slots = slots;
+            node.slots = resized.capacity.slots;
+            node.gpus = resized.gpus;
             self.queue.remove_node(id);
-            self.queue.add_node(id, Amounts::slots(slots));
+            self.queue.add_node(id, resized.capacity);
             self.queue.set_node(id, state);
             self.fit_to_nodes();
         }
@@ -609,6 +635,23 @@ impl Machine {
         self.comings.dropping.retain(|one| one.front != front);
     }
 
+    /// Returns counted resources: all, and what is free. Memory of a node that nobody knows is left out.
+    pub(super) fn resources_of(
+        &self,
+        all: &Amounts,
+        free: &Amounts,
+    ) -> BTreeMap<String, (u64, u64)> {
+        let free = self.counted.named(free);
+        let all = self.counted.named(all).into_iter();
+        let known = all.filter(|(_, count)| *count < u64::MAX);
+        known
+            .map(|(name, count)| {
+                let free = free.get(&name).copied().unwrap_or(0);
+                (name, (count, free))
+            })
+            .collect()
+    }
+
     pub(super) fn node_lines(&self) -> Vec<NodeLine> {
         let mut jobs: BTreeMap<NodeId, BTreeSet<base::JobId>> = BTreeMap::new();
         let runs = self.runs.values().copied();
@@ -619,14 +662,17 @@ impl Machine {
         }
         let listed = self.nodes.iter().filter(|(_, node)| node.is_listed());
         let lines = listed.map(|(id, node)| {
-            let free = self.queue.node(*id).map_or(0, |(_, free, _)| free.slots);
+            let known = self.queue.node(*id);
+            let free = known.map_or(0, |(_, free, _)| free.slots);
             let free = free.min(node.slots);
+            let resources = known.map(|(all, free, _)| self.resources_of(all, free));
             NodeLine {
                 name: node.name.clone(),
                 number: node.daemon.unwrap_or(*id),
                 state: node.shown(),
                 slots: node.slots,
                 free,
+                resources: resources.unwrap_or_default(),
                 jobs: jobs.remove(id).unwrap_or_default().into_iter().collect(),
             }
         });

@@ -45,11 +45,13 @@ pub enum Bug {
     LostNodesCount,
     /// A machine that starts again forgets how often a task was requeued.
     RequeuesForgotten,
+    /// A GPU is given to a task while another one has it.
+    GpusGivenTwice,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::LaunchedBeforeStored,
         Self::ToldBeforeStored,
         Self::FailedBatchForgotten,
@@ -71,6 +73,7 @@ impl Bug {
         Self::EndedForGood,
         Self::LostNodesCount,
         Self::RequeuesForgotten,
+        Self::GpusGivenTwice,
     ];
 }
 

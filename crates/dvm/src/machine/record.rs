@@ -12,7 +12,7 @@ use super::{
 use crate::{
     proto::Outcome,
     queue::{Array, Dependency, Hold, Over, Requeue, Sharing},
-    spec::JobSpec,
+    spec::{GpuShare, JobSpec, ResourceLimits, ResourceNeeds},
 };
 
 /// Characters of a command line that are kept.
@@ -95,6 +95,28 @@ pub struct Record {
     pub spent: Usage,
     /// How often tasks were requeued that are not over. Only stored records have it: in memory, the queue counts.
     pub requeues: BTreeMap<u32, u32>,
+    /// What it needs beside slots; `None`: nothing.
+    pub needs: Option<Box<Needs>>,
+}
+
+/// What a job needs beside slots, and its limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needs {
+    pub limits: ResourceLimits,
+    pub gpus: Option<GpuShare>,
+    pub resources: ResourceNeeds,
+}
+
+impl Needs {
+    /// Returns what a job needs; `None` if it needs nothing beside slots.
+    fn of(spec: &JobSpec) -> Option<Box<Self>> {
+        let needs = Self {
+            limits: spec.limits,
+            gpus: spec.gpus.as_ref().map(|plan| plan.share),
+            resources: spec.needs.clone(),
+        };
+        (needs != Self::default()).then(|| Box::new(needs))
+    }
 }
 
 /// Who waits for the job.
@@ -157,6 +179,7 @@ impl Record {
             paused: RankSet::new(),
             spent: Usage::default(),
             requeues: BTreeMap::new(),
+            needs: Needs::of(&submission.spec),
         }
     }
 

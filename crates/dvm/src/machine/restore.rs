@@ -13,12 +13,12 @@ use super::{
     Entry, Machine, Wall, Work,
     books::{FIRST, FORMAT, Key, Packed},
     planted::{self, Bug},
-    record::{Failure, Record, Way},
+    record::{Failure, Needs, Record, Way},
     talk::{Damage, Restored},
 };
 use crate::{
     queue::{DependencyKind, Hold, Over, Past, REQUEUES_MAX, Requeue},
-    spec::{JobSpec, ResourceLimits},
+    spec::{JobSpec, ResourceLimits, ResourceNeeds},
 };
 
 /// A value of the store. Values of older versions lack fields at their end.
@@ -36,8 +36,10 @@ impl Stored for u32 {
 impl Stored for Record {
     fn lacking_in(version: u8) -> postcard::Result<Vec<u8>> {
         let none: (RankSet, Usage, BTreeMap<u32, u32>) = Default::default();
+        let needs: Option<Box<Needs>> = None;
         match version {
-            1 => postcard::to_allocvec(&none),
+            1 => postcard::to_allocvec(&(none, needs)),
+            2 => postcard::to_allocvec(&needs),
             _ => Ok(Vec::new()),
         }
     }
@@ -47,7 +49,7 @@ impl Stored for JobSpec {
     fn lacking_in(version: u8) -> postcard::Result<Vec<u8>> {
         match version {
             1 | 2 => {
-                let none: (ResourceLimits, Option<Duration>) = Default::default();
+                let none: (ResourceLimits, Option<Duration>, ResourceNeeds) = Default::default();
                 postcard::to_allocvec(&none)
             }
             _ => Ok(Vec::new()),

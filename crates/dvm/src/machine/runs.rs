@@ -1,23 +1,25 @@
 //! The runs of tasks, from the order of the queue to their ends.
 
 use std::{
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-use base::{HostList, JobId, Rank, RankSet, Time, Usage};
+use base::{HostList, JobId, NodeId, Rank, RankSet, Time, Usage};
 
 use super::{
     AllocationEnd, Down, Effect, INDEX_VARIABLE, JOB_VARIABLE, Machine, MachineOutput, Run, Stage,
     Work,
     planted::{self, Bug},
     record::{Failure, OutputFiles, Tasks},
+    resources::GPU,
 };
 use crate::{
     messages,
     proto::{Cause, EndReason, Outcome, Refusal},
-    queue::{self, Requeue, TaskId, Units},
-    spec::JobSpec,
+    queue::{self, Amounts, Requeue, TaskId, Units},
+    spec::{JobSpec, NodeGpus},
 };
 
 /// How far a task was that waits again because the machine ends.
@@ -63,7 +65,8 @@ impl Machine {
         let spec = named(spec.open(), task);
         entry.runs.insert(task.index, Stage::Ordered);
         let (sharing, unit) = (entry.sharing, entry.unit);
-        let grant = self.granted(units, sharing, unit);
+        let mut grant = self.granted(units, sharing, unit);
+        grant.gpus = self.take_gpus(task);
         let Some(entry) = self.jobs.get(&task.job) else {
             return;
         };
@@ -76,6 +79,28 @@ impl Machine {
             truncates: entry.record.begins_files(task.index.unwrap_or(0)),
         };
         self.outputs.push_back(MachineOutput::Launch(Box::new(run)));
+    }
+
+    /// Gives a task that starts the GPUs that the queue has counted for it. Returns them by the daemons of their nodes.
+    fn take_gpus(&mut self, task: TaskId) -> BTreeMap<NodeId, NodeGpus> {
+        let parts: Vec<(NodeId, Amounts)> = self.queue.parts(task).collect();
+        let taken = parts.into_iter().filter_map(|(id, part)| {
+            let count = self.counted.named(&part).get(GPU).copied()?;
+            let node = self.nodes.get_mut(&id)?;
+            let gpus = node.gpus.as_mut()?.take(task, count);
+            Some((node.daemon?, gpus))
+        });
+        taken.collect()
+    }
+
+    fn give_gpus_back(&mut self, task: TaskId) {
+        let parts: Vec<NodeId> = self.queue.parts(task).map(|(id, _)| id).collect();
+        for id in parts {
+            let node = self.nodes.get_mut(&id);
+            if let Some(gpus) = node.and_then(|node| node.gpus.as_mut()) {
+                gpus.give_back(task);
+            }
+        }
     }
 
     /// Notes the number of the run of a task.
@@ -171,6 +196,7 @@ impl Machine {
             entry.record.put(index, |tasks| &mut tasks.waiting);
         }
         self.books.touch(task.job);
+        self.give_gpus_back(task);
         self.queue.take_back(task);
     }
 
@@ -219,6 +245,7 @@ impl Machine {
             entry.ending = entry.ending.difference(&one);
         }
         self.books.touch(task.job);
+        self.give_gpus_back(task);
         // If the task is requeued, or the job is over, the queue says so: see [`Self::settle`].
         self.queue.ended(task, outcome);
     }

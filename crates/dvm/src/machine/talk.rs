@@ -1,6 +1,6 @@
 //! What a front asks a machine, and what the machine answers.
 
-use std::{ffi::OsString, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, time::Duration};
 
 use base::{HostList, JobId, NodeId, Rank, RankSet, Signal, Usage};
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Wall,
     record::{Record, Submission},
+    resources::NoResource,
 };
 use crate::{
     alloc::AllocatedNode,
@@ -124,6 +125,7 @@ pub enum NotDone {
     IsAllocation(JobId),
     NoSuchNode(String),
     NotAccepted(Refusal),
+    NoResource(NoResource),
     /// The job depends on one that has failed.
     DependencyFailed(JobId),
     /// The store of the machine cannot be written, for the reason given.
@@ -193,6 +195,8 @@ pub struct Status {
     pub usable: u32,
     pub slots: u64,
     pub free: u64,
+    /// Counted resources that no node has: all, and what is free.
+    pub resources: BTreeMap<String, (u64, u64)>,
     pub waiting: u32,
     pub running: u32,
     /// Why the store cannot be written; `None` if it can.
@@ -211,6 +215,8 @@ pub struct NodeLine {
     pub state: NodeStanding,
     pub slots: u32,
     pub free: u32,
+    /// Counted resources by their names: all, and what is free. Memory is in bytes.
+    pub resources: BTreeMap<String, (u64, u64)>,
     /// Numbers of the jobs that run there.
     pub jobs: Vec<JobId>,
 }

@@ -6,6 +6,7 @@ mod control;
 mod ends;
 mod history;
 mod nodes;
+mod resources;
 
 use base::{ExitStatus, HostList, Rank, RankSet};
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use crate::{
     proto::{Cause, EndReason, Outcome},
     queue::{Array, Requeue},
     spec::{
-        App, EndPolicy, GpuKind, GpuPlan, GpuShare, HoldPlan, MapFor, StdinTarget, StdioPlan,
+        App, EndPolicy, GpuPlan, GpuShare, HoldPlan, MapFor, NodeResources, StdinTarget, StdioPlan,
         Tracers,
     },
 };
@@ -49,6 +50,7 @@ impl World {
         let last = stored.last_key_value();
         let live = live.chain(last.filter(|(key, _)| matches!(key, Key::Past(_))));
         let setup = Setup {
+            declared: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
             nodes: (0..slots.len()).map(|node| format!("n{node}")).collect(),
@@ -67,7 +69,12 @@ impl World {
         };
         for (node, slots) in (0..).zip(slots) {
             let said = Slots::Explicit(*slots);
-            world.machine.node_up(world.now, NodeId(node), *slots, said);
+            world.machine.node_up(
+                world.now,
+                NodeId(node),
+                (*slots, said),
+                &NodeResources::default(),
+            );
         }
         world.pump();
         world
@@ -182,6 +189,7 @@ impl World {
         world.stored = self.stored;
         let stored = world.stored.clone().into_iter();
         let setup = Setup {
+            declared: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
             nodes: vec!["n0".to_owned()],
@@ -191,7 +199,12 @@ impl World {
         };
         world.machine = Machine::new(&setup);
         let now = world.now;
-        world.machine.node_up(now, NodeId(0), 1, Slots::Explicit(1));
+        world.machine.node_up(
+            now,
+            NodeId(0),
+            (1, Slots::Explicit(1)),
+            &NodeResources::default(),
+        );
         world.pump();
         world
     }
@@ -234,6 +247,7 @@ pub(super) fn spec(procs: u32) -> Box<JobSpec> {
 
 fn spec_of(procs: Option<u32>, map: Option<&str>) -> Box<JobSpec> {
     Box::new(JobSpec {
+        needs: Default::default(),
         limits: Default::default(),
         apps: vec![App {
             program: "./a".into(),
@@ -949,6 +963,7 @@ fn a_job_may_depend_on_more_forgotten_jobs_than_are_kept_in_memory() {
 fn a_node_that_is_drained_while_it_starts_gets_no_job() {
     let mut world = World::new(&[]);
     let setup = Setup {
+        declared: Default::default(),
         name: "main".to_owned(),
         epoch: Wall(0),
         nodes: vec!["n0".to_owned()],
@@ -960,7 +975,12 @@ fn a_node_that_is_drained_while_it_starts_gets_no_job() {
     world.ask(Ask::Drain(["n0"].into_iter().collect()));
     assert_eq!(world.reply(), Reply::Done);
     let now = world.now;
-    world.machine.node_up(now, NodeId(0), 1, Slots::Explicit(1));
+    world.machine.node_up(
+        now,
+        NodeId(0),
+        (1, Slots::Explicit(1)),
+        &NodeResources::default(),
+    );
     world.submitted(job(1));
     world.store();
     assert!(world.launches().is_empty());
@@ -1029,7 +1049,10 @@ fn demands_are_the_least_that_can_be_placed() {
         (None, Some("ppr:1:numa"), None, "3 x 1 Scatter whole"),
     ];
     for (count, map, hosts, expected) in cases {
-        let demand = demand(&request(count, map, hosts), Sharing::Shared, &nodes);
+        let mut job = spec(1);
+        job.placement = request(count, map, hosts);
+        let mut counted = Counted::new(Declared::default());
+        let demand = demand::demand(&job, Sharing::Shared, &nodes, &mut counted);
         let only = demand.only.as_ref().map(|only| {
             let names: Vec<String> = only.iter().map(ToString::to_string).collect();
             format!(" on {}", names.join(","))
@@ -1065,23 +1088,6 @@ fn answers_to_submissions_keep_their_order() {
     ));
     assert_eq!(world.reply(), Reply::Submitted(JobId(2)));
     assert!(world.machine.submitting.is_empty());
-}
-
-#[test]
-fn jobs_with_gpus_get_whole_nodes() {
-    let mut world = World::new(&[4]);
-    let mut with_gpu = job(1);
-    with_gpu.spec.gpus = Some(GpuPlan {
-        kind: GpuKind::Nvidia,
-        available: vec!["0".to_owned()],
-        share: GpuShare::Each(1),
-    });
-    world.submitted(with_gpu.clone());
-    world.submitted(with_gpu);
-    world.store();
-    let launches = world.launches();
-    assert_eq!(launches.len(), 1);
-    assert_eq!(launches[0].0, "1 on 4@n0");
 }
 
 #[test]

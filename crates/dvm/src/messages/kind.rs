@@ -327,9 +327,15 @@ other nodes were removed, and the job was not started. The exit code is 123."
 `rally` on the nodes of the job. Different versions do not work together, because they could misunderstand each other's messages. Install \
 the same version on all nodes, or let all nodes share one installation. The exit code is 125."
 
+    NOTHING_COUNTED: Error "job/nothing-counted"
+"A job can ask for resources that a machine counts by name, such as licenses. The job is to run without a machine, so that nobody \
+counts them. It was not started; the exit code is 122."
+
     TOO_FEW_GPUS: Error "job/too-few-gpus"
 "`--gpus-per-proc N` gives each rank N GPUs of its own, `--gpus N` the same N to all ranks of the node. The node has fewer. \
-The GPUs of a node are those that CUDA_VISIBLE_DEVICES (or ROCR_VISIBLE_DEVICES) lists, or, if it is not set, those that the driver shows."
+The GPUs of a node are those that CUDA_VISIBLE_DEVICES (or ROCR_VISIBLE_DEVICES) lists, or, if it is not set, those that the driver \
+shows: the device files /dev/nvidia0, /dev/nvidia1, ... of NVIDIA's, and the nodes of AMD's below /sys/class/kfd. On a machine, jobs that run at \
+the same time have different GPUs."
 
     NO_SUCH_RANK: Error "job/no-such-rank"
 "An option names a rank that the job does not have: ranks are counted from 0, so that a job of 4 has the ranks 0 to 3. \

@@ -2,8 +2,12 @@
 
 use message::Message;
 
-use super::{kind as k, words::count};
-use crate::{NotWatched, machine::NotDone, queue::Refusal};
+use super::{kind as k, preload::size, words::count};
+use crate::{
+    NotWatched,
+    machine::{GPU, MEMORY, NoResource, NotDone, ResourceOf},
+    queue::Refusal,
+};
 
 /// Returns the message for an order that a machine does not carry out.
 #[must_use]
@@ -39,6 +43,7 @@ pub fn not_done(why: &NotDone) -> Message {
                 _ => message,
             }
         }
+        NotDone::NoResource(why) => no_resource(why),
         NotDone::DependencyFailed(id) => Message::new(
             &k::NOT_ACCEPTED,
             format!("the machine does not take the job: job {id}, on which it depends, has not succeeded"),
@@ -89,6 +94,56 @@ pub fn not_done(why: &NotDone) -> Message {
             Message::new(&k::TOO_MANY_STARTS, format!("the machine has started {most} daemons, which is the maximum"))
                 .fact("effect", "no node was added")
                 .with_help("end the machine with `rally down --wait`, and start it again: jobs that wait are kept")
+        }
+    }
+}
+
+fn no_resource(why: &NoResource) -> Message {
+    match why {
+        NoResource::Unknown { name, there } => {
+            let message = Message::new(
+                &k::NOT_ACCEPTED,
+                format!("the machine has no resource `{name}`"),
+            );
+            if there.is_empty() {
+                return message.with_help("declare it when the machine is started: `rally up --shared-resource NAME=N` or `--node-resource NAME=N`");
+            }
+            message
+                .fact("there", there.join(", "))
+                .with_help("`rally nodes` and `rally status` show what there is; `--shared-resource` and `--node-resource` of `rally up` declare more")
+        }
+        NoResource::OfNodes(name) => {
+            Message::new(&k::NOT_ACCEPTED, format!("`{name}` is a resource of nodes")).with_help(
+                format!("ask for it by rank: `--resource-per-proc {name}=N`"),
+            )
+        }
+        NoResource::OfMachine(name) => Message::new(
+            &k::NOT_ACCEPTED,
+            format!("`{name}` is a resource of the machine, and of no node"),
+        )
+        .with_help(format!("ask for it by job: `--resource {name}=N`")),
+        NoResource::TooMuch {
+            name,
+            needed,
+            most,
+            of,
+        } => {
+            let shown = |amount: u64| match name.as_str() {
+                MEMORY => size(amount),
+                _ => amount.to_string(),
+            };
+            let place = match of {
+                ResourceOf::Node => "no node has more than",
+                ResourceOf::Machine => "the machine has",
+            };
+            let what = match (name.as_str(), of) {
+                (GPU, _) => format!("{} on a node", count(*needed, "GPU", "GPUs")),
+                (MEMORY, _) => format!("{} of memory on a node", size(*needed)),
+                (_, ResourceOf::Node) => format!("{needed} of `{name}` on a node"),
+                (_, ResourceOf::Machine) => format!("{needed} of `{name}`"),
+            };
+            Message::new(&k::NOT_ACCEPTED, format!("the machine does not take the job: it needs {what}, and {place} {}", shown(*most)))
+                .with_help("ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has")
         }
     }
 }

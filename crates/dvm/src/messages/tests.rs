@@ -1091,6 +1091,7 @@ fn a_node_that_was_lost_before_the_launch() {
 fn gpus_and_waiting() {
     let refusal = |share| {
         shown(&refused(&Refusal::TooFewGpus {
+            host: "n0".to_owned(),
             needed: 4,
             available: 2,
             procs: 4,
@@ -1098,12 +1099,12 @@ fn gpus_and_waiting() {
         }))
     };
     insta::assert_snapshot!(refusal(GpuShare::Together(4)), @"
-    job/too-few-gpus Error: the job needs 4 GPUs, and this node has 2
+    job/too-few-gpus Error: the job needs 4 GPUs, and `n0` has 2
       effect: the job was not started
       help: ask for fewer, or start fewer ranks
     ");
     insta::assert_snapshot!(refusal(GpuShare::Each(1)), @"
-    job/too-few-gpus Error: the job needs 4 GPUs, and this node has 2
+    job/too-few-gpus Error: the job needs 4 GPUs, and `n0` has 2
       ranks: 4 on the node, with 1 GPU each
       effect: the job was not started
       help: ask for fewer, or start fewer ranks

@@ -248,11 +248,14 @@ pub enum Refusal {
     Pattern(String),
     /// A node has fewer GPUs than its procs need.
     TooFewGpus {
+        host: String,
         needed: u64,
         available: u32,
         procs: u32,
         share: GpuShare,
     },
+    /// The job asks for resources by name, and only a machine counts them.
+    NothingCounted,
     /// A daemon has a different [`super::VERSION`].
     OtherVersion {
         host: String,

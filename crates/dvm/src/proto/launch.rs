@@ -4,7 +4,10 @@
 //! facts about remote procs that it reports to its own. The size of the message therefore depends on the irregularity
 //! of the map and of the nodes. A million ranks on equal nodes take hardly more bytes than two.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base::{HostList, JobId, NodeId, ProcId};
 use bytes::Bytes;
@@ -14,8 +17,8 @@ use super::{Beside, Stream};
 use crate::{
     place::JobMap,
     spec::{
-        App, EndPolicy, Family, GpuPlan, HoldPlan, Preloaded, ResourceLimits, StdinTarget,
-        StdioPlan,
+        App, EndPolicy, Family, GpuPlan, HoldPlan, NodeGpus, Preloaded, ResourceLimits,
+        StdinTarget, StdioPlan,
     },
 };
 
@@ -42,6 +45,8 @@ pub struct Launch {
     pub front_pid: u32,
     pub variables: BTreeSet<Family>,
     pub gpus: Option<GpuPlan>,
+    /// The GPUs that the job has on each node, if a machine has given it a part of them.
+    pub granted_gpus: BTreeMap<NodeId, NodeGpus>,
     /// What the apps use of the files that were copied to the nodes; `None` if none were.
     pub preloaded: Option<Preloaded>,
     pub limits: ResourceLimits,
@@ -54,6 +59,24 @@ impl Launch {
     #[must_use]
     pub fn size(&self) -> u32 {
         self.map.ranks()
+    }
+
+    /// Returns the name and value of the variable with the GPUs of a proc on a node that has these; `None` if the job asks for none, and if
+    /// there are none.
+    #[must_use]
+    pub fn gpus_of(
+        &self,
+        node: NodeId,
+        own: Option<&NodeGpus>,
+        local_rank: u32,
+    ) -> Option<(&'static str, String)> {
+        let plan = self.gpus.as_ref()?;
+        let (kind, names) = match self.granted_gpus.get(&node) {
+            Some(granted) => (granted.kind, &granted.names),
+            None if plan.available.is_empty() => own.map(|own| (own.kind, &own.names))?,
+            None => (plan.kind, &plan.available),
+        };
+        Some((kind.variable(), plan.share.of(names, local_rank)))
     }
 
     /// Returns the position of a node among the nodes of the job; `None` if the job does not use the node.
@@ -334,6 +357,7 @@ mod tests {
             front_pid: 77,
             variables: BTreeSet::new(),
             gpus: None,
+            granted_gpus: BTreeMap::new(),
         }
     }
 
@@ -380,11 +404,11 @@ mod tests {
             said.push(format!("{case}: {ranks} ranks, map {map}, launch {all}"));
         }
         insta::assert_snapshot!(said.join("\n"), @"
-        equal: 10000 ranks, map 31, launch 117
-        names without a pattern: 10000 ranks, map 31, launch 9101
-        slots alternate: 11000 ranks, map 9883, launch 13965
-        cores and slots alternate: 14000 ranks, map 9885, launch 13967
-        all of that: 14000 ranks, map 9885, launch 22951
+        equal: 10000 ranks, map 31, launch 118
+        names without a pattern: 10000 ranks, map 31, launch 9102
+        slots alternate: 11000 ranks, map 9883, launch 13966
+        cores and slots alternate: 14000 ranks, map 9885, launch 13968
+        all of that: 14000 ranks, map 9885, launch 22952
         ");
     }
 }

@@ -2,46 +2,31 @@
 
 use std::collections::BTreeMap;
 
-/// Kinds of counted resources that a machine may have besides slots.
-pub const RESOURCES_MAX: usize = 64;
-
 /// Names of the counted resources of a machine, for example `gpu` and `memory`. Their order never changes, so that amounts can be
 /// compared by position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources(Vec<String>);
 
 impl Resources {
-    /// Returns amounts with this many slots and these counted resources. A name that is new is added.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`TooManyResources`] if there are [`RESOURCES_MAX`] names already.
-    pub fn amounts(
-        &mut self,
-        slots: u32,
-        counted: &BTreeMap<String, u64>,
-    ) -> Result<Amounts, TooManyResources> {
+    /// Returns amounts with this many slots and these counted resources. A name that is new is added: the caller bounds their number.
+    pub fn amounts(&mut self, slots: u32, counted: &BTreeMap<String, u64>) -> Amounts {
         let mut amounts = Amounts {
             slots,
             counted: Vec::new(),
         };
         for (name, count) in counted {
             let known = self.0.iter().position(|one| one == name);
-            let index = match known {
-                Some(index) => index,
-                None if self.0.len() < RESOURCES_MAX => {
-                    self.0.push(name.clone());
-                    self.0.len() - 1
-                }
-                None => return Err(TooManyResources),
-            };
+            let index = known.unwrap_or_else(|| {
+                self.0.push(name.clone());
+                self.0.len() - 1
+            });
             if amounts.counted.len() <= index {
                 amounts.counted.resize(index + 1, 0);
             }
             amounts.counted[index] = *count;
         }
         amounts.trim();
-        Ok(amounts)
+        amounts
     }
 
     /// Returns the names and counts of the counted resources in `amounts` that are not zero.
@@ -51,11 +36,6 @@ impl Resources {
         named.map(|(name, count)| (name.clone(), *count)).collect()
     }
 }
-
-/// A machine has too many kinds of counted resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {RESOURCES_MAX} kinds of resources")]
-pub struct TooManyResources;
 
 /// Slots and counted resources. Two of them compare by position in their [`Resources`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,6 +79,19 @@ impl Amounts {
         of_counted.fold(of_slots, u32::min)
     }
 
+    /// Returns how many times `unit` is in these amounts, if `once` is taken from them first; 0 if they do not cover `once`.
+    pub(super) fn units_beside(&self, once: &Self, unit: &Self) -> u32 {
+        if once.is_nothing() {
+            return self.units_of(unit);
+        }
+        if !self.covers(once) {
+            return 0;
+        }
+        let mut rest = self.clone();
+        rest.take(once);
+        rest.units_of(unit)
+    }
+
     /// Returns true if `other` is in these amounts.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let mut counted = other.counted.iter().enumerate();
@@ -116,7 +109,7 @@ impl Amounts {
         }
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.slots = self.slots.saturating_add(other.slots);
         if self.counted.len() < other.counted.len() {
             self.counted.resize(other.counted.len(), 0);
@@ -171,28 +164,15 @@ mod tests {
     fn names_keep_their_positions() {
         let mut resources = Resources::default();
         let two = BTreeMap::from([("gpu".to_owned(), 2), ("memory".to_owned(), 0)]);
-        let node = resources.amounts(8, &two).unwrap();
+        let node = resources.amounts(8, &two);
         let one = BTreeMap::from([("memory".to_owned(), 5)]);
-        let other = resources.amounts(1, &one).unwrap();
+        let other = resources.amounts(1, &one);
         assert_eq!(resources.named(&other), one);
         assert_eq!(
             resources.named(&node),
             BTreeMap::from([("gpu".to_owned(), 2)])
         );
         assert!(!node.covers(&other));
-    }
-
-    #[test]
-    fn kinds_are_bounded() {
-        let mut resources = Resources::default();
-        for index in 0..RESOURCES_MAX {
-            let one = BTreeMap::from([(format!("r{index}"), 1)]);
-            resources.amounts(1, &one).unwrap();
-        }
-        let more = BTreeMap::from([("more".to_owned(), 1)]);
-        assert_eq!(resources.amounts(1, &more), Err(TooManyResources));
-        let known = BTreeMap::from([("r0".to_owned(), 1)]);
-        assert!(resources.amounts(1, &known).is_ok());
     }
 
     proptest! {

@@ -92,7 +92,7 @@ impl Queue {
     }
 
     /// Takes units away from a running task, which must keep some. Returns false, and changes nothing, if it does not have all of them, or
-    /// would keep units on a node that is its own.
+    /// would keep units on a node that is its own, or of which it has a part for all of them.
     pub fn give_back(&mut self, task: TaskId, units: &Units) -> bool {
         let Some(part) = self.running.get(task) else {
             return false;
@@ -101,7 +101,9 @@ impl Queue {
             return false;
         };
         let is_kept = |(id, _): &(NodeId, u32)| kept.iter().any(|(node, _)| node == id);
-        if part.demand.sharing == Sharing::Exclusive && units.iter().any(is_kept) {
+        let is_whole =
+            part.demand.sharing == Sharing::Exclusive || !part.demand.per_node.is_nothing();
+        if is_whole && units.iter().any(is_kept) {
             return false;
         }
         let count = kept.iter().map(|(_, count)| *count);
@@ -140,13 +142,14 @@ impl Queue {
         })
     }
 
-    /// Returns the nodes for further units; a task with units on nodes of their own gets none where it has one.
+    /// Returns the nodes for further units; a task with units on nodes of their own, or with a part for all units on a node, gets none where
+    /// it has one.
     fn other_nodes(
         &self,
         part: &Part,
         only: Option<&BTreeSet<NodeId>>,
     ) -> Option<BTreeSet<NodeId>> {
-        if part.demand.spread == Spread::Pack {
+        if part.demand.spread == Spread::Pack && part.demand.per_node.is_nothing() {
             return only.cloned();
         }
         let mut nodes = match only {

@@ -19,6 +19,8 @@ pub struct Demand {
     pub units: u32,
     /// Has at least one slot.
     pub unit: Amounts,
+    /// Of counted resources, in addition, once on each node where the job has a unit.
+    pub per_node: Amounts,
     pub spread: Spread,
     pub sharing: Sharing,
     /// Resources that no node has, for example licenses, for the whole job.
@@ -51,6 +53,7 @@ impl Demand {
         Self {
             units: slots,
             unit: Amounts::slots(1),
+            per_node: Amounts::slots(0),
             spread: Spread::Pack,
             sharing: Sharing::Shared,
             shared: Amounts::slots(0),
@@ -73,7 +76,8 @@ impl Demand {
         if self.sharing == Sharing::Exclusive && available != capacity {
             return 0;
         }
-        let units = available.units_of(&self.unit).min(self.units);
+        let units = available.units_beside(&self.per_node, &self.unit);
+        let units = units.min(self.units);
         match self.spread {
             Spread::Pack => units,
             Spread::Scatter => units.min(1),
@@ -82,11 +86,14 @@ impl Demand {
 
     /// Returns what the job takes of a node of this capacity for so many units.
     pub(super) fn taken(&self, capacity: &Amounts, units: u32) -> Amounts {
-        match self.sharing {
-            Sharing::Shared => self.unit.times(units),
-            Sharing::Exclusive if planted::is(Bug::ExclusiveShares) => self.unit.times(units),
-            Sharing::Exclusive => capacity.clone(),
+        if self.sharing == Sharing::Exclusive && !planted::is(Bug::ExclusiveShares) {
+            return capacity.clone();
         }
+        let mut taken = self.unit.times(units);
+        if units > 0 && !planted::is(Bug::NodePartNotCounted) {
+            taken.add(&self.per_node);
+        }
+        taken
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Bug {
     ExclusiveShares,
     /// Resources that no node has are not counted.
     SharedNotCounted,
+    /// What a job needs once on each node is not counted.
+    NodePartNotCounted,
     /// The limit of an array's running tasks is ignored.
     ArrayWithoutLimit,
     /// The limit of a user's slots is ignored.
@@ -39,7 +41,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BackfillDelays,
         Self::SpareNotTaken,
         Self::UnlimitedEndsNow,
@@ -48,6 +50,7 @@ impl Bug {
         Self::ClosedNodesUsed,
         Self::ExclusiveShares,
         Self::SharedNotCounted,
+        Self::NodePartNotCounted,
         Self::ArrayWithoutLimit,
         Self::UserSlotsIgnored,
         Self::QuotaNotReserved,

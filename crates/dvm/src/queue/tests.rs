@@ -227,7 +227,7 @@ fn counted_resources_are_counted() {
     let mut resources = Resources::default();
     let mut with = |slots, gpus| {
         let counted = BTreeMap::from([("gpu".to_owned(), gpus)]);
-        resources.amounts(slots, &counted).unwrap()
+        resources.amounts(slots, &counted)
     };
     let mut machine = Machine::new(&[8]);
     machine.queue.add_node(NodeId(1), with(4, 2));

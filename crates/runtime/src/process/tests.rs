@@ -78,6 +78,7 @@ impl Heard {
 /// Returns a job of four ranks that run a shell script, two on each of two nodes.
 fn job(script: &str) -> JobSpec {
     JobSpec {
+        needs: Default::default(),
         limits: Default::default(),
         map: dvm::spec::MapFor::Launch,
         watch: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::{HostList, JobId, NodeId, Rank, RankSet, Signal};
 use dvm::{
-    machine::{Ask, Down, MachineOutput, NotDone, Reply, Wishes},
+    machine::{Ask, Down, MachineOutput, NoResource, NotDone, Reply, Wishes},
     proto::FrontId,
     queue::{Over, Refusal},
 };
@@ -372,9 +372,11 @@ impl World {
                 id == *told && over.is_some_and(|job| job.over == [Over::Canceled])
             }
             (None, NotDone::GoingDown) => self.model.down.is_some(),
-            (None, NotDone::NotAccepted(Refusal::NeverFits { .. })) => {
-                needs.is_some_and(|needs| !fits(&needs, &self.nodes))
-            }
+            (
+                None,
+                NotDone::NotAccepted(Refusal::NeverFits { .. })
+                | NotDone::NoResource(NoResource::TooMuch { .. }),
+            ) => needs.is_some_and(|needs| !fits(&needs, &self.nodes)),
             _ => false,
         };
         self.fault((!is_right).then(|| format!("{front:?} hears {why:?}")));

@@ -11,6 +11,8 @@ pub(super) struct Needs {
     pub(super) units: u32,
     /// Slots of a unit, which is on one node.
     pub(super) unit: u32,
+    /// GPUs of a unit.
+    pub(super) gpus: u32,
     pub(super) spread: Spread,
     pub(super) sharing: Sharing,
     pub(super) only: Option<BTreeSet<NodeId>>,
@@ -20,6 +22,7 @@ pub(super) struct Needs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) slots: u32,
+    pub(super) gpus: u32,
     pub(super) is_implicit: bool,
     pub(super) standing: Standing,
     /// The call since which nothing may start there.
@@ -50,9 +53,13 @@ impl Needs {
     /// Returns true if the nodes have room if nothing runs.
     pub(super) fn fit<'a>(&self, nodes: impl Iterator<Item = (NodeId, &'a Known)>) -> bool {
         let admitted = nodes.filter(|(id, _)| self.admits(*id));
-        let units = admitted.map(|(_, node)| match self.spread {
-            Spread::Pack => node.slots / self.unit,
-            Spread::Scatter => (node.slots / self.unit).min(1),
+        let units = admitted.map(|(_, node)| {
+            let by_gpus = node.gpus.checked_div(self.gpus);
+            let units = (node.slots / self.unit).min(by_gpus.unwrap_or(u32::MAX));
+            match self.spread {
+                Spread::Pack => units,
+                Spread::Scatter => units.min(1),
+            }
         });
         units.sum::<u32>() >= self.units
     }
@@ -68,6 +75,8 @@ pub(super) struct Shape {
     /// `None` for all slots.
     pub(super) procs: Option<u32>,
     pub(super) map: Map,
+    /// GPUs of each proc.
+    pub(super) gpus: u32,
     pub(super) only: Option<BTreeSet<NodeId>>,
     pub(super) sharing: Sharing,
 }
@@ -120,6 +129,10 @@ impl Shape {
                 units
             },
             unit,
+            gpus: match self.map {
+                Map::PerNode(each) => each * self.gpus,
+                Map::Slots | Map::Cpus(_) | Map::Whole => self.gpus,
+            },
             spread,
             sharing: if self.map == Map::Whole {
                 Sharing::Exclusive

@@ -118,6 +118,9 @@ impl World {
                 None => self.fault(Some(format!("{} gets daemon {daemon}", run.task))),
             }
         }
+        let gpus = std::mem::take(&mut run.grant.gpus).into_iter();
+        let gpus = gpus.filter_map(|(daemon, gpus)| Some((self.node_of(daemon)?, gpus)));
+        run.grant.gpus = gpus.collect();
         run
     }
 

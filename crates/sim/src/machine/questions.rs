@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use base::{JobId, NodeId, RankSet};
 use dvm::{
-    machine::{Ask, Down, NotDone, Reason, Record, Reply, Submission},
+    machine::{Ask, Down, NoResource, NotDone, Reason, Record, Reply, Submission},
     queue::{DependencyKind, Refusal},
 };
 
@@ -191,7 +191,8 @@ impl Moment<'_> {
                 over.is_some_and(|over| !over.has_succeeded())
                     && after.any(|after| after.on == *id && after.kind == DependencyKind::Succeeded)
             }
-            NotDone::NotAccepted(Refusal::NeverFits { .. }) => !self.fits,
+            NotDone::NotAccepted(Refusal::NeverFits { .. })
+            | NotDone::NoResource(NoResource::TooMuch { .. }) => !self.fits,
             _ => false,
         }
     }

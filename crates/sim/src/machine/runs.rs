@@ -8,6 +8,7 @@ use dvm::{
     place,
     proto::{Cause, EndReason, FrontId, Outcome, Refusal},
     queue::{Sharing, TaskId},
+    spec::GpuShare,
 };
 
 use super::{
@@ -64,6 +65,38 @@ impl Runs {
         let all = ordered.chain(going);
         let found = all.filter(|(_, grant)| grant.slots.contains_key(&node));
         found.map(|(task, _)| task).collect()
+    }
+
+    /// Checks that a run has as many GPUs as it asks for, and none that another one has. Returns a description of an error.
+    fn check_gpus(&self, run: &Run) -> Option<String> {
+        let share = run.spec.gpus.as_ref().map(|plan| plan.share);
+        let Some(GpuShare::Each(each)) = share else {
+            return None;
+        };
+        let wrong = |what: &str| Some(format!("{} {what}: {:?}", run.task, run.grant));
+        let ordered = self.ordered.values().map(|run| &run.grant);
+        let others: Vec<&Grant> = ordered
+            .chain(self.going.values().map(|run| &run.grant))
+            .collect();
+        let mut count = 0;
+        for (node, gpus) in &run.grant.gpus {
+            count += gpus.names.len();
+            let theirs = others.iter().filter_map(|grant| grant.gpus.get(node));
+            let mut theirs = theirs.flat_map(|gpus| &gpus.names);
+            if theirs.any(|name| gpus.names.contains(name)) {
+                return wrong("gets a GPU that another task has");
+            }
+        }
+        let procs = run.spec.placement.apps[0].count.unwrap_or(1);
+        let slots: u32 = run.grant.slots.values().sum();
+        // Where procs share slots, fewer run at the same time than were asked for.
+        let map = run.spec.placement.map_by.as_ref();
+        let cpus = map.and_then(|map| map.cpus_per_proc).unwrap_or(1);
+        let least = procs.min(slots / cpus);
+        if run.grant.sharing == Sharing::Shared && count < (least * each) as usize {
+            return wrong("gets too few GPUs");
+        }
+        None
     }
 
     /// Returns what runs have of each node: slots, and how many runs have the whole node.
@@ -130,6 +163,8 @@ impl World {
         let granted = self.runs.granted();
         let stored = &self.disk.stored;
         let wrong = self.model.check_launch(&run, stored, &self.nodes, &granted);
+        self.fault(wrong);
+        let wrong = self.runs.check_gpus(&run);
         self.fault(wrong);
         let task = run.task;
         self.model.launch(task.job, task.index.unwrap_or(0));

@@ -8,7 +8,8 @@ use dvm::{
     place::{self, AppRequest, Request},
     queue::{Array, Dependency, DependencyKind, Hold, Requeue, Sharing},
     spec::{
-        App, EndPolicy, HoldPlan, JobSpec, MapFor, ResourceLimits, StdinTarget, StdioPlan, Tracers,
+        App, EndPolicy, GpuKind, GpuPlan, GpuShare, HoldPlan, JobSpec, MapFor, ResourceLimits,
+        ResourceNeeds, StdinTarget, StdioPlan, Tracers,
     },
 };
 
@@ -34,6 +35,7 @@ impl Shape {
         Self {
             procs,
             map,
+            gpus: if rng.chance(20) { rng.number(1, 2) } else { 0 },
             only: rng.chance(10).then(|| some(rng)),
             sharing: Sharing::Shared,
         }
@@ -78,10 +80,15 @@ impl Shape {
             end: EndPolicy::default(),
             hold: HoldPlan::NOWHERE,
             variables: BTreeSet::new(),
-            gpus: None,
+            gpus: (self.gpus > 0).then(|| GpuPlan {
+                kind: GpuKind::Nvidia,
+                available: Vec::new(),
+                share: GpuShare::Each(self.gpus),
+            }),
             preload: None,
             map: MapFor::Launch,
             watch: None,
+            needs: ResourceNeeds::default(),
         })
     }
 }

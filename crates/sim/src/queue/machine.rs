@@ -13,7 +13,7 @@ use dvm::queue::{
     Output, Queue, Refusal, Request, Requeue, Resources, Sharing, Spread, TaskId, Why,
 };
 
-use super::model::{Have, Model, Node};
+use super::model::{Have, Model, Node, Wanted};
 use crate::{
     agenda::Agenda,
     record::{Played, Record, Recorded, Report},
@@ -176,7 +176,7 @@ impl World {
     fn amounts(&mut self, slots: u32, name: &str, count: u64) -> Amounts {
         let counted = BTreeMap::from([(name.to_owned(), count)]);
         // There are two names.
-        self.resources.amounts(slots, &counted).unwrap_or_default()
+        self.resources.amounts(slots, &counted)
     }
 
     fn add_node(&mut self) {
@@ -222,7 +222,8 @@ impl World {
 
     fn submit(&mut self) {
         let id = JobId(self.last_job + 1);
-        let (request, needs, licenses) = self.request();
+        let wanted = self.request();
+        let request = wanted.request.clone();
         let unknown = request
             .after
             .iter()
@@ -233,7 +234,7 @@ impl World {
         match result {
             Ok(()) => {
                 self.last_job = id.0;
-                self.model.submit(id, request, needs, licenses);
+                self.model.submit(id, wanted);
             }
             Err(refusal @ Refusal::UnknownDependency(_)) => {
                 self.fault((Some(refusal) != unknown).then(|| format!("{refusal:?}")));
@@ -242,12 +243,17 @@ impl World {
         }
     }
 
-    fn request(&mut self) -> (Request, Have, u64) {
+    fn request(&mut self) -> Wanted {
         let slots = match self.rng.below(4) {
             0 => self.rng.number(2, 4),
             _ => 1,
         };
         let gpus = if self.rng.chance(20) {
+            self.rng.between(1, 2)
+        } else {
+            0
+        };
+        let once = if self.rng.chance(15) {
             self.rng.between(1, 2)
         } else {
             0
@@ -266,6 +272,7 @@ impl World {
         let demand = Demand {
             units,
             unit: self.amounts(slots, GPU, gpus),
+            per_node: self.amounts(0, GPU, once),
             spread: self.rng.pick([Spread::Pack, Spread::Pack, Spread::Scatter]),
             sharing: self.rng.pick([
                 Sharing::Shared,
@@ -316,7 +323,12 @@ impl World {
             slots: slots.into(),
             gpus,
         };
-        (request, needs, licenses)
+        Wanted {
+            request,
+            needs,
+            once,
+            licenses,
+        }
     }
 
     /// Carries out what the queue wants.

@@ -24,11 +24,24 @@ pub(super) struct Node {
     pub(super) state: NodeState,
 }
 
+/// What is submitted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) request: Request,
+    /// Of each unit.
+    pub(super) needs: Have,
+    /// GPUs on each node where it has a unit, in addition.
+    pub(super) once: u64,
+    pub(super) licenses: u64,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) request: Request,
     /// Of each unit.
     pub(super) needs: Have,
+    /// GPUs on each node where it has a unit, in addition.
+    pub(super) once: u64,
     /// Licenses of each task.
     pub(super) licenses: u64,
     /// The tasks that have not started; a job without an array has the task `None`.
@@ -98,8 +111,13 @@ impl Model {
         }
     }
 
-    pub(super) fn submit(&mut self, id: JobId, request: Request, needs: Have, licenses: u64) {
-        let mut request = request;
+    pub(super) fn submit(&mut self, id: JobId, wanted: Wanted) {
+        let Wanted {
+            mut request,
+            needs,
+            once,
+            licenses,
+        } = wanted;
         request.time_limit = request.time_limit.or(self.limits.task_time);
         let waiting = match &request.array {
             Some(array) => array.indexes.iter().map(|index| Some(index.0)).collect(),
@@ -113,6 +131,7 @@ impl Model {
         let job = Job {
             request,
             needs,
+            once,
             licenses,
             waiting,
             running: BTreeMap::new(),
@@ -137,7 +156,7 @@ impl Model {
             for units in job.running.values() {
                 for (_, count) in units.iter().filter(|(id, _)| *id == node) {
                     used.slots += job.needs.slots * u64::from(*count);
-                    used.gpus += job.needs.gpus * u64::from(*count);
+                    used.gpus += job.needs.gpus * u64::from(*count) + job.once;
                 }
             }
         }
@@ -167,7 +186,10 @@ impl Model {
         }
         let used = self.used(id);
         let by_slots = (node.has.slots - used.slots) / job.needs.slots;
-        let by_gpus = (node.has.gpus - used.gpus).checked_div(job.needs.gpus);
+        let Some(gpus) = (node.has.gpus - used.gpus).checked_sub(job.once) else {
+            return 0;
+        };
+        let by_gpus = gpus.checked_div(job.needs.gpus);
         let units = by_slots.min(by_gpus.unwrap_or(u64::MAX));
         match demand.spread {
             Spread::Pack => units,

@@ -9,7 +9,7 @@ use dvm::{
     proto::{StartFailure, StartStep},
     spec::{
         App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, ResourceLimits,
-        StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
+        ResourceNeeds, StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
     },
 };
 
@@ -234,6 +234,7 @@ impl Maker<'_> {
                     limits: ResourceLimits::default(),
                     map: dvm::spec::MapFor::Launch,
                     watch: None,
+                    needs: ResourceNeeds::default(),
                     preload: files.preload(),
                     apps,
                     placement,

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use base::{HostList, JobId, RankSet, Signal};
 use clap::{ArgAction, Args};
-use dvm::queue::Dependency;
+use dvm::{machine::NodeShare, queue::Dependency};
 
 use crate::{
     choices::{Engine, MessageFormatChoice},
@@ -41,6 +41,19 @@ pub(crate) struct UpArgs {
     /// There is one for each directory of temporary files: PMIX_SYSTEM_TMPDIR, or TMPDIR.
     #[arg(long, help_heading = "Machine")]
     pub(crate) system_server: bool,
+
+    /// Count a resource that no node has, such as licenses; can be repeated
+    ///
+    /// `matlab=10`. Jobs ask for a part of it: `rally submit --resource matlab=2`. What they have together is never more.
+    #[arg(long, value_name = "NAME=N", value_parser = values::resource, action = ArgAction::Append, help_heading = "Machine")]
+    pub(crate) shared_resource: Vec<(String, u64)>,
+
+    /// Count a resource of nodes; can be repeated
+    ///
+    /// `fpga=2` on all nodes, `fpga=2@n[1-3]` on some. Jobs ask for it by rank: `--resource-per-proc fpga=1`. GPUs and memory are
+    /// counted in any case.
+    #[arg(long, value_name = "NAME=N[@NODES]", value_parser = values::node_resource, action = ArgAction::Append, help_heading = "Machine")]
+    pub(crate) node_resource: Vec<NodeShare>,
 }
 
 /// `rally submit`, without the options that are those of `rally run`.

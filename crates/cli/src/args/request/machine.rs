@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use base::{HostList, JobId, Signal};
-use dvm::machine::{Additions, Down, Submission};
+use dvm::machine::{Additions, Declared, Down, Submission};
 
 use super::{MessageFormat, RunRequest};
 use crate::values::Tasks;
@@ -59,6 +59,7 @@ pub(crate) enum ServerOf {
 pub(crate) struct UpRequest {
     pub(crate) name: String,
     pub(crate) is_default: bool,
+    pub(crate) declared: Declared,
     pub(crate) server: ServerOf,
     /// The nodes, and how they are reached. Its job is not run.
     pub(crate) run: RunRequest,

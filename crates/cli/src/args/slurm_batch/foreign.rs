@@ -4,7 +4,7 @@ use super::{refusal::WhyNot, refuse};
 use crate::args::Error;
 
 /// Options of `sbatch` that we give ourselves, and the options of ours that they come from.
-const OURS: [(&str, &str); 25] = [
+const OURS: [(&str, &str); 26] = [
     ("ntasks", "-n"),
     ("nodes", "--nodes"),
     ("ntasks-per-node", "--per-node"),
@@ -23,6 +23,7 @@ const OURS: [(&str, &str); 25] = [
     ("priority", "--priority"),
     ("gpus", "--gpus"),
     ("gpus-per-task", "--gpus-per-proc"),
+    ("licenses", "--resource"),
     ("output", "--output-to"),
     ("error", "--errors-to"),
     ("open-mode", "--output-to"),

@@ -23,6 +23,8 @@ pub(crate) enum WhyNot {
     Terminal,
     /// CPU time is limited by whole CPUs.
     CpuTime,
+    /// Slurm has no one word for what a node has.
+    RankResource,
     Raised,
     Relative,
     UnevenSlots,
@@ -45,7 +47,7 @@ pub(crate) enum WhyNot {
 
 impl WhyNot {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Hostfile,
         Self::Allocated,
         Self::OnMachine,
@@ -54,6 +56,7 @@ impl WhyNot {
         Self::Explain,
         Self::Terminal,
         Self::CpuTime,
+        Self::RankResource,
         Self::Raised,
         Self::Relative,
         Self::UnevenSlots,
@@ -84,6 +87,7 @@ impl WhyNot {
             Self::Explain => "the nodes are not known before the job starts",
             Self::Terminal => "a submitted job has no terminal",
             Self::CpuTime => "Slurm gives a job whole CPUs, and itself keeps the job on these",
+            Self::RankResource => "Slurm names what its nodes have in its own way",
             Self::Raised => "only administrators of Slurm may put a job before those of others",
             Self::Relative => {
                 "it counts nodes of an allocation that exists, and Slurm makes a new one"
@@ -110,6 +114,9 @@ impl WhyNot {
             Self::Explain => "`--dry-run` shows what would be submitted".to_owned(),
             Self::Terminal => "leave it out, or use `rally run` under `salloc`".to_owned(),
             Self::CpuTime => "leave it out, or say how many CPUs each proc gets: `--map-by slot:PE=N`".to_owned(),
+            Self::RankResource => {
+                "name it as Slurm does: `--slurm-option=tres-per-task=gres/NAME:N`".to_owned()
+            }
             Self::Raised => {
                 "a priority below 0 lets others go first; `--slurm-option=qos=NAME` chooses a class of jobs".to_owned()
             }

@@ -116,10 +116,10 @@ impl Shape {
         if !self.excluded.is_empty() {
             options.value("exclude", self.excluded.to_string());
         }
-        if let Some(gpus) = job.args.gpus {
+        if let Some(gpus) = job.args.resources.gpus {
             options.number("gpus", u64::from(gpus));
         }
-        if let Some(gpus) = job.args.gpus_per_proc {
+        if let Some(gpus) = job.args.resources.gpus_per_proc {
             options.number("gpus-per-task", u64::from(gpus));
         }
         if args.exclusive {

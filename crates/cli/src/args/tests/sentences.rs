@@ -272,15 +272,12 @@ fn values_that_cannot_be() {
         .file("tune", "-mca btl self\n--host x\n")
         .variable("SLURM_TASK_PROLOG", "./p")
         .variable("OMPI_MCA_hwloc_base_binding_policy", "cro");
-    let mut place = place;
-    place.world.gpus = || os::Gpus { nvidia: 0, amd: 0 };
     insta::assert_snapshot!(place.complaints(&[
         "srun a",
         "mpirun a",
         "mpiexec -usize many a",
         "rally run --bind-list 0,x a",
         "rally run --warn SIGFOO a",
-        "rally run --gpus-per-proc 1 a",
         "rally run --multi-prog -n 3 ranks",
         "rally run --multi-prog bad",
         "rally run --tune tune a",
@@ -308,11 +305,6 @@ fn values_that_cannot_be() {
     $ rally run --warn SIGFOO a
     error: `--warn` cannot be `SIGFOO`: `SIGFOO` is not a signal (give a name such as `USR1`, or a number from 1 to 64)
     [120 cli/bad-value]
-
-    $ rally run --gpus-per-proc 1 a
-    error: `--gpus-per-proc 1` cannot be granted: no GPU was found on this node
-      help: leave it out, or list them in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES
-    [122 cli/no-gpus]
 
     $ rally run --multi-prog -n 3 ranks
     error: cannot read the file of programs `ranks`, line 2: there is no line for rank 1

@@ -124,6 +124,11 @@ fn jobs_are_translated() {
             "--gpus-per-proc=1 SET --np=2 -- ./a",
         ),
         (
+            "-n 2 --resource matlab=2 --resource idl=1 ./a",
+            "--ntasks=2 --licenses=matlab:2,idl:1",
+            "SET --np=2 -- ./a",
+        ),
+        (
             "--exclusive -N 3 ./a",
             "--nodes=3 --exclusive",
             "SET -- ./a",
@@ -462,6 +467,7 @@ fn every_reason_says_what_to_do() {
     the nodes are not known before the job starts: `--dry-run` shows what would be submitted
     a submitted job has no terminal: leave it out, or use `rally run` under `salloc`
     Slurm gives a job whole CPUs, and itself keeps the job on these: leave it out, or say how many CPUs each proc gets: `--map-by slot:PE=N`
+    Slurm names what its nodes have in its own way: name it as Slurm does: `--slurm-option=tres-per-task=gres/NAME:N`
     only administrators of Slurm may put a job before those of others: a priority below 0 lets others go first; `--slurm-option=qos=NAME` chooses a class of jobs
     it counts nodes of an allocation that exists, and Slurm makes a new one: name the nodes with `--host`, or only say how many: `--nodes N`
     Slurm gives the same number of slots on every node: give the number of procs: `-n N`

@@ -126,6 +126,7 @@ fn what_becomes_of_added_nodes() {
 #[test]
 fn bad_nodes_can_be_added_again_or_dropped() {
     let node = |name: &str, state| NodeLine {
+        resources: Default::default(),
         name: name.to_owned(),
         number: base::NodeId(0),
         state,

@@ -19,6 +19,7 @@ const WALL: Wall = Wall(10_000_000);
 
 fn job(id: u32, name: &str) -> Record {
     Record {
+        needs: Default::default(),
         id: JobId(id),
         way: Way::Detached,
         name: name.to_owned(),
@@ -71,6 +72,7 @@ fn failed(id: u32, name: &str) -> Record {
 
 fn node(name: &str, state: NodeStanding, free: u32) -> NodeLine {
     NodeLine {
+        resources: Default::default(),
         name: name.to_owned(),
         number: base::NodeId(0),
         state,
@@ -158,6 +160,7 @@ impl Rig {
                 let of = |state| self.jobs.iter().filter(|job| job.state() == state).count();
                 let count = |state| u32::try_from(of(state)).unwrap();
                 Reply::Status(Status {
+                    resources: Default::default(),
                     name: "main".to_owned(),
                     since: Wall(WALL.0 - 3_723_000),
                     nodes: 3,

@@ -82,6 +82,7 @@ impl World {
 
     fn connects(&mut self, node: u32, topology: &Topology) {
         let hello = ToController::Hello {
+            resources: Default::default(),
             version: VERSION,
             node: NodeId(node),
             host: format!("n{node}"),

@@ -39,6 +39,7 @@ fn of_version(node: u32, theirs: u32) -> ToController {
             topology,
             ..
         } => ToController::Hello {
+            resources: Default::default(),
             version: theirs,
             node,
             host,
@@ -135,6 +136,7 @@ fn a_second_hello_is_ignored() {
             topology,
             ..
         } => ToController::Hello {
+            resources: Default::default(),
             version,
             node,
             host: "other".to_owned(),

@@ -39,6 +39,7 @@ pub(in crate::controller) fn controller(cores: u32) -> Controller {
             panic!()
         };
         let said = ToController::Hello {
+            resources: Default::default(),
             version,
             node,
             host,
@@ -56,6 +57,7 @@ fn placed(cores: u32, request: &Request, slots: [u32; 2], sharing: Sharing) -> S
     let controller = controller(cores);
     let slots = (0..).map(NodeId).zip(slots);
     let grant = Grant {
+        gpus: BTreeMap::new(),
         slots: slots.filter(|(_, slots)| *slots > 0).collect(),
         sharing,
     };
@@ -137,6 +139,7 @@ impl World {
             outputs: Vec::new(),
         };
         let setup = Setup {
+            declared: Default::default(),
             name: "main".to_owned(),
             epoch: crate::machine::Wall(0),
             nodes: vec!["n0".to_owned(), "n1".to_owned()],

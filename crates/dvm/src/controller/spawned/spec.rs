@@ -28,8 +28,8 @@ use crate::{
     preload::WantedFile,
     proto::Stream,
     spec::{
-        App, Destination, Environment, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor, StdinTarget,
-        StdioPlan,
+        App, Destination, Environment, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor,
+        ResourceNeeds, StdinTarget, StdioPlan,
     },
 };
 
@@ -120,6 +120,7 @@ pub(super) fn spec(
         preload,
         map: MapFor::Launch,
         watch: None,
+        needs: ResourceNeeds::default(),
         apps: programs,
         placement: request,
         universe: spawner.universe,

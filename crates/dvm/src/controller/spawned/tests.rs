@@ -191,6 +191,7 @@ pub(super) fn app(program: &str) -> App {
 
 pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
+        needs: Default::default(),
         limits: Default::default(),
         map: MapFor::Launch,
         watch: None,
@@ -279,6 +280,7 @@ impl World {
         });
         world.handle(ControllerInput::Front(FRONT, FromFront::Submit(job)));
         world.daemon(ToController::Hello {
+            resources: Default::default(),
             version: VERSION,
             node: NODE,
             host: "n1".to_owned(),

@@ -77,9 +77,10 @@ impl LocalJob {
                 }
             }
         }
-        if let Some(gpus) = &launch.gpus {
-            let names = gpus.of(placed.local_rank);
-            set(gpus.kind.variable(), names.clone());
+        if let Some((variable, names)) =
+            launch.gpus_of(self.node, self.gpus.as_ref(), placed.local_rank)
+        {
+            set(variable, names.clone());
             if launch.variables.contains(&Family::Slurm) {
                 set("SLURM_STEP_GPUS", names);
             }

@@ -234,6 +234,7 @@ mod tests {
     /// of ranks.
     fn told(node: u32, launch: &Launch) -> String {
         let config = DaemonConfig {
+            resources: Default::default(),
             node: NodeId(node),
             host: format!("n{node}"),
             topology: Topology::flat(4),

@@ -29,6 +29,7 @@ impl Machine {
         Ok(Demand {
             units,
             unit: Amounts::slots(unit),
+            per_node: Amounts::slots(0),
             spread,
             sharing,
             shared: Amounts::slots(0),

@@ -52,7 +52,12 @@ impl World {
 
     fn joins(&mut self, daemon: u32, slots: u32) {
         let said = Slots::Explicit(slots);
-        self.machine.node_up(self.now, NodeId(daemon), slots, said);
+        self.machine.node_up(
+            self.now,
+            NodeId(daemon),
+            (slots, said),
+            &NodeResources::default(),
+        );
         self.pump();
     }
 
@@ -435,6 +440,7 @@ fn a_node_that_is_dropped_while_it_starts_leaves_when_it_has_joined() {
 fn the_node_of_the_controller_goes_and_comes_with_its_daemon() {
     let mut world = World::new(&[]);
     world.machine = Machine::new(&Setup {
+        declared: Default::default(),
         name: "main".to_owned(),
         epoch: Wall(0),
         nodes: vec!["head".to_owned(), "n1".to_owned()],

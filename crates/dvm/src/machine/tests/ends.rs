@@ -183,6 +183,7 @@ fn no_number_is_given_twice_whatever_is_damaged() {
             (key(JobId(7)), garbage.clone()),
         ];
         let setup = Setup {
+            declared: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(0),
             nodes: vec!["n0".to_owned()],
@@ -194,7 +195,12 @@ fn no_number_is_given_twice_whatever_is_damaged() {
         world.machine = Machine::new(&setup);
         world.stored = stored.into_iter().collect();
         let now = world.now;
-        world.machine.node_up(now, NodeId(0), 1, Slots::Explicit(1));
+        world.machine.node_up(
+            now,
+            NodeId(0),
+            (1, Slots::Explicit(1)),
+            &NodeResources::default(),
+        );
         assert_eq!(world.machine.restored.damaged[0], Damage::Next);
         assert_eq!(world.submitted(job(1)), JobId(8));
     }

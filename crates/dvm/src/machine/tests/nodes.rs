@@ -73,6 +73,7 @@ fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lack
     let three = world.submitted(held(job(3)));
     world.store();
     let setup = Setup {
+        declared: Default::default(),
         name: "main".to_owned(),
         epoch: Wall(0),
         nodes: vec!["n0".to_owned(), "n1".to_owned()],
@@ -82,7 +83,9 @@ fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lack
     };
     world.machine = Machine::new(&setup);
     let said = Slots::Explicit(2);
-    world.machine.node_up(world.now, NodeId(0), 2, said);
+    world
+        .machine
+        .node_up(world.now, NodeId(0), (2, said), &NodeResources::default());
     assert_eq!(world.record(all).slots, 2, "the other node may join");
     world.lose(1);
     assert_eq!(world.record(all).slots, 1, "one whole node");
@@ -138,7 +141,9 @@ fn a_job_whose_nodes_are_all_lost_waits_for_what_they_had() {
         environment: Vec::new(),
     };
     world.ask(Ask::Add(Box::new(added)));
-    world.machine.node_up(world.now, NodeId(2), 4, said);
+    world
+        .machine
+        .node_up(world.now, NodeId(2), (4, said), &NodeResources::default());
     world.pump();
     assert!(matches!(world.reply(), Reply::Added(_)));
     assert_eq!(slots(&mut world), [4, 4, 4, 1]);

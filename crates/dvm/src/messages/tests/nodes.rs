@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     bootstrap::{NotJoined, NotJoinedClass, Reason},
-    machine::NotDone,
+    machine::{GPU, MEMORY, NoResource, NotDone, ResourceOf},
 };
 
 /// A class of failures of ssh.
@@ -472,5 +472,57 @@ fn a_machine_says_why_nodes_do_not_come_or_go() {
     machine/too-many-starts Error: the machine has started 65536 daemons, which is the maximum
       effect: no node was added
       help: end the machine with `rally down --wait`, and start it again: jobs that wait are kept
+    ");
+}
+
+#[test]
+fn resources_that_a_machine_lacks() {
+    let there = || vec!["fpga".to_owned(), "matlab".to_owned()];
+    let unknown = |there| NoResource::Unknown {
+        name: "fgpa".to_owned(),
+        there,
+    };
+    let too_much = |name: &str, needed, most, of| NoResource::TooMuch {
+        name: name.to_owned(),
+        needed,
+        most,
+        of,
+    };
+    let all = [
+        unknown(there()),
+        unknown(Vec::new()),
+        NoResource::OfNodes("fpga".to_owned()),
+        NoResource::OfMachine("matlab".to_owned()),
+        too_much(GPU, 3, 2, ResourceOf::Node),
+        too_much(MEMORY, 64 << 30, 15 << 30, ResourceOf::Node),
+        too_much("fpga", 3, 2, ResourceOf::Node),
+        too_much("matlab", 11, 10, ResourceOf::Machine),
+    ];
+    let all = all.map(|why| shown(&not_done(&NotDone::NoResource(why))));
+    insta::assert_snapshot!(all.join("\n"), @"
+    machine/not-accepted Error: the machine has no resource `fgpa`
+      there: fpga, matlab
+      help: `rally nodes` and `rally status` show what there is; `--shared-resource` and `--node-resource` of `rally up` declare more
+
+    machine/not-accepted Error: the machine has no resource `fgpa`
+      help: declare it when the machine is started: `rally up --shared-resource NAME=N` or `--node-resource NAME=N`
+
+    machine/not-accepted Error: `fpga` is a resource of nodes
+      help: ask for it by rank: `--resource-per-proc fpga=N`
+
+    machine/not-accepted Error: `matlab` is a resource of the machine, and of no node
+      help: ask for it by job: `--resource matlab=N`
+
+    machine/not-accepted Error: the machine does not take the job: it needs 3 GPUs on a node, and no node has more than 2
+      help: ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has
+
+    machine/not-accepted Error: the machine does not take the job: it needs 64 GiB of memory on a node, and no node has more than 15 GiB
+      help: ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has
+
+    machine/not-accepted Error: the machine does not take the job: it needs 3 of `fpga` on a node, and no node has more than 2
+      help: ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has
+
+    machine/not-accepted Error: the machine does not take the job: it needs 11 of `matlab`, and the machine has 10
+      help: ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has
     ");
 }

@@ -40,7 +40,8 @@ impl World {
         self.note(|| format!("{task} gives back {less:?} of {units:?}"));
         let did = self.queue.give_back(task, &less);
         let job = self.model.jobs.get(&task.job);
-        let is_alone = job.is_some_and(|job| job.request.demand.sharing == Sharing::Exclusive);
+        let is_alone =
+            job.is_some_and(|job| job.request.demand.sharing == Sharing::Exclusive || job.once > 0);
         let is_whole = |(id, count): &(NodeId, u32)| units.contains(&(*id, *count));
         let is_right = given < all && (!is_alone || less.iter().all(is_whole));
         self.fault((did != is_right).then(|| format!("{task}: the queue says {did}")));

@@ -45,6 +45,7 @@ impl OfSlurm {
 impl Requested {
     fn grant(&self) -> Grant {
         Grant {
+            gpus: std::collections::BTreeMap::new(),
             slots: self.nodes.clone(),
             sharing: Sharing::Shared,
         }

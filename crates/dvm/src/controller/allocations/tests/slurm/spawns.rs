@@ -16,6 +16,7 @@ impl World {
     fn joins(&mut self, node: u32, host: &str) {
         let node = NodeId(node);
         let hello = ToController::Hello {
+            resources: Default::default(),
             version: VERSION,
             node,
             host: host.to_owned(),
