@@ -14,6 +14,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::Mutex,
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -321,30 +323,48 @@ fn fuzz_targets() -> Result<Vec<String>> {
     Ok(targets)
 }
 
+/// Targets that are fuzzed at the same time. A fuzzer uses one core.
+const FUZZERS: usize = 2;
+
 /// Fuzzes each target on the stable toolchain. The coverage instrumentation needs `RUSTC_BOOTSTRAP`. The address sanitizer is
 /// off, because safe code does not need it.
 fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
-    for target in targets {
-        let limit = Duration::from_secs(u64::from(seconds)) + LIMIT;
-        // The fuzzer writes new inputs to the first directory, and only reads our seeds in the second one.
-        let corpus = Path::new("fuzz/corpus").join(target);
-        fs::create_dir_all(root().join(&corpus))?;
-        let mut command = cargo(&["fuzz", "run", "--sanitizer", "none", target]);
-        command
-            .arg(corpus)
-            .arg(Path::new("fuzz/seeds").join(target))
-            .arg("--")
-            .arg(format!("-max_total_time={seconds}"))
-            .args([
-                "-timeout=10",
-                "-rss_limit_mb=2048",
-                "-print_final_stats=0",
-                "-verbosity=0",
-            ])
-            .env("RUSTC_BOOTSTRAP", "1");
-        steps::execute(&mut command, limit)?;
-    }
-    Ok(())
+    // One build of all of them keeps all cores busy; one build for each target does not.
+    let mut build = cargo(&["fuzz", "build", "--sanitizer", "none"]);
+    steps::execute(build.env("RUSTC_BOOTSTRAP", "1"), LIMIT)?;
+    let waiting = Mutex::new(targets.iter());
+    let next = || waiting.lock().ok().and_then(|mut targets| targets.next());
+    let fuzz_some = || std::iter::from_fn(next).try_for_each(|target| fuzz_one(target, seconds));
+    thread::scope(|scope| {
+        let fuzzers: Vec<_> = (0..FUZZERS).map(|_| scope.spawn(fuzz_some)).collect();
+        fuzzers
+            .into_iter()
+            .try_for_each(|fuzzer| match fuzzer.join() {
+                Ok(result) => result,
+                Err(_) => bail!("a thread that runs a fuzzer has panicked"),
+            })
+    })
+}
+
+fn fuzz_one(target: &str, seconds: u32) -> Result<()> {
+    let limit = Duration::from_secs(u64::from(seconds)) + LIMIT;
+    // The fuzzer writes new inputs to the first directory, and only reads our seeds in the second one.
+    let corpus = Path::new("fuzz/corpus").join(target);
+    fs::create_dir_all(root().join(&corpus))?;
+    let mut command = cargo(&["fuzz", "run", "--sanitizer", "none", target]);
+    command
+        .arg(corpus)
+        .arg(Path::new("fuzz/seeds").join(target))
+        .arg("--")
+        .arg(format!("-max_total_time={seconds}"))
+        .args([
+            "-timeout=10",
+            "-rss_limit_mb=2048",
+            "-print_final_stats=0",
+            "-verbosity=0",
+        ])
+        .env("RUSTC_BOOTSTRAP", "1");
+    steps::execute(&mut command, limit)
 }
 
 /// Asks cargo for the path of the binary of the end-to-end tests.

@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dvm::proto::CannotRun;
 use message::{Message, visible};
 use pmix::launcher::{self, Summons};
 use runtime::{ControllingTool, Doors, call_back};
@@ -26,7 +25,7 @@ to give it directives for the job and to let it begin. `rally` cannot connect, o
 because nobody could let it begin. A variable that is left from an earlier session can be removed: `env -u PMIX_LAUNCHER_RNDZ_URI rally …`."
 
     TOOLS_NOT_SERVED: Error "tool/no-server"
-"Tools are to find this launcher by a file (`PMIX_LAUNCHER_RENDEZVOUS_FILE`, `PMIX_LAUNCHER_RNDZ_FILE`, `rally up --system-server`), or one controls it, and it cannot serve them. The file must not exist, unless a server that has ended has left it. The host of the launcher must be a node of the job: its server is there. Who asks for this waits for it, so that nothing is started without it."
+"Tools are to find this launcher by a file (`PMIX_LAUNCHER_RENDEZVOUS_FILE`, `PMIX_LAUNCHER_RNDZ_FILE`, `rally up --system-server`), and the file cannot be written. It must not exist, unless a server that has ended has left it. Who asks for this waits for it, so that nothing is started without it."
 
     TOOL_AND_MACHINE: Error "tool/on-machine"
 "The environment says that a tool controls this launcher (`PMIX_LAUNCHER_RNDZ_URI`, `PMIX_LAUNCHER_PAUSE_FOR_TOOL`). It can control only jobs of the launcher itself. A machine serves tools that connect to it."
@@ -81,15 +80,11 @@ pub(crate) fn is_controlled(world: &World) -> bool {
     world.variable(launcher::ADDRESS).is_some() || world.variable(PAUSE).is_some_and(is_on)
 }
 
-/// The error for a launcher that tools cannot find, or whose tool it cannot serve.
-pub(crate) fn not_served(why: &CannotRun) -> Message {
-    let help = match why {
-        CannotRun::NoToolServer => "add this node to the job, or start the tool on a node of it",
-        _ => "remove the file if no launcher of yours uses it, or name another one",
-    };
-    Message::new(&TOOLS_NOT_SERVED, why.to_string())
+/// The error for a launcher that tools cannot find.
+pub(crate) fn not_served(why: &str) -> Message {
+    Message::new(&TOOLS_NOT_SERVED, why)
         .fact("effect", "nothing was started")
-        .with_help(help)
+        .with_help("remove the file if no launcher of yours uses it, or name another one")
 }
 
 /// The error for a job that a tool is to control on a machine.
@@ -159,18 +154,11 @@ mod tests {
     #[test]
     fn launchers_that_tools_cannot_use() {
         let file = "tools cannot find the launcher: /x exists, and is no file for tools";
-        let cases = [
-            CannotRun::ToolFile(file.to_owned()),
-            CannotRun::NoToolServer,
-        ];
-        let text = cases.map(|why| message::text(&not_served(&why), message::Format::Text));
-        insta::assert_snapshot!(text.concat(), @r"
+        let text = message::text(&not_served(file), message::Format::Text);
+        insta::assert_snapshot!(text, @r"
         error: tools cannot find the launcher: /x exists, and is no file for tools
           effect: nothing was started
           help:   remove the file if no launcher of yours uses it, or name another one
-        error: a tool controls the launcher, whose node is none of the job's nodes
-          effect: nothing was started
-          help:   add this node to the job, or start the tool on a node of it
         ");
     }
 }

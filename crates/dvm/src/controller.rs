@@ -144,6 +144,9 @@ pub enum ControllerInput {
     ControllingToolDied,
     /// News of a command of [`ControllerOutput::RunCommand`].
     Command(CommandNumber, slurm::News),
+    /// The daemon in this process is no node of the allocation: it serves tools, and no job runs there. It has the number behind the
+    /// last one. Comes after [`Self::Machine`] and [`Self::Slurm`], and before everything else.
+    Door,
     /// The time of day at [`Time::ZERO`]. Comes first, if at all. Without it, events do not say when they were.
     Epoch(Wall),
 }
@@ -243,6 +246,8 @@ const STRANGERS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Controller {
     allocation: Allocation,
+    /// The daemon that only serves tools, if there is one: see [`ControllerInput::Door`].
+    door: Option<NodeId>,
     /// Nodes whose daemon has sent its `Hello`.
     nodes: BTreeMap<NodeId, Node>,
     /// Topologies of the nodes. Equal nodes share one.
@@ -297,6 +302,7 @@ impl Controller {
             topologies: Classes::default(),
             other_version: None,
             not_joined: None,
+            door: None,
             lost: BTreeMap::new(),
             retired: BTreeMap::new(),
             fronts: BTreeMap::new(),
@@ -330,6 +336,7 @@ impl Controller {
             ControllerInput::Front(front, message) => self.on_front(now, front, message),
             ControllerInput::FrontLost(front) => self.on_front_lost(front),
             ControllerInput::Machine(setup) => self.become_machine(&setup),
+            ControllerInput::Door => self.open_door(),
             ControllerInput::Stored(result) => self.on_stored(now, result),
             ControllerInput::Fetched(result) => self.on_fetched(now, result),
             ControllerInput::Captured(output, result) => self.on_captured(now, output, result),

@@ -71,10 +71,30 @@ pub(crate) struct ControllerSetup {
     pub(crate) machine: Option<MachineHost>,
     /// `None` if requests for allocations are not passed to Slurm.
     pub(crate) slurm: Option<SlurmCommands>,
-    /// The files by which tools find the PMIx server; `None` if there is no server beside the controller.
+    /// The files by which tools find the PMIx server; `None` if they could not be made.
     pub(crate) tools: Option<RendezvousFiles>,
     /// `None` if no tool controls the launcher.
     pub(crate) control: Option<dvm::Control>,
+    pub(crate) beside: BesideController,
+}
+
+/// What the daemon in the process of the controller is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BesideController {
+    /// Its node belongs to the allocation.
+    Node,
+    /// It only serves tools.
+    Door,
+}
+
+impl BesideController {
+    /// `local` is the node of the allocation that is here.
+    pub(crate) const fn of(local: Option<NodeId>) -> Self {
+        match local {
+            Some(_) => Self::Node,
+            None => Self::Door,
+        }
+    }
 }
 
 /// A controller's state machine and its kernel objects.
@@ -104,6 +124,9 @@ impl ControllerHost {
         controller.handle(now, ControllerInput::Epoch(epoch(now)));
         if let Some(slurm) = &setup.slurm {
             controller.handle(now, ControllerInput::Slurm(slurm.setup()));
+        }
+        if setup.beside == BesideController::Door {
+            controller.handle(now, ControllerInput::Door);
         }
         if let Some(control) = &setup.control {
             controller.handle(now, ControllerInput::Controlled(control.clone()));

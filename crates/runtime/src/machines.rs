@@ -257,6 +257,7 @@ impl Logged for ControllerInput {
             Self::Epoch(epoch) => write!(f, "Epoch ms={}", epoch.0),
             Self::NotWatched(job, why) => write!(f, "NotWatched job={job} why={why:?}"),
             Self::NotJoined(_)
+            | Self::Door
             | Self::Tick
             | Self::Terminate
             | Self::Controlled(_)

@@ -229,6 +229,7 @@ impl Verdicts {
             ControllerInput::Controlled(_) | ControllerInput::ControllingToolDied => {}
             ControllerInput::Slurm(_) | ControllerInput::Command(..) => {}
             ControllerInput::Machine(_)
+            | ControllerInput::Door
             | ControllerInput::Stored(_)
             | ControllerInput::Fetched(_)
             | ControllerInput::Captured(..)

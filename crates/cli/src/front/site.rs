@@ -43,9 +43,7 @@ impl Front {
     pub(super) fn lost_controller(&self) -> Message {
         match (&self.failed_controller, &self.errand) {
             (Some(CannotRun::System(why)), _) => messages::controller_failed(why),
-            (Some(why @ (CannotRun::ToolFile(_) | CannotRun::NoToolServer)), _) => {
-                summons::not_served(why)
-            }
+            (Some(CannotRun::ToolFile(why)), _) => summons::not_served(why),
             (Some(why), _) => machine::not_started(why),
             (None, Errand::RunOnMachine) => machine::gone(),
             (None, Errand::Tool(..)) => tool::gone(),

@@ -234,12 +234,10 @@ pub(crate) fn not_started(why: &CannotRun) -> Message {
         CannotRun::MachineRuns(_) => {
             message.with_help("`rally status` shows it; `--name` starts another one")
         }
-        CannotRun::NoMachine(_)
-        | CannotRun::System(_)
-        | CannotRun::ToolFile(_)
-        | CannotRun::NoToolServer => message.with_help(
-            "the directory of the machine is in RALLY_STATE_DIR, else in ~/.local/state/rally",
-        ),
+        CannotRun::NoMachine(_) | CannotRun::System(_) | CannotRun::ToolFile(_) => message
+            .with_help(
+                "the directory of the machine is in RALLY_STATE_DIR, else in ~/.local/state/rally",
+            ),
     }
 }
 

@@ -21,6 +21,7 @@ mod slurm;
 mod staging;
 mod starters;
 mod strangers;
+mod tools;
 mod tree_start;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};

@@ -25,7 +25,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    fn new(library: Library) -> Self {
+    pub(crate) fn new(library: Library) -> Self {
         Self::of("attach", library)
     }
 
@@ -68,7 +68,7 @@ impl Site {
         command
     }
 
-    fn attach(&self, to: i32, orders: &[&str]) -> Finished {
+    pub(crate) fn attach(&self, to: i32, orders: &[&str]) -> Finished {
         let pid = to.to_string();
         let orders = [&["pid", &pid], orders].concat();
         self.sandbox.run(&mut self.tool(&orders))

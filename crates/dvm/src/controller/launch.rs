@@ -168,7 +168,7 @@ impl Controller {
         } else {
             let request = self.without_lost(job)?;
             let allocation = self.own_allocation();
-            let is_own = |node: &&NodeId| !self.is_of_allocation(**node);
+            let is_own = |node: &&NodeId| !self.is_apart(**node);
             let joined = self.nodes.keys().filter(is_own).count();
             if joined + self.lost.len() < allocation.nodes.len() {
                 return Ok(None);
@@ -224,7 +224,7 @@ impl Controller {
                     }
                 }
                 None => {
-                    let own = self.nodes.keys().filter(|id| !self.is_of_allocation(**id));
+                    let own = self.nodes.keys().filter(|id| !self.is_apart(**id));
                     app.hosts = Some(own.map(|id| self.name_of(*id)).collect());
                 }
             }
@@ -400,7 +400,7 @@ impl Controller {
                 let id = NodeId(*index);
                 !self.lost.contains_key(&id)
                     && !self.retired.contains_key(&id)
-                    && !self.is_of_allocation(id)
+                    && !self.is_apart(id)
             })
             .map(|(index, node)| match node.slots {
                 Slots::Explicit(slots) => slots,

@@ -10,7 +10,7 @@ use base::{HostList, NodeId, Time};
 
 use super::{Controller, ControllerOutput, Job};
 use crate::{
-    alloc::{AllocatedNode, Allocation},
+    alloc::{AllocatedNode, Allocation, Slots},
     bootstrap::{Addition, NotJoined},
     place::{self, CpuUnit, Request},
     proto::{Note, Refusal, ToDaemon, ToFront},
@@ -129,6 +129,38 @@ impl Controller {
         retired.map(|(_, host)| host.clone())
     }
 
+    /// Adds a node without a name, on which nothing can be placed.
+    pub(super) fn open_door(&mut self) {
+        let door = NodeId(u32::try_from(self.allocation.nodes.len()).unwrap_or(u32::MAX));
+        self.allocation.nodes.push(AllocatedNode {
+            name: String::new(),
+            slots: Slots::Explicit(0),
+            max_slots: Some(0),
+            granted: None,
+        });
+        self.door = Some(door);
+        self.with_machine(|machine| machine.keep_number(door));
+    }
+
+    /// Returns true for a node that does not count for jobs without an allocation of their own.
+    pub(super) fn is_apart(&self, node: NodeId) -> bool {
+        self.door == Some(node) || self.is_of_allocation(node)
+    }
+
+    /// Returns the nodes of whoever has started us: those without a number of an allocation that procs have requested.
+    pub(super) fn own_allocation(&self) -> Cow<'_, Allocation> {
+        let nodes = &self.allocation.nodes;
+        // Nodes that count are the first ones: others come later.
+        let apart = (0..).map(NodeId).zip(nodes);
+        let own = apart.take_while(|(id, _)| !self.is_apart(*id)).count();
+        if own == nodes.len() {
+            return Cow::Borrowed(&self.allocation);
+        }
+        Cow::Owned(Allocation {
+            nodes: nodes.iter().take(own).cloned().collect(),
+        })
+    }
+
     /// Tells a daemon that has joined late of the jobs that run.
     pub(super) fn tell_running_jobs(&mut self, node: NodeId) {
         let launches = self.jobs.values().filter(|job| job.beside.is_none());
@@ -157,10 +189,11 @@ impl Controller {
         &self,
         job: &'a Job,
     ) -> Result<Option<(Cow<'a, Request>, Allocation)>, Refusal> {
-        if self.nodes.is_empty() {
+        let joined = self.nodes.keys().filter(|id| self.door != Some(**id));
+        let joined: HostList = joined.map(|id| self.name_of(*id)).collect();
+        if joined.is_empty() {
             return Ok(None);
         }
-        let joined: HostList = self.nodes.keys().map(|id| self.name_of(*id)).collect();
         let lost = self.names_of_lost();
         let mut request = job.spec.placement.clone();
         for app in &mut request.apps {

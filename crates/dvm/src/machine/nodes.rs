@@ -170,6 +170,11 @@ impl Machine {
         self.comings.local = local;
     }
 
+    /// Notes that a daemon has this number, and is none of the machine's nodes.
+    pub fn keep_number(&mut self, daemon: NodeId) {
+        self.comings.next_daemon = self.comings.next_daemon.max(daemon.0.saturating_add(1));
+    }
+
     /// Gives nodes that only jobs name a number, so that these jobs can start there when the nodes are added.
     pub(super) fn foresee(&mut self, hosts: &HostList) {
         for host in hosts.iter() {

@@ -198,8 +198,6 @@ pub enum CannotRun {
     System(String),
     /// The file by which tools are to find the launcher cannot be written.
     ToolFile(String),
-    /// A tool controls the launcher, and there is no server for it: the launcher's node is none of the job's nodes.
-    NoToolServer,
 }
 
 impl fmt::Display for CannotRun {
@@ -207,9 +205,6 @@ impl fmt::Display for CannotRun {
         match self {
             Self::MachineRuns(name) => write!(f, "the machine `{name}` runs already"),
             Self::NoMachine(why) | Self::System(why) | Self::ToolFile(why) => f.write_str(why),
-            Self::NoToolServer => {
-                f.write_str("a tool controls the launcher, whose node is none of the job's nodes")
-            }
         }
     }
 }

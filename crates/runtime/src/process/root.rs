@@ -37,7 +37,7 @@ use crate::{
     boot::{Boot, BootError, listen, reachable_at},
     callback::{ControllingTool, StartedBy},
     control,
-    controller::{ControllerHost, ControllerSetup, broken_link},
+    controller::{BesideController, ControllerHost, ControllerSetup, broken_link},
     daemon::{DaemonHost, DaemonSetup},
     daemons::{DaemonTree, address_of},
     fronts::STARTER,
@@ -86,11 +86,10 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     let tape = recording.as_deref().map(Tape::create).map(Rc::new);
     info!(target: log::CONTROLLER, nodes = allocation.nodes.len(), name, "started");
     let local = plan.as_ref().map_or(Some(LOCAL), |plan| plan.local);
-    let host = plan.as_ref();
-    let host = host.and_then(|plan| name_of(&allocation, plan.local?));
-    let setup = local.map(|node| DaemonSetup {
+    let (node, host) = own_node(&allocation, plan.as_ref(), birth);
+    let setup = DaemonSetup {
         node,
-        host: host.unwrap_or_else(|| birth.host.clone()),
+        host,
         topology,
         owner: record.owner().to_owned(),
         descriptors: birth.descriptors,
@@ -102,8 +101,8 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         environment: None,
         tape: tape.clone(),
         tools: Tools::Admitted,
-    });
-    let mut daemon = open_daemon(setup, &mut reactor)?;
+    };
+    let mut daemon = DaemonHost::open(setup, &mut reactor)?;
     let Some(socket) = birth.link.take() else {
         return Ok(Exit::Clean);
     };
@@ -112,16 +111,15 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
         link::send_failure(socket.as_fd(), why);
         Ok(Exit::Failed)
     };
-    let machine = match open_machine(machine, &allocation, local, &mut reactor) {
-        Ok(machine) => machine,
-        Err(error) => return fail(error.into()),
-    };
     let prompts = PromptHost::new(plan.as_ref(), &allocation, birth.terminal.take());
     let session = record.session();
-    let control = take_control(birth.tool.take(), daemon.as_mut(), &mut reactor)?;
-    let tools = open_door(birth, &record, &name, daemon.as_ref(), machine.is_some());
-    let (control, tools) = match control.and_then(|control| Ok((control, tools?))) {
-        Ok(open) => open,
+    let control = take_control(birth.tool.take(), &mut daemon, &mut reactor)?;
+    let machine = open_machine(machine, &allocation, local, &mut reactor);
+    let (machine, tools) = match machine.map_err(CannotRun::from).and_then(|machine| {
+        let tools = open_door(birth, &record, &name, &daemon, machine.is_some())?;
+        Ok((machine, tools))
+    }) {
+        Ok(opened) => opened,
         Err(why) => return fail(why),
     };
     let now = Clock::now();
@@ -161,11 +159,13 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
             slurm,
             tools,
             control,
+            beside: BesideController::of(local),
         },
         &mut reactor,
     )?;
     controller.take_messages(now, STARTER, &mut reactor);
-    let process = Process::new(reactor, Head::Controller(Box::new(controller)), daemon);
+    let head = Head::Controller(Box::new(controller));
+    let process = Process::new(reactor, head, [(node, daemon)]);
     Ok(run_with(process, tree, ground, tape))
 }
 
@@ -232,12 +232,16 @@ fn run_with(
     process.run()
 }
 
-fn open_daemon(
-    setup: Option<DaemonSetup>,
-    reactor: &mut Reactor,
-) -> Result<Option<(NodeId, DaemonHost)>, os::Error> {
-    let opened = setup.map(|setup| Ok((setup.node, DaemonHost::open(setup, reactor)?)));
-    opened.transpose()
+/// Returns number and name of the daemon in this process. If its host is no node of the allocation, it only serves tools, and has the
+/// number behind those of all nodes ([`ControllerInput::Door`]).
+fn own_node(allocation: &Allocation, plan: Option<&DaemonPlan>, birth: &Birth) -> (NodeId, String) {
+    let behind = || NodeId(u32::try_from(allocation.nodes.len()).unwrap_or(u32::MAX));
+    let local = plan.map_or(Some(LOCAL), |plan| plan.local);
+    let host = plan.and_then(|plan| name_of(allocation, plan.local?));
+    (
+        local.unwrap_or_else(behind),
+        host.unwrap_or_else(|| birth.host.clone()),
+    )
 }
 
 /// Tells the controller of its machine, if this is one.
@@ -256,23 +260,19 @@ fn with_machine(
 /// Serves the tool that controls this launcher, if there is one, and returns how it does.
 fn take_control(
     tool: Option<ControllingTool>,
-    daemon: Option<&mut (NodeId, DaemonHost)>,
+    daemon: &mut DaemonHost,
     reactor: &mut Reactor,
-) -> Result<Result<Option<Control>, CannotRun>, os::Error> {
-    let Some(tool) = tool else {
-        return Ok(Ok(None));
-    };
-    let Some((_, daemon)) = daemon else {
-        return Ok(Err(CannotRun::NoToolServer));
+) -> Result<Option<Control>, os::Error> {
+    let started = match tool {
+        None => return Ok(None),
+        Some(ControllingTool::Pause) => return Ok(Some(Control::Pause)),
+        Some(ControllingTool::Started(started)) => *started,
     };
     let StartedBy {
         connection,
         called,
         keepalive,
-    } = match tool {
-        ControllingTool::Pause => return Ok(Ok(Some(Control::Pause))),
-        ControllingTool::Started(started) => *started,
-    };
+    } = started;
     let mut writer = Writer::new(Format::V4);
     writer.list(&called.directives);
     let directives = writer.into_bytes().into();
@@ -280,26 +280,23 @@ fn take_control(
     if let Some(pipe) = keepalive {
         reactor.add(pipe, Interest::HangUp, Source::Keepalive)?;
     }
-    Ok(Ok(Some(Control::Started { directives })))
+    Ok(Some(Control::Started { directives }))
 }
 
-/// Lets tools find the PMIx server of this process, if it has one. Without its files they cannot, and the job runs all the same.
+/// Lets tools find the PMIx server of this process. Without its files they cannot, and the job runs all the same.
 fn open_door(
     birth: &Birth,
     record: &Record,
     name: &str,
-    daemon: Option<&(NodeId, DaemonHost)>,
+    daemon: &DaemonHost,
     is_machine: bool,
 ) -> Result<Option<RendezvousFiles>, CannotRun> {
-    let uri = |daemon: &DaemonHost| {
-        let server = Proc {
-            nspace: Nspace::from_text(name).ok()?,
-            rank: PmixRank(0),
-        };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, daemon.port()));
-        ServerUri::new(server, address).ok()
-    };
-    let Some(uri) = daemon.and_then(|(_, daemon)| uri(daemon)) else {
+    let server = Nspace::from_text(name).ok().map(|nspace| Proc {
+        nspace,
+        rank: PmixRank(0),
+    });
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, daemon.port()));
+    let Some(uri) = server.and_then(|server| ServerUri::new(server, address).ok()) else {
         return Ok(None);
     };
     let found = Found {

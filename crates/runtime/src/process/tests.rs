@@ -25,7 +25,7 @@ use os::Loop;
 use super::*;
 use crate::{
     IGNORED,
-    controller::ControllerSetup,
+    controller::{BesideController, ControllerSetup},
     daemon::DaemonSetup,
     link::{ControllerLink, FrontLink, Received},
     machines::ControllerMachine,
@@ -209,6 +209,7 @@ fn open(slots: u32, session: Option<PathBuf>) -> (Process, TestFront) {
             report_bug: |what| panic!("{what}"),
             missing_reports: MissingReports::default(),
             tools: None,
+            beside: BesideController::Node,
             control: None,
         },
         &mut reactor,

@@ -4,7 +4,7 @@ use base::{JobId, NodeId, Signal};
 
 use crate::{
     controller::{
-        ControllerOutput,
+        ControllerInput, ControllerOutput,
         spawned::tests::job,
         tests::{JOB, NODES, World, hello},
     },
@@ -56,6 +56,28 @@ fn a_job_waits_for_all_daemons() {
         assert_eq!(words(world.says(node, hello(node))), [""; 0]);
     }
     insta::assert_snapshot!(words(world.says(0, hello(0))).join("\n"), @"
+    0: launch on n0, n1, n2
+    1: launch on n0, n1, n2
+    2: launch on n0, n1, n2
+    ");
+}
+
+/// The daemon beside a controller that is no node hears of the job, and runs no rank, even if nobody has said which nodes are meant.
+#[test]
+fn nothing_runs_on_a_door() {
+    let mut world = World::after(Some(ControllerInput::Door));
+    let is_told = |output: &ControllerOutput| {
+        matches!(
+            output,
+            ControllerOutput::Daemon(NodeId(NODES), ToDaemon::LaunchedElsewhere(_))
+        )
+    };
+    for node in [NODES, 2, 1] {
+        assert_eq!(words(world.says(node, hello(node))), [""; 0]);
+    }
+    let outputs = world.says(0, hello(0));
+    assert!(outputs.iter().any(is_told));
+    insta::assert_snapshot!(words(outputs).join("\n"), @"
     0: launch on n0, n1, n2
     1: launch on n0, n1, n2
     2: launch on n0, n1, n2

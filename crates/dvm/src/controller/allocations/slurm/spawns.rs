@@ -11,7 +11,7 @@
 //! | starting | it waits | jobs that wait are added → there | jobs that wait are refused, the others leave → none | the rest counts; after the last one, jobs that wait are refused → none | they leave → none |
 //! | there | it is added, in what others there have left | – | – | its jobs end as after every loss; the rest is used; → none after the last one | they leave → none |
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::collections::BTreeSet;
 
 use base::{JobId, NodeId, Time};
 use pmix::{
@@ -21,7 +21,7 @@ use pmix::{
 
 use super::{New, OfSlurm, Requested};
 use crate::{
-    alloc::{AllocatedNode, Allocation, Slots},
+    alloc::{AllocatedNode, Slots},
     bootstrap::NotJoined,
     controller::{
         Controller, ControllerOutput,
@@ -129,18 +129,6 @@ impl Controller {
     /// Returns true for a node of an allocation that procs have requested.
     pub(in crate::controller) fn is_of_allocation(&self, node: NodeId) -> bool {
         self.is_in_slurm() && node.0 as usize >= self.of_slurm.own_nodes
-    }
-
-    /// Returns the nodes of the job in which we run, without those of its allocations.
-    pub(in crate::controller) fn own_allocation(&self) -> Cow<'_, Allocation> {
-        let nodes = &self.allocation.nodes;
-        let own = self.of_slurm.own_nodes;
-        if !self.is_in_slurm() || nodes.len() == own {
-            return Cow::Borrowed(&self.allocation);
-        }
-        Cow::Owned(Allocation {
-            nodes: nodes.iter().take(own).cloned().collect(),
-        })
     }
 
     /// Adds the jobs that have waited for daemons. Part of every input.
