@@ -272,7 +272,7 @@ impl<'a> Slurm<'a> {
         Ok(found.asked_by(job))
     }
 
-    /// Asks for the jobs that `rally` has submitted.
+    /// Asks for the jobs that `rally` has submitted, and the allocations that ranks have requested.
     fn listed(&self, list: SlurmList, patience: Duration) -> Result<Vec<Job>, Failure> {
         let user = os::effective_uid().to_string();
         let states = if list.over > 0 {
@@ -395,6 +395,10 @@ impl<'a> Slurm<'a> {
     fn output(&self, request: &OutputRequest) -> Result<u8, Failure> {
         let id = request.tasks.job;
         let mut job = self.job(id)?;
+        if job.origin().is_some() {
+            let why = "it is an allocation: the jobs that run in it print";
+            return Err(messages::no_output(id, None, why));
+        }
         let patterns = self.file_patterns(id)?;
         let mut code = exit::SUCCESS;
         for index in indexes(&job, request.tasks.indexes.as_ref()) {

@@ -7,6 +7,7 @@ mod help;
 mod keys;
 mod layout;
 mod lines;
+mod meter;
 mod model;
 mod output;
 mod reason;
@@ -21,6 +22,7 @@ use std::{
 };
 
 use base::Time;
+use dvm::machine::Ask;
 use message::Message;
 use os::{Clock, Token, Worker};
 use runtime::FoundMachine;
@@ -104,17 +106,21 @@ fn show(found: &FoundMachine, world: &World) -> Result<u8, Failure> {
         Some(_) | None => Colors::Used,
     };
     let (asker, answers) = Asker::start(Connection::to(found)?)?;
+    let (measurer, measured) = Asker::start(Connection::to(found)?)?;
     let mut tail = Tail::default();
     let look = move |(path, since): (PathBuf, Since)| tail.look(path, since);
     let (reader, pieces) = Worker::start("reader", look).map_err(|error| no_screen(&error))?;
     let mut screen = Screen::enter(input, output).map_err(|error| no_screen(&error))?;
     let answers = screen.add(answers).map_err(|error| no_screen(&error))?;
+    let measured = screen.add(measured).map_err(|error| no_screen(&error))?;
     let pieces = screen.add(pieces).map_err(|error| no_screen(&error))?;
     let top = Top::new(Clock::now(), &found.name, screen.size());
     let program = Program {
         screen,
         asker,
         answers,
+        measurer,
+        measured,
         reader,
         pieces,
         keyboard: Keyboard::default(),
@@ -130,6 +136,9 @@ struct Program {
     screen: Screen,
     asker: Asker,
     answers: Token,
+    /// Asks what jobs use.
+    measurer: Asker,
+    measured: Token,
     reader: Worker<(PathBuf, Since), Piece>,
     pieces: Token,
     keyboard: Keyboard,
@@ -183,6 +192,12 @@ impl Program {
                 }
                 self.top.handle(now, Input::Load(os::load_average()));
             }
+            Happening::Readable(token) if token == self.measured => {
+                // A machine that is gone is noticed by the other connection.
+                for said in self.measurer.answers().into_iter().flatten() {
+                    self.top.handle(now, Input::Measured(said));
+                }
+            }
             Happening::Readable(token) if token == self.pieces => {
                 for piece in self.reader.answers() {
                     self.top.handle(now, Input::Read(piece));
@@ -198,6 +213,7 @@ impl Program {
         while let Some(effect) = self.top.poll() {
             match effect {
                 Effect::Ask(ask) => self.asker.ask(ask),
+                Effect::Measure(job) => self.measurer.ask(Ask::Usage(job, None)),
                 Effect::Read(path, since) => self.reader.order((path, since)),
                 Effect::Redraw => self.screen.redraw(),
                 Effect::Suspend => {

@@ -62,6 +62,8 @@ pub enum Urgency {
 /// What a proc wants of a new allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
+    /// The job of Slurm in which the proc runs.
+    pub(crate) owner: u32,
     /// The name of the job of Slurm, from [`job_name`].
     pub(crate) name: String,
     /// The name that the proc has given the request.
@@ -71,6 +73,15 @@ pub(crate) struct Wanted {
     pub(crate) hosts: Option<HostList>,
     pub(crate) time: Option<Duration>,
     pub(crate) partition: Option<String>,
+}
+
+/// Who has requested an allocation. Its comment in Slurm says so, for whoever lists jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The job of Slurm in which the proc ran.
+    pub job: u32,
+    /// The name that the proc has given the request.
+    pub request: Option<String>,
 }
 
 /// A running job of Slurm.

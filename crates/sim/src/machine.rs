@@ -2,10 +2,11 @@
 //!
 //! Jobs of all kinds are submitted, attached, canceled, held and waited for by fronts that may disappear. Runs end in every way, or
 //! are refused, or lose nodes. The store is slow, full, or cannot be read. The machine is killed, at any moment and several times: then the
-//! next one goes on with what is stored. A model (`model`) that knows only what goes in, and what is stored when, says what may come out.
+//! next one goes on with what is stored. In some runs, jobs request allocations, change them, and give them back. A model (`model`) that knows only what goes in, and what is stored when, says what may come out.
 //!
 //! At the end nothing fails any more, all holds end, and everything that can run has to be over.
 
+mod allocations;
 mod check;
 mod disk;
 mod fronts;
@@ -30,6 +31,7 @@ use dvm::{
 };
 
 use self::{
+    allocations::Allocations,
     disk::Disk,
     model::{Known, Model, Standing},
     questions::{Asked, Front},
@@ -64,6 +66,12 @@ enum Event {
     /// The order to launch with this number is carried out.
     Launched(u64),
     Ended(JobId, runs::End),
+    /// A proc of this run requests an allocation; `None`: a tool does.
+    Request(Option<JobId>),
+    /// Whoever has this allocation does something with it.
+    Change(JobId),
+    /// Nobody needs this allocation any more, and nothing runs in it.
+    AllocationOver(JobId),
     Killed,
     Restart,
     Tick,
@@ -102,6 +110,7 @@ struct World {
     capacity: Vec<Capacity>,
     disk: Disk,
     runs: Runs,
+    allocations: Allocations,
     fronts: BTreeMap<FrontId, Front>,
     last_front: u32,
     agenda: Agenda<(Option<u32>, Event)>,
@@ -124,6 +133,7 @@ pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
         capacity: Vec::new(),
         disk: Disk::default(),
         runs: Runs::default(),
+        allocations: Allocations::new(rng),
         fronts: BTreeMap::new(),
         last_front: 0,
         agenda: Agenda::new(),
@@ -186,6 +196,7 @@ impl World {
             self.agenda.at(from, (None, Event::Full));
             self.agenda.at(from + length, (None, Event::Free));
         }
+        self.plan_tools(span);
         let end = Time::ZERO + Duration::from_secs(span + 1);
         self.agenda.at(end, (None, Event::Calm));
         self.agenda.at(Time::ZERO, (None, Event::Restart));
@@ -254,6 +265,9 @@ impl World {
             Event::Answer => self.answer_order(),
             Event::Launched(order) => self.launched(order),
             Event::Ended(run, end) => self.run_ended(run, end),
+            Event::Request(run) => self.request(run),
+            Event::Change(id) => self.change(id),
+            Event::AllocationOver(id) => self.allocation_over(id),
             Event::Tick => {
                 let now = self.agenda.now;
                 self.call(Call::Other, |machine| machine.tick(now));
@@ -344,6 +358,7 @@ impl World {
         self.life += 1;
         self.disk.die();
         self.runs = Runs::default();
+        self.allocations.clear();
         self.fronts.clear();
         self.disk.committed.call = self.model.call + 1;
         let committed = &self.disk.committed;
@@ -454,11 +469,9 @@ impl World {
                 MachineOutput::Leave(daemon) => self.leave(daemon),
                 // Nobody speaks of it any more, and the model does not either.
                 MachineOutput::Forget(_) => {}
-                MachineOutput::Granted(id, _)
-                | MachineOutput::NotGranted(id, _)
-                | MachineOutput::EndAllocation(id, _) => {
-                    self.fault(Some(format!("nobody has requested allocation {id}")));
-                }
+                MachineOutput::Granted(id, grant) => self.on_granted(id, grant),
+                MachineOutput::NotGranted(id, why) => self.on_not_granted(id, why),
+                MachineOutput::EndAllocation(id, why) => self.on_end_allocation(id, why),
                 MachineOutput::Reopen(..) => {
                     self.fault(Some(
                         "no daemon is in the process of the machine".to_owned(),
@@ -481,7 +494,7 @@ impl World {
         self.agenda
             .tick_at(deadline, (Some(self.life), Event::Tick));
         let wrong = self.check_ends().or_else(|| self.check_fronts());
-        self.fault(wrong);
+        self.fault(wrong.or_else(|| self.check_allocations()));
         if !is_over {
             return;
         }
@@ -572,7 +585,8 @@ impl World {
         };
         let stuck = self.model.jobs.iter().find(|(_, job)| {
             let mut after = job.wishes.after.iter();
-            job.needs.fit(up()) && after.all(|after| self.model.is_met(*after))
+            (job.is_allocation() || job.needs.fit(up()))
+                && after.all(|after| self.model.is_met(*after))
         });
         let mut wrong = stuck.map(|(id, job)| format!("job {id} is never over: {job:?}"));
         let unanswered = self.fronts.iter().find(|(_, front)| {

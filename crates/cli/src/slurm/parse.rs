@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, ffi::OsString, os::unix::ffi::OsStringExt as _, path::PathBuf};
 
 use base::{JobId, RankSet};
+use dvm::slurm::Origin;
 
 use super::state::{Phase, exit_code, phase};
 use crate::args::COMMENT;
@@ -19,6 +20,8 @@ pub(super) struct Part {
     /// `None` for a job without an array.
     pub(super) indexes: Option<RankSet>,
     pub(super) name: String,
+    /// Of an allocation that a rank has requested.
+    pub(super) origin: Option<Origin>,
     /// Slurm's words.
     pub(super) state: String,
     pub(super) reason: String,
@@ -90,6 +93,11 @@ impl Job {
             Some(index) => format!("{}[{index}]", self.id),
             None => self.id.to_string(),
         }
+    }
+
+    /// Returns who has requested the allocation; `None` if the job was submitted.
+    pub(super) fn origin(&self) -> Option<&Origin> {
+        self.parts.first()?.origin.as_ref()
     }
 
     pub(super) fn is_array(&self) -> bool {
@@ -193,6 +201,7 @@ fn record(line: &[u8]) -> Option<Part> {
         job: number("ArrayJobId").or_else(|| number("JobId"))?,
         indexes: index_set(&indexes),
         name: String::from_utf8_lossy(name).into_owned(),
+        origin: Origin::of(&word(paths, "Comment")),
         state: word(fields, "JobState"),
         reason: word(fields, "Reason"),
         exit: exit.parse().unwrap_or(u8::MAX),
@@ -262,7 +271,8 @@ fn index_set(text: &str) -> Option<RankSet> {
     (!indexes.is_empty()).then_some(indexes)
 }
 
-/// Reads the lines of `squeue` with [`COLUMNS`], and returns those of jobs that `rally` has submitted.
+/// Reads the lines of `squeue` with [`COLUMNS`], and returns those of jobs that `rally` has submitted, and of allocations that ranks have
+/// requested.
 pub(super) fn rows(output: &[u8]) -> Vec<Part> {
     let text = String::from_utf8_lossy(output);
     let part = |line: &str| {
@@ -281,8 +291,10 @@ pub(super) fn rows(output: &[u8]) -> Vec<Part> {
         else {
             return None;
         };
-        (comment == COMMENT).then(|| {
+        let origin = Origin::of(comment);
+        (comment == COMMENT || origin.is_some()).then(|| {
             Some(Part {
+                origin,
                 job: job.parse().ok()?,
                 indexes: index_set(indexes),
                 name: name.to_owned(),

@@ -25,6 +25,11 @@ struct Row<'a> {
     job: String,
     engine: &'static str,
     name: &'a str,
+    /// The job whose rank has requested this allocation, and the name that it has given the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocation_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<&'a str>,
     state: &'static str,
     slurm_state: &'a str,
     slurm_reason: &'a str,
@@ -65,11 +70,14 @@ fn row(job: &Job, known: Known) -> Row<'_> {
     let part = job.deciding();
     let (state, reason) = part.map_or(("", ""), |part| (&part.state, &part.reason));
     let counts = job.counts();
+    let origin = job.origin();
     let has_code = known == Known::All && job.phase().is_over();
     Row {
         job: format!("slurm:{}", job.name()),
         engine: "slurm",
         name: part.map_or("", |part| &part.name),
+        allocation_of: origin.map(|origin| format!("slurm:{}", origin.job)),
+        request: origin.and_then(|origin| origin.request.as_deref()),
         state: job.phase().word(),
         slurm_state: state,
         slurm_reason: if reason == "None" { "" } else { reason },
@@ -106,9 +114,14 @@ pub(super) fn list(jobs: &[Job], format: MessageFormat) -> String {
     ];
     let rows = jobs.iter().map(|job| {
         let row = row(job, Known::Listed);
+        // The name of an allocation is that of its controller, and says nothing to people.
+        let name = match job.origin() {
+            Some(origin) => format!("allocation of {}", origin.job),
+            None => row.name.chars().take(NAME_MAX).collect(),
+        };
         [
             row.job,
-            row.name.chars().take(NAME_MAX).collect(),
+            name,
             row.state.to_owned(),
             slurms_words(row.slurm_state, row.slurm_reason),
             tasks(job.counts(), job.is_array()),
@@ -148,6 +161,11 @@ pub(super) fn details(job: &Job, format: MessageFormat) -> String {
             let _ = writeln!(text, "  {name}: {value}");
         }
     };
+    line(
+        "allocation of",
+        row.allocation_of.as_deref().unwrap_or_default(),
+    );
+    line("request", row.request.unwrap_or_default());
     line("state", row.state);
     line(
         "Slurm says",
@@ -222,6 +240,8 @@ pub(super) fn target(job: JobId, indexes: Option<&RankSet>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dvm::slurm::Origin;
+
     use super::*;
     use crate::slurm::parse::{Part, jobs};
 
@@ -245,6 +265,15 @@ mod tests {
             part(18, Some(0), "FAILED", "NonZeroExitCode"),
             part(18, Some(2), "RUNNING", "None"),
             part(19, None, "FAILED", "NonZeroExitCode"),
+            Part {
+                name: "rally-head-01ab23cd-4242".to_owned(),
+                origin: Some(Origin {
+                    job: 17,
+                    request: Some("more".to_owned()),
+                }),
+                stdout: None,
+                ..part(20, None, "RUNNING", "None")
+            },
         ])
     }
 
@@ -256,11 +285,13 @@ mod tests {
         slurm:17  a name that is too l  waiting  PENDING (Priority)        -               0:07  10:00  -
         slurm:18  a name that is too l  running  RUNNING                   2/4 (2 failed)  0:07  10:00  n[1-2]
         slurm:19  a name that is too l  failed   FAILED (NonZeroExitCode)  -               0:07  10:00  n[1-2]
+        slurm:20  allocation of 17      running  RUNNING                   -               0:07  10:00  n[1-2]
         ");
         insta::assert_snapshot!(list(&some(), MessageFormat::Json), @r#"
         {"job":"slurm:17","engine":"slurm","name":"a name that is too long for a table","state":"waiting","slurm_state":"PENDING","slurm_reason":"Priority","reason":"jobs of higher priority come first","elapsed":"0:07","limit":"10:00","nodes":"","output":"/w/rally.out"}
         {"job":"slurm:18","engine":"slurm","name":"a name that is too long for a table","state":"running","slurm_state":"RUNNING","slurm_reason":"","elapsed":"0:07","limit":"10:00","nodes":"n[1-2]","tasks":{"waiting":0,"running":2,"succeeded":0,"failed":2,"canceled":0,"failed_indexes":"0-1"}}
         {"job":"slurm:19","engine":"slurm","name":"a name that is too long for a table","state":"failed","slurm_state":"FAILED","slurm_reason":"NonZeroExitCode","elapsed":"0:07","limit":"10:00","nodes":"n[1-2]","output":"/w/rally.out"}
+        {"job":"slurm:20","engine":"slurm","name":"rally-head-01ab23cd-4242","allocation_of":"slurm:17","request":"more","state":"running","slurm_state":"RUNNING","slurm_reason":"","elapsed":"0:07","limit":"10:00","nodes":"n[1-2]"}
         "#);
     }
 
@@ -307,6 +338,15 @@ mod tests {
           limit: 10:00
           nodes: n[1-2]
           output: /w/rally.out
+        job 20 of Slurm: rally-head-01ab23cd-4242
+          allocation of: slurm:17
+          request: more
+          state: running
+          Slurm says: RUNNING
+          submitted: 2026-11-26T05:29:34
+          time: 0:07
+          limit: 10:00
+          nodes: n[1-2]
         ");
     }
 }

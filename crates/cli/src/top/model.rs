@@ -21,6 +21,7 @@ use std::{
 use base::{HostList, JobId, Time};
 use dvm::machine::{
     Ask, Explained, NodeLine, NodeStanding, NotDone, Reason, Record, Reply, State, Status, Wall,
+    Way,
 };
 use message::visible;
 use os::WindowSize;
@@ -29,6 +30,7 @@ use super::{
     dialog, help,
     keys::{Key, Move},
     layout::{self, Pane, Panes, Zoom},
+    meter::Meter,
     output::Output,
     tail::{Piece, Since},
 };
@@ -52,6 +54,8 @@ pub(super) enum Input {
     Resized(WindowSize),
     /// The answer to the first question that has none.
     Said(Said),
+    /// The answer to the last [`Effect::Measure`].
+    Measured(Said),
     Read(Piece),
     /// The load averages of this host.
     Load(Option<[String; 3]>),
@@ -63,6 +67,8 @@ pub(super) enum Input {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     Ask(Ask),
+    /// Ask what a job uses, without keeping other questions waiting.
+    Measure(JobId),
     /// Look at a file, and say what is new.
     Read(PathBuf, Since),
     /// Draw everything again.
@@ -210,6 +216,7 @@ pub(super) struct Top {
     /// Indexes of the jobs on the list.
     listed: Vec<usize>,
     pub(super) reasons: BTreeMap<JobId, Reason>,
+    pub(super) meter: Meter,
     pub(super) load: Option<[String; 3]>,
     /// The time of day at the last tick.
     pub(super) wall: Wall,
@@ -251,6 +258,7 @@ impl Top {
             jobs: Vec::new(),
             listed: Vec::new(),
             reasons: BTreeMap::new(),
+            meter: Meter::default(),
             load: None,
             wall: Wall::default(),
             focus: Pane::Jobs,
@@ -286,6 +294,10 @@ impl Top {
             }
             Input::Said(said) => {
                 self.on_said(now, said);
+                true
+            }
+            Input::Measured(said) => {
+                self.meter.said(now, said);
                 true
             }
             Input::Read(piece) => self.output.read(now, piece),
@@ -347,6 +359,12 @@ impl Top {
     /// Returns the jobs on the list.
     pub(super) fn listed(&self) -> impl ExactSizeIterator<Item = &Record> {
         self.listed.iter().map(|index| &self.jobs[*index])
+    }
+
+    /// Returns the jobs on the screen.
+    pub(super) fn shown(&self) -> impl Iterator<Item = &Record> {
+        let rows = self.panes().job_rows();
+        self.listed().skip(self.job.top).take(rows)
     }
 
     /// Returns the number of held jobs.
@@ -427,9 +445,8 @@ impl Top {
                 self.arrange();
                 let waits =
                     |record: &&Record| record.ended.is_none() && !record.tasks.waiting.is_empty();
-                let rows = self.panes().job_rows();
-                let shown = self.listed().skip(self.job.top).take(rows);
-                let waiting: Vec<JobId> = shown
+                let waiting: Vec<JobId> = self
+                    .shown()
                     .filter(waits)
                     .map(|record| record.id)
                     .take(REASONS_MAX)
@@ -540,6 +557,14 @@ impl Top {
         self.selected = self.selected().map(|record| record.id);
         let target = self.target().cloned();
         self.is_stale |= self.output.aim(now, target.as_ref());
+        let used: Vec<JobId> = self
+            .shown()
+            .filter(|record| uses_something(record))
+            .map(|record| record.id)
+            .collect();
+        if let Some(job) = self.meter.wish(now, used) {
+            self.effects.push_back(Effect::Measure(job));
+        }
         if let Some((path, since)) = self.output.wish(now) {
             self.effects.push_back(Effect::Read(path, since));
         }
@@ -731,6 +756,11 @@ fn place(record: &Record, which: Listed) -> (u8, i64, JobId) {
         }
     };
     (class, order, record.id)
+}
+
+/// Returns true for jobs with procs. Those in an allocation belong to the jobs that run in it.
+pub(super) fn uses_something(record: &Record) -> bool {
+    record.way != Way::Allocation && !record.tasks.running.is_empty()
 }
 
 /// Returns everything about a node.

@@ -167,6 +167,40 @@ fn a_machine_is_seen_and_steered() {
 }
 
 #[test]
+fn what_running_jobs_use_is_seen() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let spin = "while :; do :; done";
+    let job = machine.submit(&["-n", "1", "--job-name", "spins", "sh", "-c", spin]);
+    machine.submit(&["-n", "1", "--job-name", "sleeps", "sleep", "1000"]);
+    let mut seen = Seen::start(&sandbox, TOP, 24, 100);
+    let mut cells = Vec::new();
+    let found = eventually(DEADLINE, || {
+        let screen = seen.screen();
+        let row = |name: &str| {
+            let line = screen.lines().find(|line| line.contains(name));
+            let words = line.unwrap_or_default().split_whitespace();
+            words.map(str::to_owned).collect::<Vec<String>>()
+        };
+        // JOB, NAME, STATE, SLOTS, CPU, MEMORY and its unit.
+        cells = vec![row("spins"), row("sleeps")];
+        let cpu = |row: &[String]| row.get(4)?.parse::<f64>().ok();
+        let is_size = |row: &[String]| row.get(6).is_some_and(|unit| unit.ends_with("iB"));
+        let is_seen =
+            cpu(&cells[0])? > 0.0 && cpu(&cells[1])? < 0.1 && cells.iter().all(|row| is_size(row));
+        is_seen.then_some(())
+    });
+    assert!(found.is_some(), "{cells:?}:\n{}", seen.screen());
+    // The row is kept, but the job uses nothing any more.
+    seen.press("cy");
+    machine.expect_state(&job, "canceled");
+    seen.expect(&["spins    canceled     1     -        -"]);
+    seen.press("q");
+    seen.expect_end(0);
+    machine.down();
+}
+
+#[test]
 fn whatever_ends_the_screen_gives_the_terminal_back() {
     let sandbox = Sandbox::new();
     let machine = Machine::up(&sandbox, &[]);

@@ -232,7 +232,7 @@ static void there(void)
 static void hold_in_slurm(void)
 {
     show(PMIX_ALLOC_NEW, number(PMIX_ALLOC_NUM_CPUS, 1), seconds(600));
-    ask(PMIX_ALLOC_NEW, number(PMIX_ALLOC_NUM_NODES, 999), seconds(600));
+    ask(PMIX_ALLOC_NEW, number(PMIX_ALLOC_NUM_NODES, 999), text(PMIX_ALLOC_REQ_ID, "many"));
 }
 
 static void inside(void)

@@ -21,6 +21,7 @@ use base::{HostList, JobId, NodeId, Rank, RankSet, Time};
 
 use super::{
     Entry, Grant, Machine, MachineOutput, Stage, Work,
+    planted::{self, Bug},
     record::{Failure, OutputFiles, Record, Tasks, Way, Wishes},
     talk::NotDone,
 };
@@ -125,7 +126,9 @@ impl Machine {
         }
         let demand = self.demand_of(&wish.room)?;
         let owner = self.runs.get(&wish.by).copied();
-        if let Some(owner) = owner {
+        if let Some(owner) = owner
+            && !planted::is(Bug::OwnSlotsCounted)
+        {
             // Its own slots are free only after its end. What its allocations have, another of its procs may release meanwhile.
             let (units, room) = (demand.units, self.queue.room_beside(&demand, owner));
             if room < u64::from(units) {
@@ -224,6 +227,7 @@ impl Machine {
                 Some(AllocationEnd::Canceled) => {
                     self.ended(task, queue::Outcome::Failed, |tasks| &mut tasks.canceled);
                 }
+                Some(AllocationEnd::TimeLimit) if planted::is(Bug::OverdueKept) => {}
                 Some(AllocationEnd::TimeLimit) => {
                     self.note_failure(task, Failure::Ended(out_of_time()));
                     self.ended(task, queue::Outcome::Failed, |tasks| &mut tasks.failed);
@@ -252,6 +256,7 @@ impl Machine {
         if let Some(entry) = self.jobs.get_mut(&id)
             && let Work::Allocation(held) = &mut entry.work
             && let (Some(time), Some(ends_at)) = (time, &mut held.ends_at)
+            && !planted::is(Bug::ExtensionForgotten)
         {
             self.alarms.remove(&(*ends_at, id));
             *ends_at = *ends_at + time;
@@ -343,7 +348,8 @@ impl Machine {
         for at in held.ends_at.into_iter().chain(held.answer_by) {
             self.alarms.remove(&(at, entry.record.id));
         }
-        if entry.record.started.is_none() {
+        let is_silent = held.is_timed_out && planted::is(Bug::TimeoutNotTold);
+        if entry.record.started.is_none() && !is_silent {
             let why = if held.is_timed_out {
                 NotGranted::TimedOut
             } else {
@@ -356,6 +362,9 @@ impl Machine {
 
     /// Lets nobody wait for an allocation any more: the machine starts nothing, and those who wait have to end first.
     pub(super) fn refuse_allocations(&mut self) {
+        if planted::is(Bug::RequestOutlivesMachine) {
+            return;
+        }
         let waits =
             |entry: &Entry| matches!(entry.work, Work::Allocation(_)) && entry.runs.is_empty();
         let waiting = self.jobs.iter().filter(|(_, entry)| waits(entry));

@@ -393,8 +393,9 @@ impl Machine {
         self.comings.of_daemon.insert(daemon, id);
         self.comings.leaving.remove(&id);
         let node = Node {
-            // Those of its lost daemon count until the next one has joined.
+            // Those of its lost daemon count until the next one has joined, and whether somebody has said how many they are.
             slots: self.queue.node(id).map_or(0, |(all, ..)| all.slots),
+            is_implicit: self.nodes.get(&id).is_none_or(|node| node.is_implicit),
             ..Node::starting(said.name.clone(), daemon)
         };
         self.nodes.insert(id, node);

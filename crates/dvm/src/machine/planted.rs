@@ -43,6 +43,18 @@ pub enum Bug {
     EndedForGood,
     /// Jobs go on to wait for all nodes after one of them is lost.
     LostNodesCount,
+    /// A request may wait for slots that the job has itself whose proc requests them.
+    OwnSlotsCounted,
+    /// Nobody is told that a request was not granted in time.
+    TimeoutNotTold,
+    /// An allocation that gets more time ends when it would have ended.
+    ExtensionForgotten,
+    /// An allocation gives back nodes on which jobs run.
+    BusyGivenBack,
+    /// An allocation whose time is over keeps its slots.
+    OverdueKept,
+    /// Requests go on to wait when the machine is to end.
+    RequestOutlivesMachine,
     /// A machine that starts again forgets how often a task was requeued.
     RequeuesForgotten,
     /// A GPU is given to a task while another one has it.
@@ -51,7 +63,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 28] = [
         Self::LaunchedBeforeStored,
         Self::ToldBeforeStored,
         Self::FailedBatchForgotten,
@@ -74,6 +86,12 @@ impl Bug {
         Self::LostNodesCount,
         Self::RequeuesForgotten,
         Self::GpusGivenTwice,
+        Self::OwnSlotsCounted,
+        Self::TimeoutNotTold,
+        Self::ExtensionForgotten,
+        Self::BusyGivenBack,
+        Self::OverdueKept,
+        Self::RequestOutlivesMachine,
     ];
 }
 

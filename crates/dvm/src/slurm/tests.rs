@@ -94,7 +94,7 @@ fn an_allocation_is_granted_extended_and_given_back() {
     let mut world = World::new(None);
     assert_eq!(
         world.outputs(),
-        "salloc --no-shell --job-name=rally-n1-7 --ntasks=2"
+        "salloc --no-shell --job-name=rally-n1-7 --comment=rally:0 --ntasks=2"
     );
     assert_eq!(world.held.deadline(), None);
     world.prints("salloc: Pending job alloca");
@@ -249,9 +249,10 @@ fn what_cannot_be_given_back_is_told() {
 fn the_words_of_a_request() {
     let hosts = ["n1", "n2"].into_iter().collect();
     let cases = [
-        (Wanted::default(), "--job-name="),
+        (Wanted::default(), "--job-name= --comment=rally:0"),
         (
             Wanted {
+                owner: 17,
                 name: job_name("rally-ü JobState=RUNNING"),
                 request: Some("a JobState=RUNNING -x\n".to_owned()),
                 nodes: Some(2),
@@ -260,12 +261,32 @@ fn the_words_of_a_request() {
                 time: Some(Duration::from_secs(90)),
                 partition: Some("--uid=0".to_owned()),
             },
-            "--job-name=rally-__JobState_RUNNING --comment=a_JobState_RUNNING_-x_ --nodes=2 --ntasks=8 --nodelist=n[1-2] --time=2 --partition=--uid=0",
+            "--job-name=rally-__JobState_RUNNING --comment=rally:17:a_JobState_RUNNING_-x_ --nodes=2 --ntasks=8 --nodelist=n[1-2] --time=2 --partition=--uid=0",
         ),
     ];
     for (wanted, expected) in cases {
         let words = text::salloc(&wanted).join(" ");
         assert_eq!(words, format!("salloc --no-shell {expected}"));
+    }
+}
+
+#[test]
+fn a_comment_says_who_has_requested_an_allocation() {
+    let origin = |job, request: Option<&str>| {
+        let request = request.map(str::to_owned);
+        Some(Origin { job, request })
+    };
+    for (comment, expected) in [
+        ("rally:17", origin(17, None)),
+        ("rally:17:more_nodes", origin(17, Some("more_nodes"))),
+        // Submitted jobs, and those of others.
+        ("rally", None),
+        ("rally:", None),
+        ("rally:mine", None),
+        ("more", None),
+        ("(null)", None),
+    ] {
+        assert_eq!(Origin::of(comment), expected, "{comment}");
     }
 }
 

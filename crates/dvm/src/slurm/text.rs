@@ -5,9 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use base::{CpuSet, HostList};
 use pmix::value::Status;
 
-use super::{Described, NAME_MAX, Tool, WORDS_MAX, Wanted};
+use super::{Described, NAME_MAX, Origin, Tool, WORDS_MAX, Wanted};
 
 const MINUTE: u64 = 60;
+/// What the comments of all allocations begin with. That of a submitted job has no colon.
+const MARK: &str = "rally:";
 
 /// Returns the command that requests an allocation, and waits for it.
 ///
@@ -18,8 +20,11 @@ pub(super) fn salloc(wanted: &Wanted) -> Vec<String> {
         "--no-shell".to_owned(),
         format!("--job-name={}", wanted.name),
     ];
-    let request = wanted.request.as_ref();
-    words.extend(request.map(|name| format!("--comment={}", plain(name))));
+    let origin = Origin {
+        job: wanted.owner,
+        request: wanted.request.clone(),
+    };
+    words.push(format!("--comment={}", origin.comment()));
     words.extend(wanted.nodes.map(|nodes| format!("--nodes={nodes}")));
     words.extend(wanted.cpus.map(|cpus| format!("--ntasks={cpus}")));
     let hosts = wanted.hosts.as_ref();
@@ -73,6 +78,28 @@ fn plain(name: &str) -> String {
     shown
         .map(|character| if is_plain(&character) { character } else { '_' })
         .collect()
+}
+
+impl Origin {
+    /// Returns the comment of the allocation: `rally:17`, or `rally:17:NAME`.
+    fn comment(&self) -> String {
+        match &self.request {
+            Some(name) => format!("{MARK}{}:{}", self.job, plain(name)),
+            None => format!("{MARK}{}", self.job),
+        }
+    }
+
+    /// Returns what a comment says; `None` if it is not that of an allocation.
+    #[must_use]
+    pub fn of(comment: &str) -> Option<Self> {
+        let rest = comment.strip_prefix(MARK)?;
+        let (job, request) = match rest.split_once(':') {
+            Some((job, name)) => (job, Some(name.to_owned())),
+            None => (rest, None),
+        };
+        let job = job.parse().ok()?;
+        Some(Self { job, request })
+    }
 }
 
 /// Returns the number of the job of which `salloc` speaks, as soon as it does.

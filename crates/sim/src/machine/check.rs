@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{JobId, NodeId, Rank, RankSet};
 use bytes::Bytes;
 use dvm::{
-    machine::{Down, Failure, Key, Record, Run, State, Tasks, Way},
+    machine::{Down, Failure, Grant, Key, Record, Run, State, Tasks, Way},
     queue::{DependencyKind, Hold, Sharing, Spread},
 };
 
@@ -35,8 +35,16 @@ impl Model {
             return Some(format!("there is no job {id}: {record:?}"));
         };
         let wrong = |what: &str| Some(format!("{what} of job {id} is wrong: {record:?}, {job:?}"));
-        if (record.way == Way::Attached) != job.front.is_some() {
+        let way = match &job.front {
+            Some(_) => Way::Attached,
+            None if job.is_allocation() => Way::Allocation,
+            None => Way::Detached,
+        };
+        if record.way != way {
             return wrong("the way");
+        }
+        if record.time_limit != job.time_limit {
+            return wrong("the time limit");
         }
         if record.wishes.hold != job.wishes.hold && job.over.is_empty() {
             return wrong("the hold");
@@ -106,7 +114,7 @@ impl Model {
                 return Some(format!("job {id} is not stored: {job:?}"));
             };
             rest.remove(&Key::Job(*id));
-            if rest.remove(&Key::Spec(*id)) != job.front.is_none() {
+            if rest.remove(&Key::Spec(*id)) != job.is_detached() {
                 return Some(format!("what job {id} runs is stored, or is not"));
             }
             if let Some(wrong) = self.check_value(*id, value) {
@@ -167,6 +175,12 @@ impl Model {
         {
             return Some(format!("{task} is launched, and does not wait: {job:?}"));
         }
+        let Some(shape) = &job.shape else {
+            return Some(format!("{task} is launched, and an allocation"));
+        };
+        if run.spec.limits != shape.limits() {
+            return Some(format!("{task} is launched with {:?}", run.spec.limits));
+        }
         if run.front != job.front {
             return Some(format!("{task} is launched for {:?}", run.front));
         }
@@ -206,20 +220,40 @@ impl Model {
         if let Some(unmet) = unmet {
             return Some(format!("{task} is launched, and waits for {unmet:?}"));
         }
-        let closed = run.grant.slots.keys().find(|id| {
-            let node = nodes.get(id);
-            node.is_none_or(|node| {
-                // A task whose start was being stored when the node got another daemon is refused there.
-                node.standing == Standing::Starting && node.daemon == **id
-                    || node.closed_since.is_some_and(|since| since <= after)
-            })
-        });
-        if let Some(closed) = closed {
+        if let Some(closed) = closed_among(&run.grant, nodes, after) {
             return Some(format!(
                 "{task} is launched on node {closed}, which is closed"
             ));
         }
         self.check_grant(run, job, nodes, granted)
+    }
+
+    /// Checks that an allocation may be granted.
+    pub(super) fn check_granted(
+        &self,
+        id: JobId,
+        grant: &Grant,
+        nodes: &BTreeMap<NodeId, Known>,
+        granted: &BTreeMap<NodeId, (u32, u32)>,
+    ) -> Option<String> {
+        let wrong = |what: &str| Some(format!("allocation {id} is granted, {what}"));
+        let Some(job) = self.jobs.get(&id).filter(|job| job.is_allocation()) else {
+            return wrong("and is none");
+        };
+        if job.count(Task::Waiting) == 0 {
+            return wrong("and does not wait");
+        }
+        if job.held_since.is_some() {
+            return wrong("and held by its user");
+        }
+        if self.down.is_some() {
+            return wrong("and the machine ends");
+        }
+        if let Some(closed) = closed_among(grant, nodes, self.call) {
+            return wrong(&format!("and node {closed} is closed"));
+        }
+        let wrong = job.needs.check(grant, nodes, granted);
+        wrong.map(|wrong| format!("allocation {id} {wrong}"))
     }
 
     /// Checks the slots of a run. `granted` has what others have of each node: slots, and how many of them have the whole node.
@@ -231,10 +265,11 @@ impl Model {
         granted: &BTreeMap<NodeId, (u32, u32)>,
     ) -> Option<String> {
         // The start may have been stored before a node was lost.
-        let wrong = |needs| check_needs(run, needs, nodes, granted);
+        let wrong = |needs: &Needs| needs.check(&run.grant, nodes, granted);
         let mut all = job.all_needs().map(wrong);
         let first = all.next().flatten();
-        first.filter(|_| all.all(|wrong| wrong.is_some()))
+        let wrong = first.filter(|_| all.all(|wrong| wrong.is_some()));
+        wrong.map(|wrong| format!("{} {wrong}", run.task))
     }
 
     /// Checks a listing.
@@ -286,7 +321,7 @@ fn tally(tasks: &Tasks, job: &Job, whom: For) -> Option<&'static str> {
                 other => other,
             };
             // Its start is being stored.
-            let starts = place == Task::Running && expected == Task::Waiting && job.front.is_none();
+            let starts = place == Task::Running && expected == Task::Waiting && job.is_detached();
             if expected != place && !starts {
                 return Some("the place of a task");
             }
@@ -295,46 +330,64 @@ fn tally(tasks: &Tasks, job: &Job, whom: For) -> Option<&'static str> {
     (all.len() != job.tasks.len()).then_some("the number of tasks")
 }
 
-/// Checks the slots of a run against what its job needs.
-fn check_needs(
-    run: &Run,
-    needs: &Needs,
+/// Returns a node of a grant on which nothing may start. What may start was decided after this call.
+pub(super) fn closed_among(
+    grant: &Grant,
     nodes: &BTreeMap<NodeId, Known>,
-    granted: &BTreeMap<NodeId, (u32, u32)>,
-) -> Option<String> {
-    let (task, grant) = (run.task, &run.grant);
-    let wrong = |what: &str| Some(format!("{task} gets {grant:?}, {what}: {needs:?}"));
-    if grant.sharing != needs.sharing {
-        return wrong("which is the other way to share");
-    }
-    let mut units = 0;
-    for (id, slots) in &grant.slots {
-        let has = nodes.get(id).map_or(0, |node| node.slots);
-        let (used, whole) = granted.get(id).copied().unwrap_or_default();
-        if used + slots > has || whole > 0 {
-            return wrong("which others have");
-        }
-        if needs.sharing == Sharing::Exclusive && (used > 0 || *slots != has) {
-            return wrong("and no whole node");
-        }
-        if needs.only.as_ref().is_some_and(|only| !only.contains(id)) {
-            return wrong("where it does not want to run");
-        }
-        units += match needs.spread {
-            Spread::Pack => slots / needs.unit,
-            Spread::Scatter => (slots / needs.unit).min(1),
-        };
-    }
-    let is_enough = match needs.sharing {
-        Sharing::Shared => {
-            let all: u32 = grant.slots.values().sum();
-            all == needs.slots() && units == needs.units
-        }
-        Sharing::Exclusive => units >= needs.units,
+    after: u64,
+) -> Option<NodeId> {
+    let is_closed = |id: &NodeId| {
+        nodes.get(id).is_none_or(|node| {
+            // A task whose start was being stored when the node got another daemon is refused there.
+            node.standing == Standing::Starting && node.daemon == *id
+                || node.closed_since.is_some_and(|since| since <= after)
+        })
     };
-    if is_enough {
-        None
-    } else {
-        wrong("which is too little or too much")
+    grant.slots.keys().copied().find(is_closed)
+}
+
+impl Needs {
+    /// Checks slots that a job gets. `granted` has what others have of each node: slots, and how many of them have the whole node. Returns what is
+    /// wrong.
+    pub(super) fn check(
+        &self,
+        grant: &Grant,
+        nodes: &BTreeMap<NodeId, Known>,
+        granted: &BTreeMap<NodeId, (u32, u32)>,
+    ) -> Option<String> {
+        let wrong = |what: &str| Some(format!("gets {grant:?}, {what}: {self:?}"));
+        if grant.sharing != self.sharing {
+            return wrong("which is the other way to share");
+        }
+        let mut units = 0;
+        for (id, slots) in &grant.slots {
+            let has = nodes.get(id).map_or(0, |node| node.slots);
+            let (used, whole) = granted.get(id).copied().unwrap_or_default();
+            if used + slots > has || whole > 0 {
+                return wrong("which others have");
+            }
+            if self.sharing == Sharing::Exclusive && (used > 0 || *slots != has) {
+                return wrong("and no whole node");
+            }
+            if !self.admits(*id) {
+                return wrong("where it does not want to run");
+            }
+            units += match self.spread {
+                Spread::Pack => slots / self.unit,
+                Spread::Scatter => (slots / self.unit).min(1),
+            };
+        }
+        let is_enough = match self.sharing {
+            Sharing::Shared => {
+                let all: u32 = grant.slots.values().sum();
+                all == self.slots() && units == self.units
+            }
+            Sharing::Exclusive => units >= self.units,
+        };
+        if is_enough {
+            None
+        } else {
+            wrong("which is too little or too much")
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The fronts: what they ask, and what they hear.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{HostList, JobId, NodeId, Rank, RankSet, Signal};
 use dvm::{
@@ -336,8 +336,13 @@ impl World {
             _ => None,
         };
         let committed = &self.disk.committed;
+        let granted = match &asked {
+            Asked::Nodes => self.runs.granted(),
+            _ => BTreeMap::new(),
+        };
         let moment = Moment {
             model: &self.model,
+            granted: &granted,
             asked_at,
             read: match call {
                 Call::Read(_, result) => Some(result),
@@ -414,7 +419,7 @@ impl World {
 }
 
 /// Returns true if a job fits if nothing runs, whether nodes are closed or not.
-fn fits(needs: &Needs, nodes: &std::collections::BTreeMap<NodeId, Known>) -> bool {
+fn fits(needs: &Needs, nodes: &BTreeMap<NodeId, Known>) -> bool {
     needs.fit(nodes.iter().map(|(id, node)| (*id, node)))
 }
 

@@ -3,7 +3,10 @@
 //! A copy of the model is made whenever a batch is to be stored. After a death, the model goes on from the copy that belongs to the last
 //! stored batch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base::{JobId, NodeId, RankSet};
 use dvm::{
@@ -39,14 +42,17 @@ pub(super) enum How {
 pub(super) struct Job {
     /// The call that has added it.
     pub(super) since: u64,
-    /// `None` if it is detached.
+    /// `None` if it is detached, or an allocation.
     pub(super) front: Option<FrontId>,
+    /// `None` if it is an allocation.
+    pub(super) shape: Option<Shape>,
+    /// Of an allocation. The others have none.
+    pub(super) time_limit: Option<Duration>,
     /// As they are now.
     pub(super) wishes: Wishes,
     pub(super) needs: Needs,
     /// What it needed before nodes were lost.
     pub(super) needed: Vec<Needs>,
-    shape: Shape,
     pub(super) tasks: BTreeMap<u32, Task>,
     pub(super) is_canceled: bool,
     /// Tasks that are to end.
@@ -90,7 +96,7 @@ impl Job {
         call: u64,
         front: Option<FrontId>,
         wishes: Wishes,
-        shape: Shape,
+        shape: Option<Shape>,
         needs: Needs,
     ) -> Self {
         let indexes = wishes.array.as_ref().map(|array| array.indexes.clone());
@@ -99,9 +105,10 @@ impl Job {
         Self {
             since: call,
             front,
+            shape,
+            time_limit: None,
             needs,
             needed: Vec::new(),
-            shape,
             tasks: indexes
                 .iter()
                 .map(|index| (index.0, Task::Waiting))
@@ -119,6 +126,15 @@ impl Job {
             over: Vec::new(),
             wishes,
         }
+    }
+
+    pub(super) const fn is_allocation(&self) -> bool {
+        self.shape.is_none()
+    }
+
+    /// Returns true if it does not end with somebody.
+    pub(super) const fn is_detached(&self) -> bool {
+        self.front.is_none() && !self.is_allocation()
     }
 
     pub(super) fn count(&self, wanted: Task) -> usize {
@@ -175,7 +191,7 @@ impl Job {
         self.succeeded_late = false;
         self.recorded.clear();
         self.evicted.clear();
-        let may_run_again = self.front.is_none() && self.wishes.on_node_loss == Requeue::OnNodeLoss;
+        let may_run_again = self.is_detached() && self.wishes.on_node_loss == Requeue::OnNodeLoss;
         let ran: Vec<u32> = self
             .tasks
             .iter()
@@ -195,7 +211,7 @@ impl Job {
                 self.fail(index, true);
             }
         }
-        if self.front.is_some() {
+        if !self.is_detached() {
             self.cancel_waiting();
         }
         self.held_since = (self.wishes.hold != Hold::No).then_some(0);
@@ -223,9 +239,34 @@ impl Model {
     ) -> JobId {
         let id = JobId(self.next);
         self.next += 1;
-        let job = Job::new(self.call, front, wishes, shape, needs);
+        let job = Job::new(self.call, front, wishes, Some(shape), needs);
         self.jobs.insert(id, job);
         id
+    }
+
+    /// Adds an allocation, and returns its number.
+    pub(super) fn accept_allocation(
+        &mut self,
+        needs: Needs,
+        time_limit: Option<Duration>,
+    ) -> JobId {
+        let id = JobId(self.next);
+        self.next += 1;
+        let job = Job {
+            time_limit,
+            ..Job::new(self.call, None, Wishes::default(), None, needs)
+        };
+        self.jobs.insert(id, job);
+        id
+    }
+
+    /// Lets nobody wait for an allocation any more.
+    pub(super) fn refuse_allocations(&mut self) {
+        let waits = |job: &Job| job.is_allocation() && job.count(Task::Waiting) > 0;
+        let waiting = self.jobs.iter().filter(|(_, job)| waits(job));
+        for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.cancel(id);
+        }
     }
 
     pub(super) fn job(&self, id: JobId) -> Option<&Job> {
@@ -260,35 +301,28 @@ impl Model {
     }
 
     fn close(&mut self, id: JobId, over: Vec<Over>) {
-        let Some(mut job) = self.jobs.remove(&id) else {
-            return;
-        };
-        job.cancel_waiting();
-        job.over = over;
-        let has_succeeded = job.has_succeeded();
-        self.past.insert(id, job);
-        if let Some(old) = id.0.checked_sub(HISTORY_MAX).map(JobId)
-            && let Some(job) = self.past.remove(&old)
-        {
-            self.forgotten.insert(old, job);
+        let mut failed = vec![id];
+        let mut broken = Vec::new();
+        self.bury(id, over);
+        while let Some(on) = failed.pop() {
+            if self.over(on).is_none_or(Job::has_succeeded) {
+                continue;
+            }
+            let kind = DependencyKind::Succeeded;
+            let needs = Dependency { on, kind };
+            let jobs = self.jobs.iter();
+            let depend: Vec<JobId> = jobs
+                .filter(|(_, job)| job.wishes.after.contains(&needs))
+                .map(|(id, _)| *id)
+                .collect();
+            for one in &depend {
+                self.bury(*one, vec![Over::DependencyFailed(on)]);
+            }
+            failed.extend(&depend);
+            broken.extend(depend);
         }
-        if has_succeeded {
-            return;
-        }
-        let needs = Dependency {
-            on: id,
-            kind: DependencyKind::Succeeded,
-        };
-        let failed = self.jobs.iter();
-        let failed: Vec<JobId> = failed
-            .filter(|(_, job)| job.wishes.after.contains(&needs))
-            .map(|(id, _)| *id)
-            .collect();
-        for one in &failed {
-            self.close(*one, vec![Over::DependencyFailed(id)]);
-        }
-        // Several jobs on which it depends may have failed at this moment.
-        for one in failed {
+        // Several jobs on which one depends may have failed at this moment.
+        for one in broken {
             let after = self.past.get(&one).map(|job| job.wishes.after.clone());
             let after = after.unwrap_or_default().into_iter();
             let broken = after.filter(|after| {
@@ -300,6 +334,21 @@ impl Model {
             if let Some(job) = self.past.get_mut(&one) {
                 job.over = over;
             }
+        }
+    }
+
+    /// Moves a job to the history.
+    fn bury(&mut self, id: JobId, over: Vec<Over>) {
+        let Some(mut job) = self.jobs.remove(&id) else {
+            return;
+        };
+        job.cancel_waiting();
+        job.over = over;
+        self.past.insert(id, job);
+        if let Some(old) = id.0.checked_sub(HISTORY_MAX).map(JobId)
+            && let Some(job) = self.past.remove(&old)
+        {
+            self.forgotten.insert(old, job);
         }
     }
 
@@ -430,11 +479,14 @@ impl Model {
             nodes.filter(|(_, node)| node.standing == Standing::Up)
         };
         for job in self.jobs.values_mut() {
+            let Some(shape) = &job.shape else {
+                continue;
+            };
             let is_possible = usable().any(|(id, _)| job.needs.admits(id));
             if job.count(Task::Waiting) == 0 || !is_possible || job.needs.fit(usable()) {
                 continue;
             }
-            let needs = job.shape.needs(nodes);
+            let needs = shape.needs(nodes);
             if needs != job.needs {
                 let before = std::mem::replace(&mut job.needs, needs);
                 job.needed.push(before);

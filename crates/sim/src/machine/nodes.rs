@@ -2,10 +2,12 @@
 //!
 //! The model knows nodes by their names: `n3` is node 3, whatever the number of its daemon. The machine speaks of daemons.
 
+use std::collections::BTreeMap;
+
 use base::{HostList, NodeId};
 use dvm::{
     alloc::{AllocatedNode, Slots},
-    machine::{Additions, Ask, Down, Run},
+    machine::{Additions, Ask, Down, Grant},
     proto::FrontId,
 };
 
@@ -110,18 +112,21 @@ impl World {
     }
 
     /// Names the nodes of a grant as the model knows them.
-    pub(super) fn by_name(&mut self, mut run: Run) -> Run {
-        let slots = std::mem::take(&mut run.grant.slots);
-        for (daemon, slots) in slots {
+    pub(super) fn by_name(&mut self, grant: Grant) -> Grant {
+        let mut slots = BTreeMap::new();
+        for (daemon, count) in grant.slots {
             match self.node_of(daemon) {
-                Some(id) => drop(run.grant.slots.insert(id, slots)),
-                None => self.fault(Some(format!("{} gets daemon {daemon}", run.task))),
+                Some(id) => drop(slots.insert(id, count)),
+                None => self.fault(Some(format!("daemon {daemon} is granted, and is none"))),
             }
         }
-        let gpus = std::mem::take(&mut run.grant.gpus).into_iter();
+        let gpus = grant.gpus.into_iter();
         let gpus = gpus.filter_map(|(daemon, gpus)| Some((self.node_of(daemon)?, gpus)));
-        run.grant.gpus = gpus.collect();
-        run
+        Grant {
+            slots,
+            gpus: gpus.collect(),
+            sharing: grant.sharing,
+        }
     }
 
     /// A front adds nodes.

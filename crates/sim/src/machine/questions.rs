@@ -1,15 +1,15 @@
 //! What fronts ask, and whether the answer is right.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{JobId, NodeId, RankSet};
 use dvm::{
-    machine::{Ask, Down, NoResource, NotDone, Reason, Record, Reply, Submission},
+    machine::{Ask, Down, NoResource, NodeLine, NotDone, Reason, Record, Reply, Submission},
     queue::{DependencyKind, Refusal},
 };
 
 use super::{
-    model::{Model, Task},
+    model::{Job, Model, Task},
     shape::Shape,
 };
 
@@ -61,6 +61,8 @@ pub(super) struct Moment<'a> {
     pub(super) model: &'a Model,
     /// The call with the question.
     pub(super) asked_at: u64,
+    /// What runs and allocations have of each node.
+    pub(super) granted: &'a BTreeMap<NodeId, (u32, u32)>,
     /// The answer of the store that has led to this, if one has.
     pub(super) read: Option<bool>,
     /// The job can be placed on the nodes.
@@ -116,10 +118,15 @@ impl Moment<'_> {
             (Asked::Order(Err(expected)), Reply::Refused(why)) => expected == why,
             (Asked::Signal(id), Reply::Done) => {
                 let job = self.model.jobs.get(id);
-                job.is_some_and(|job| job.count(Task::Running) > 0)
+                job.is_some_and(|job| job.count(Task::Running) > 0 && !job.is_allocation())
             }
             (Asked::Signal(id), Reply::Refused(NotDone::NotRunning(said))) => {
-                id == said && self.model.jobs.contains_key(id)
+                let job = self.model.jobs.get(id);
+                id == said && job.is_some_and(|job| !job.is_allocation())
+            }
+            (Asked::Signal(id), Reply::Refused(NotDone::IsAllocation(said))) => {
+                let job = self.model.jobs.get(id);
+                id == said && job.is_some_and(Job::is_allocation)
             }
             (Asked::Signal(id), Reply::Refused(why)) => {
                 !self.model.jobs.contains_key(id) && self.is_missing(*id, why)
@@ -159,15 +166,20 @@ impl Moment<'_> {
             (Asked::Add, Reply::Refused(NotDone::GoingDown)) => self.model.down.is_some(),
             (Asked::Add, Reply::Refused(NotDone::NodeLeaves(_) | NotDone::NodeEnds(_)))
             | (Asked::Drop(_), Reply::Done | Reply::Refused(NotDone::NodeStays(_))) => true,
-            (Asked::Nodes, Reply::Nodes(lines)) => {
-                let known = |id: &JobId| self.model.jobs.contains_key(id);
-                lines
-                    .iter()
-                    .all(|line| line.free <= line.slots && line.jobs.iter().all(known))
-            }
+            (Asked::Nodes, Reply::Nodes(lines)) => lines.iter().all(|line| self.is_line(line)),
             _ => false,
         };
         if is_right { None } else { wrong() }
+    }
+
+    /// Returns true if this may be said of a node.
+    fn is_line(self, line: &NodeLine) -> bool {
+        let mut granted = self.granted.iter();
+        let found = granted.find(|(id, _)| line.name == format!("n{id}"));
+        let used = found.map_or(0, |(_, (slots, _))| *slots);
+        let known = |id: &JobId| self.model.jobs.contains_key(id);
+        // Starts that are being stored use more.
+        line.free + used <= line.slots && line.jobs.iter().all(known)
     }
 
     /// Returns true if there was no such job when the question was asked.
@@ -250,5 +262,6 @@ impl Model {
             self.down = Some(down);
         }
         self.down_since.get_or_insert(self.call);
+        self.refuse_allocations();
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Runs {
     last_order: u64,
     going: BTreeMap<JobId, Going>,
     last_run: u32,
+    /// What allocations have, by their numbers in the queue.
+    pub(super) held: BTreeMap<JobId, Grant>,
 }
 
 impl Runs {
@@ -58,11 +60,17 @@ impl Runs {
         self.going.contains_key(&run)
     }
 
-    /// Returns the tasks that run on a node, or are about to.
+    /// Returns what a run has of the nodes.
+    pub(super) fn grant(&self, run: JobId) -> Option<&Grant> {
+        self.going.get(&run).map(|run| &run.grant)
+    }
+
+    /// Returns the tasks that run on a node, or are about to, and the allocations there.
     pub(super) fn on(&self, node: NodeId) -> Vec<TaskId> {
         let ordered = self.ordered.values().map(|run| (run.task, &run.grant));
         let going = self.going.values().map(|run| (run.task, &run.grant));
-        let all = ordered.chain(going);
+        let held = self.held.iter().map(|(job, grant)| (whole(*job), grant));
+        let all = ordered.chain(going).chain(held);
         let found = all.filter(|(_, grant)| grant.slots.contains_key(&node));
         found.map(|(task, _)| task).collect()
     }
@@ -100,11 +108,11 @@ impl Runs {
     }
 
     /// Returns what runs have of each node: slots, and how many runs have the whole node.
-    fn granted(&self) -> BTreeMap<NodeId, (u32, u32)> {
+    pub(super) fn granted(&self) -> BTreeMap<NodeId, (u32, u32)> {
         let mut granted: BTreeMap<NodeId, (u32, u32)> = BTreeMap::new();
         let ordered = self.ordered.values().map(|run| &run.grant);
         let going = self.going.values().map(|run| &run.grant);
-        for grant in ordered.chain(going) {
+        for grant in ordered.chain(going).chain(self.held.values()) {
             for (id, slots) in &grant.slots {
                 let entry = granted.entry(*id).or_default();
                 entry.0 += slots;
@@ -113,6 +121,11 @@ impl Runs {
         }
         granted
     }
+}
+
+/// Returns the only task of an allocation.
+const fn whole(job: JobId) -> TaskId {
+    TaskId { job, index: None }
 }
 
 impl End {
@@ -158,8 +171,8 @@ impl End {
 }
 
 impl World {
-    pub(super) fn on_launch(&mut self, run: Run) {
-        let run = self.by_name(run);
+    pub(super) fn on_launch(&mut self, mut run: Run) {
+        run.grant = self.by_name(run.grant);
         let granted = self.runs.granted();
         let stored = &self.disk.stored;
         let wrong = self.model.check_launch(&run, stored, &self.nodes, &granted);
@@ -214,6 +227,7 @@ impl World {
         if let Some(end) = end {
             self.later(wait, Event::Ended(id, end));
         }
+        self.plan_requests(id);
         self.model.call += 1;
         let now = self.agenda.now;
         self.call(Call::Other, |machine| machine.launched(now, task, id));
@@ -265,6 +279,7 @@ impl World {
     }
 
     pub(super) fn run_ended(&mut self, id: JobId, end: End) {
+        self.ranks_ended(id);
         let Some(run) = self.runs.going.remove(&id) else {
             return;
         };
@@ -295,6 +310,7 @@ impl World {
                 });
             }
         }
+        self.owner_ended(id);
     }
 
     /// Ends the runs on a node that is lost.

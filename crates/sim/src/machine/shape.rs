@@ -41,6 +41,14 @@ impl Shape {
         }
     }
 
+    /// Returns the limits of what the procs of a node use together. Whatever happens, each run has those of its job.
+    pub(super) fn limits(&self) -> ResourceLimits {
+        ResourceLimits {
+            memory: None,
+            milli_cpus: self.procs.map(|procs| procs * 500),
+        }
+    }
+
     pub(super) fn spec(&self) -> Box<JobSpec> {
         let map = match self.map {
             Map::Slots => None,
@@ -54,7 +62,7 @@ impl Shape {
         });
         let hosts = hosts.map(|names| names.iter().map(String::as_str).collect());
         Box::new(JobSpec {
-            limits: ResourceLimits::default(),
+            limits: self.limits(),
             apps: vec![App {
                 program: "./a".into(),
                 args: Vec::new(),

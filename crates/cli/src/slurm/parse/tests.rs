@@ -4,6 +4,51 @@ use super::*;
 const FAILED: &str = "JobId=1 JobName=probe-job.sh UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901759 Nice=0 Account=(null) QOS=(null) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=3:0 RunTime=00:00:07 TimeLimit=UNLIMITED TimeMin=N/A SubmitTime=2026-11-26T05:29:34 EligibleTime=2026-11-26T05:29:34 AccrueTime=2026-11-26T05:29:34 StartTime=2026-11-26T05:29:37 EndTime=2026-11-26T05:29:37 Deadline=N/A SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-26T05:29:37 Scheduler=Main Partition=all AllocNode:Sid=head:0 ReqNodeList=(null) ExcNodeList=(null) NodeList=n1 BatchHost=n1 NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=1,node=1,billing=1 Command=/home/a b/job.sh WorkDir=/home/a b Comment=rally  StdErr=/home/a b/rally-1.out StdIn=/dev/null StdOut=/home/a b/rally-1.out Power= \n";
 const HELD: &str = "JobId=2 ArrayJobId=2 ArrayTaskId=1-3,5%2 ArrayTaskThrottle=2 JobName=a b|c JobState=COMPLETED UserId=root(0) GroupId=root(0) JobState=PENDING Reason=JobHeldUser Dependency=(null) ExitCode=0:0 RunTime=00:00:00 TimeLimit=00:02:00 SubmitTime=2026-11-26T05:29:35 StartTime=Unknown EndTime=Unknown ReqNodeList=(null) NodeList= Command=(null) WorkDir=/w Comment=rally  StdErr=/w/x 2-4294967294.out StdIn=/dev/null StdOut=/w/x 2-4294967294.out Power= KillOInInvalidDependent=Yes \n";
 
+/// An allocation, of which Slurm says less than of a batch job.
+const ALLOCATION: &str = "JobId=4 JobName=rally-head-01ab23cd-4242 UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901759 Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=0 Reboot=0 ExitCode=0:0 RunTime=00:00:02 TimeLimit=00:05:00 TimeMin=N/A SubmitTime=2026-11-27T07:21:07 EligibleTime=2026-11-27T07:21:07 AccrueTime=Unknown StartTime=2026-11-27T07:21:07 EndTime=2026-11-27T07:26:07 Deadline=N/A SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-27T07:21:07 Scheduler=Main Partition=all AllocNode:Sid=head:0 ReqNodeList=(null) ExcNodeList=(null) NodeList=n1 BatchHost=n1 NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=1,node=1,billing=1 Command=(null) WorkDir=/w Comment=rally:3:more  Power= \n";
+
+#[test]
+fn an_allocation_is_known_by_its_comment() {
+    let all = jobs(records(format!("{ALLOCATION}{FAILED}").as_bytes()));
+    let [submitted, allocation] = &all[..] else {
+        panic!("{all:?}");
+    };
+    assert_eq!(submitted.origin(), None);
+    let origin = Origin {
+        job: 3,
+        request: Some("more".to_owned()),
+    };
+    assert_eq!(allocation.origin(), Some(&origin));
+    assert_eq!(
+        (allocation.phase(), allocation.is_array()),
+        (Phase::Running, false)
+    );
+    assert_eq!(allocation.parts[0].stdout, None);
+    // As squeue says it: a submitted job, allocations of it, and jobs of others.
+    let text = "3|N/A|RUNNING|None|0:09|5:00|n2|rally|solver\n\
+                5|N/A|PENDING|PartitionConfig|0:00|5:00||rally:3|rally-head-01ab23cd-4242\n\
+                4|N/A|RUNNING|None|0:02|5:00|n1|rally:3:more|rally-head-01ab23cd-4242\n\
+                6|N/A|RUNNING|None|0:02|5:00|n1|rallying|mine\n\
+                7|N/A|RUNNING|None|0:02|5:00|n1|rally:|mine\n";
+    let all = jobs(rows(text.as_bytes()));
+    let origins: Vec<_> = all
+        .iter()
+        .map(|job| {
+            let origin = job.origin();
+            let request = origin.and_then(|origin| origin.request.as_deref());
+            (job.id.0, origin.map(|origin| origin.job), request)
+        })
+        .collect();
+    assert_eq!(
+        origins,
+        [
+            (3, None, None),
+            (4, Some(3), Some("more")),
+            (5, Some(3), None)
+        ]
+    );
+}
+
 #[test]
 fn records_of_scontrol_are_read() {
     let parts = records(format!("{FAILED}{HELD}\nnonsense\n").as_bytes());

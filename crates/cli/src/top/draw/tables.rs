@@ -15,13 +15,14 @@ use crate::{
     machine::{clock, elapsed, standing_word, state_word},
     top::{
         layout::Pane,
-        model::{Cursor, Listed, Top},
+        model::{Cursor, Listed, Top, uses_something},
         reason,
     },
 };
 
 /// Characters of a name.
 const NAME_MAX: usize = 24;
+const NAME_FAIR: usize = 16;
 const NAME_MIN: usize = 8;
 /// Columns of the bar of a node.
 const BAR: u16 = 10;
@@ -29,9 +30,6 @@ const BAR: u16 = 10;
 const PLACE_MIN: usize = 26;
 
 /// A column of the list of jobs.
-///
-/// What a job uses (CPU, memory) is one more column each, between `Time` and `Limit`: a line in [`Column::ALL`], and an arm in each
-/// `match` below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Job,
@@ -39,22 +37,28 @@ enum Column {
     State,
     Slots,
     Tasks,
+    Cpu,
+    Memory,
     Time,
     Limit,
     Place,
 }
 
 impl Column {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Job,
         Self::Name,
         Self::State,
         Self::Slots,
         Self::Tasks,
+        Self::Cpu,
+        Self::Memory,
         Self::Time,
         Self::Limit,
         Self::Place,
     ];
+    /// Those that are left out, in this order, before a name becomes shorter than [`NAME_FAIR`].
+    const EXTRA: [Self; 2] = [Self::Memory, Self::Cpu];
     /// Those that a narrow screen does without, in this order.
     const OPTIONAL: [Self; 4] = [Self::Limit, Self::Slots, Self::Tasks, Self::Time];
 
@@ -65,6 +69,8 @@ impl Column {
             Self::State => "STATE",
             Self::Slots => "SLOTS",
             Self::Tasks => "TASKS",
+            Self::Cpu => "CPU",
+            Self::Memory => "MEMORY",
             Self::Time => "TIME",
             Self::Limit => "LIMIT",
             Self::Place => "NODES, REASON",
@@ -73,7 +79,31 @@ impl Column {
 
     /// Returns true for columns of numbers.
     const fn is_right(self) -> bool {
-        matches!(self, Self::Job | Self::Slots | Self::Time | Self::Limit)
+        match self {
+            Self::Job | Self::Slots | Self::Cpu | Self::Memory | Self::Time | Self::Limit => true,
+            Self::Name | Self::State | Self::Tasks | Self::Place => false,
+        }
+    }
+
+    /// Returns the width of the column, which is wider only for a text that needs it. Measurements change all the time, and other columns
+    /// are not to move with them.
+    const fn width_min(self) -> usize {
+        match self {
+            Self::Name => NAME_MIN,
+            Self::Cpu => "100.0".len(),
+            Self::Memory => "1000 MiB".len(),
+            _ => 0,
+        }
+    }
+
+    /// Returns true if the column says something about one of these jobs.
+    fn is_useful(self, shown: &[&Record]) -> bool {
+        let mut shown = shown.iter();
+        match self {
+            Self::Tasks => shown.any(|record| record.is_array()),
+            Self::Cpu | Self::Memory => shown.any(|record| uses_something(record)),
+            _ => true,
+        }
     }
 
     fn text(self, record: &Record, top: &Top) -> String {
@@ -84,6 +114,8 @@ impl Column {
             Self::State => state_word(record).to_owned(),
             Self::Slots => record.slots.to_string(),
             Self::Tasks => tasks(record),
+            Self::Cpu => or_dash(top.meter.cores(record.id)),
+            Self::Memory => or_dash(top.meter.memory(record.id)),
             Self::Time => or_dash(elapsed(record, top.wall).map(clock)),
             Self::Limit => or_dash(record.time_limit.map(clock)),
             Self::Place => {
@@ -128,8 +160,7 @@ pub(super) fn jobs(frame: &mut Frame<'_>, top: &Top, brush: Brush, area: Rect) {
         let text = if top.status.is_some() { " no jobs" } else { "" };
         return frame.render_widget(Line::from(Span::styled(text, brush.dim())), inner);
     }
-    let rows = top.panes().job_rows();
-    let shown: Vec<&Record> = top.listed().skip(top.job.top).take(rows).collect();
+    let shown: Vec<&Record> = top.shown().collect();
     let texts = |column: Column| -> Vec<String> {
         shown
             .iter()
@@ -138,13 +169,12 @@ pub(super) fn jobs(frame: &mut Frame<'_>, top: &Top, brush: Brush, area: Rect) {
     };
     let mut columns: Vec<(Column, Vec<String>, usize)> = Column::ALL
         .into_iter()
-        .filter(|column| *column != Column::Tasks || shown.iter().any(|one| one.is_array()))
+        .filter(|column| column.is_useful(&shown))
         .map(|column| {
             let texts = texts(column);
             let widest = texts.iter().map(|text| text.chars().count()).max();
             let widest = widest.unwrap_or(0).max(column.head().len());
-            let least = if column == Column::Name { NAME_MIN } else { 0 };
-            (column, texts, widest.max(least))
+            (column, texts, widest.max(column.width_min()))
         })
         .collect();
     fit(&mut columns, usize::from(inner.width));
@@ -183,6 +213,14 @@ fn fit(columns: &mut Vec<(Column, Vec<String>, usize)>, room: usize) {
         });
         all.sum::<usize>() + columns.len().saturating_sub(1)
     };
+    let is_name = |column: &&(Column, Vec<String>, usize)| column.0 == Column::Name;
+    let name = columns.iter().find(is_name);
+    let spare = name.map_or(0, |(_, _, width)| width.saturating_sub(NAME_FAIR));
+    for extra in Column::EXTRA {
+        if need(columns) > room + spare {
+            columns.retain(|(column, ..)| *column != extra);
+        }
+    }
     let surplus = need(columns).saturating_sub(room);
     if let Some((_, texts, width)) = columns
         .iter_mut()

@@ -2,7 +2,7 @@
 
 use base::{Rank, RankSet};
 use dvm::{
-    machine::{Failure, OutputFiles, Restored, Start, Tasks, Way, Wishes},
+    machine::{Failure, OutputFiles, Restored, Start, Tasks, UsageReport, Way, Wishes},
     queue::{Array, Hold, Over, TaskId},
 };
 use ratatui::{Terminal, backend::TestBackend};
@@ -96,6 +96,8 @@ struct Rig {
     orders: Vec<Ask>,
     /// What was asked and has no answer.
     asked: VecDeque<Ask>,
+    /// What each job uses: milliseconds of CPU time, and bytes of memory.
+    used: BTreeMap<JobId, (u64, u64)>,
     reads: Vec<PathBuf>,
     /// How many of these have an answer.
     read: usize,
@@ -119,6 +121,7 @@ impl Rig {
             nodes,
             orders: Vec::new(),
             asked: VecDeque::new(),
+            used: BTreeMap::new(),
             reads: Vec::new(),
             read: 0,
             effects: Vec::new(),
@@ -138,6 +141,7 @@ impl Rig {
             while let Some(effect) = self.top.poll() {
                 match effect {
                     Effect::Ask(ask) => self.asked.push_back(ask),
+                    Effect::Measure(job) => self.measure(job),
                     Effect::Read(path, _) => self.reads.push(path),
                     effect => self.effects.push(effect),
                 }
@@ -151,6 +155,23 @@ impl Rig {
             let said = self.answer(ask);
             self.top.handle(self.now, Input::Said(said));
         }
+    }
+
+    /// Says what a job uses, if that is known.
+    fn measure(&mut self, job: JobId) {
+        let Some((millis, resident)) = self.used.get(&job).copied() else {
+            return;
+        };
+        let report = UsageReport {
+            total: base::Usage {
+                user: Duration::from_millis(millis),
+                ..base::Usage::default()
+            },
+            resident,
+            ..UsageReport::default()
+        };
+        let said = Ok(Reply::Usage(Box::new(report)));
+        self.top.handle(self.now, Input::Measured(said));
     }
 
     fn answer(&mut self, ask: Ask) -> Said {
@@ -303,12 +324,12 @@ fn the_usual_screen() {
     n2   drained  ░░░░░░░░░░   0/8
     n3   bad      ░░░░░░░░░░   0/8 its daemon was lost
     ▶Jobs 1/5 ──────────────────────────────────────────────────────────────────────
-    JOB NAME                     STATE   SLOTS TASKS  TIME LIMIT NODES, REASON
-      1 solver                   running     4 -      1:23 10:00 n[1-2]
-      6 sweep.sh                 running     4 18/100 0:05     - n1, 1 failed
-      4 urgent                   waiting     4 -         -     - next, after 1
-      3 a-program-with-a-rather… waiting     4 -         -     - next, after 1
-      5 later                    held        4 -         -     - held by its user
+    JOB NAME                  STATE   SLOTS TASKS    CPU TIME LIMIT NODES, REASON
+      1 solver                running     4 -          - 1:23 10:00 n[1-2]
+      6 sweep.sh              running     4 18/100     - 0:05     - n1, 1 failed
+      4 urgent                waiting     4 -          -    -     - next, after 1
+      3 a-program-with-a-rat… waiting     4 -          -    -     - next, after 1
+      5 later                 held        4 -          -    -     - held by its user
      Output of job 1  /w/rally-1.out ───────────────────────────────────────────────
     step 1
     step 2
@@ -349,6 +370,83 @@ fn the_usual_screen() {
 
       ? help  q quit  Tab pane  e why  c cancel  h hold  r release  i details
     ");
+}
+
+#[test]
+fn what_running_jobs_use_is_shown_where_there_is_room() {
+    let mut rig = Rig::new(24, 100, Vec::new());
+    rig.jobs = usual();
+    let mut allocation = running(7, "allocation");
+    allocation.way = Way::Allocation;
+    rig.jobs.push(allocation);
+    rig.used.insert(JobId(1), (1000, 300 << 20));
+    rig.used.insert(JobId(6), (0, 5 << 40));
+    rig.tick(2);
+    rig.used.insert(JobId(1), (9000, 310 << 20));
+    rig.tick(2);
+    insta::assert_snapshot!(rig.picture(), @"
+     main   up 1:02:03  load 0.52 1.48 12.40
+     slots ███████████████░░░░░ 6/8  nodes 1/3  running 3  waiting 2  held 1
+     Nodes 1/3 ─────────────────────────────────────────────────────────────────────────────────────────
+    NODE STATE               SLOTS JOBS
+    n1   up       ████████░░   6/8 1,2
+    n2   drained  ░░░░░░░░░░   0/8
+    n3   bad      ░░░░░░░░░░   0/8 its daemon was lost
+    ▶Jobs 1/6 ──────────────────────────────────────────────────────────────────────────────────────────
+    JOB NAME                     STATE   SLOTS TASKS    CPU   MEMORY TIME LIMIT NODES, REASON
+      1 solver                   running     4 -        4.0  310 MiB 1:23 10:00 n[1-2]
+      6 sweep.sh                 running     4 18/100   0.0 5120 GiB 0:05     - n1, 1 failed
+      7 allocation               running     4 -          -        - 1:23 10:00 n[1-2]
+      4 urgent                   waiting     4 -          -        -    -     - next, after 1
+      3 a-program-with-a-rather… waiting     4 -          -        -    -     - next, after 1
+      5 later                    held        4 -          -        -    -     - held by its user
+     Output of job 1  /w/rally-1.out ───────────────────────────────────────────────────────────────────
+
+
+
+
+
+
+
+      ? help  q quit  Tab pane  e why  c cancel  h hold  r release  i details  o keep output  a ended
+    ");
+    let columns = |rig: &mut Rig, columns| {
+        let size = WindowSize { rows: 24, columns };
+        rig.top.handle(rig.now, Input::Resized(size));
+        let picture = rig.picture();
+        let head = picture.lines().find(|line| line.starts_with("JOB"));
+        head.unwrap().to_owned()
+    };
+    let heads: Vec<String> = [90, 85, 80, 75, 70, 60, 40]
+        .into_iter()
+        .map(|width| columns(&mut rig, width))
+        .collect();
+    insta::assert_snapshot!(heads.join("\n"), @"
+    JOB NAME                   STATE   SLOTS TASKS    CPU   MEMORY TIME LIMIT NODES, REASON
+    JOB NAME              STATE   SLOTS TASKS    CPU   MEMORY TIME LIMIT NODES, REASON
+    JOB NAME                  STATE   SLOTS TASKS    CPU TIME LIMIT NODES, REASON
+    JOB NAME             STATE   SLOTS TASKS    CPU TIME LIMIT NODES, REASON
+    JOB NAME              STATE   SLOTS TASKS  TIME LIMIT NODES, REASON
+    JOB NAME     STATE   SLOTS TASKS  TIME NODES, REASON
+    JOB NAME     STATE   NODES, REASON
+    ");
+    // Nothing runs.
+    rig.jobs.retain(|job| job.tasks.running.is_empty());
+    rig.tick(2);
+    assert!(!columns(&mut rig, 100).contains("CPU"));
+}
+
+/// A node that does not say what a job uses keeps nothing waiting.
+#[test]
+fn a_measurement_that_does_not_come_holds_nothing_up() {
+    let mut rig = Rig::new(24, 100, usual());
+    rig.jobs[0].name = "renamed".to_owned();
+    for _ in 0..40 {
+        rig.tick(1);
+    }
+    let picture = rig.picture();
+    assert!(picture.contains("renamed"), "{picture}");
+    assert!(!picture.contains("has not answered for"), "{picture}");
 }
 
 #[test]
@@ -491,7 +589,7 @@ fn hostile_names_and_output_are_text() {
     record.output.as_mut().unwrap().stdout = hostile.into();
     let mut broken = failed(2, hostile);
     broken.failure = Some((0, Box::new(Failure::Refused(hostile.to_owned()))));
-    let mut rig = Rig::new(24, 80, vec![record, broken]);
+    let mut rig = Rig::new(24, 120, vec![record, broken]);
     rig.nodes = vec![
         node(hostile, NodeStanding::Up, 0),
         node("n2", NodeStanding::Bad(hostile.to_owned()), 0),
@@ -540,12 +638,12 @@ fn orders_are_confirmed() {
     n2   drained  ░░░░░░░░░░   0/8
     n3   bad      ░░░░░░░░░░   0/8 its daemon was lost
     ▶Jobs 1/5 ──────────────────────────────────────────────────────────────────────
-    JOB NAME                     STATE   SLOTS TASKS  TIME LIMIT NODES, REASON
-      1 solver               ┌ Sure? ─────────────────────┐10:00 n[1-2]
-      6 sweep.sh             │ Cancel job 1?              │    - n1, 1 failed
-      4 urgent               │                            │    - next, after 1
-      3 a-program-with-a-rath│ y: yes   any other key: no │    - next, after 1
-      5 later                └────────────────────────────┘    - held by its user
+    JOB NAME                  STATE   SLOTS TASKS    CPU TIME LIMIT NODES, REASON
+      1 solver               ┌ Sure? ─────────────────────┐23 10:00 n[1-2]
+      6 sweep.sh             │ Cancel job 1?              │05     - n1, 1 failed
+      4 urgent               │                            │ -     - next, after 1
+      3 a-program-with-a-rat…│ y: yes   any other key: no │ -     - next, after 1
+      5 later                └────────────────────────────┘ -     - held by its user
      Output of job 1  /w/rally-1.out ───────────────────────────────────────────────
 
 
@@ -648,12 +746,12 @@ fn texts_are_shown_and_scrolled() {
     n2   drained  ░░░░░░░░░░   0/8
     n3   bad      ░░░░░░░░░░   0/8 its daemon was lost
     ▶Jobs 3/5 ──────────────────────────────────────────────────────────────────────
-    JOB NAME                     STATE   SLOTS TASKS  TIME LIMIT NODES, REASON
+    JOB NAME                  STATE   SLOTS TASKS    CPU TIME LIMIT NODES, REASON
       1 sol┌ Job 4, explained ──────────────────────────────────────────────┐
-      6 swe│ job 4, waiting: it is the next one, and waits for the end of 1 │
-      4 urg│   ahead: no job                                                │1
-      3 a-p│   start: after job 1, which has no time limit                  │1
-      5 lat└────────────────────────────────────────────────────────────────┘user
+      6 swe│ job 4, waiting: it is the next one, and waits for the end of 1 │led
+      4 urg│   ahead: no job                                                │er 1
+      3 a-p│   start: after job 1, which has no time limit                  │er 1
+      5 lat└────────────────────────────────────────────────────────────────┘ts user
      Output ────────────────────────────────────────────────────────────────────────
      job 4 has not started
 
@@ -676,12 +774,12 @@ fn texts_are_shown_and_scrolled() {
     n2   drained  ░░░░░░░░░░   0/8
     n3   bad      ░░░░░░░░░░   0/8 its daemon was lost
     ▶Jobs 3/5 ────────────────┌ Job 4 ───────────────────┐──────────────────────────
-    JOB NAME                  │ job 4, waiting           │ LIMIT NODES, REASON
-      1 solver                │   name: urgent           │ 10:00 n[1-2]
-      6 sweep.sh              │   command: urgent        │     - n1, 1 failed
-      4 urgent                │   slots: 4               │     - next, after 1
-      3 a-program-with-a-rathe│   priority: 5            │     - next, after 1
-      5 later                 │   submitted: 16 min ago  │     - held by its user
+    JOB NAME                  │ job 4, waiting           │IME LIMIT NODES, REASON
+      1 solver                │   name: urgent           │:23 10:00 n[1-2]
+      6 sweep.sh              │   command: urgent        │:05     - n1, 1 failed
+      4 urgent                │   slots: 4               │  -     - next, after 1
+      3 a-program-with-a-rat… │   priority: 5            │  -     - next, after 1
+      5 later                 │   submitted: 16 min ago  │  -     - held by its user
      Output ──────────────────│   output: /w/rally-4.out │──────────────────────────
      job 4 has not started    └──────────────────────────┘
 
@@ -703,12 +801,12 @@ fn texts_are_shown_and_scrolled() {
     n2 │   PgUp, PgDn       move by a page                                     │
     n3 │   Home, End, g, G  go to the first or the last line                   │
     ▶Jo│   z                give the pane the whole screen, and back           │────
-    JOB│   ?                show these keys                                    │
+    JOB│   ?                show these keys                                    │N
       1│   Ctrl-L           draw the screen again                              │
       6│   Ctrl-Z           stop, until the shell's `fg`                       │
-      4│   q, Ctrl-C        quit; the machine goes on                          │
-      3│                                                                       │
-      5│ Jobs                                                                  │r
+      4│   q, Ctrl-C        quit; the machine goes on                          │1
+      3│                                                                       │1
+      5│ Jobs                                                                  │user
      Ou│   Enter, i         show everything about the job                      │────
      jo│   e                explain why it waits, and when it starts           │
        │   h                hold it: keep it from starting                     │

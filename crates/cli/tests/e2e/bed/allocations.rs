@@ -57,6 +57,13 @@ impl Site {
         self.sandbox.run(&mut command).out()
     }
 
+    /// Returns a command of `rally` about jobs of Slurm.
+    fn rally(&self, args: &[&str]) -> Command {
+        let mut command = self.sandbox.rally(args);
+        command.env("SLURM_CONF", std::env::var_os("SLURM_CONF").unwrap());
+        command
+    }
+
     fn expect_held(&self, count: usize) {
         let mut held = String::new();
         let found = eventually(DEADLINE, || {
@@ -173,6 +180,59 @@ fn an_allocation_that_is_canceled_takes_its_jobs_along() {
     site.expect_held(0);
     site.sandbox.expect_no_process();
     expect_no_daemon();
+}
+
+#[test]
+fn allocations_are_listed_shown_and_canceled() {
+    let site = Site::new("listed");
+    let run = site.start("slurm-hold");
+    run.expect(Stream::Stdout, "has slurm:");
+    // The own one, which nobody has requested by PMIx, is not ours to list.
+    site.expect_held(3);
+    let asks = |args: &[&str]| site.sandbox.run(&mut site.rally(args));
+    let list = asks(&["queue", "--to", "slurm", "--message-format=json"]).expect_code(0);
+    let rows: Vec<serde_json::Value> = list
+        .out()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |key: &str| -> Vec<String> {
+        let text = |row: &serde_json::Value| row[key].as_str().unwrap_or("-").to_owned();
+        rows.iter().map(text).collect()
+    };
+    assert_eq!(of("state"), ["running", "waiting"], "{list:?}");
+    assert_eq!(of("request"), ["-", "many"], "{list:?}");
+    let owners = of("allocation_of");
+    assert!(
+        owners[0].starts_with("slurm:") && owners[0] == owners[1],
+        "{list:?}"
+    );
+    let number = owners[0].trim_start_matches("slurm:");
+    let table = asks(&["queue", "--to", "slurm"]).expect_code(0).out();
+    let marked = format!("allocation of {number} ");
+    assert_eq!(table.matches(&marked).count(), 2, "{table}");
+    let jobs = of("job");
+    let [held, waits] = &jobs[..] else {
+        panic!("{list:?}");
+    };
+    let shown = asks(&["queue", waits]).expect_code(0).out();
+    let facts = [
+        format!("allocation of: {}", owners[0]),
+        "request: many".to_owned(),
+        "state: waiting".to_owned(),
+    ];
+    for fact in facts {
+        assert!(shown.contains(&fact), "{shown}");
+    }
+    asks(&["output", held])
+        .expect_code(121)
+        .expect_err(&["it is an allocation: the jobs that run in it print"]);
+    asks(&["cancel", held, waits]).expect_code(0);
+    // The request that has waited is refused, so that the program goes on, and ends.
+    let run = run.end().expect_code(0);
+    run.expect_err(&["gets no allocation of Slurm"]);
+    site.expect_held(0);
+    site.sandbox.expect_no_process();
 }
 
 #[test]

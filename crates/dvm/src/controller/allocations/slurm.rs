@@ -197,6 +197,7 @@ impl Controller {
         }
         let text = |text: &CString| text.to_string_lossy().into_owned();
         let wanted = Wanted {
+            owner: setup.job,
             name: job_name(&self.name),
             request: request.as_ref().map(text),
             nodes: wish.nodes,

@@ -6,7 +6,10 @@ use base::{HostList, JobId, NodeId};
 
 use super::{NotChanged, Room};
 use crate::{
-    machine::{Machine, NotDone},
+    machine::{
+        Machine, NotDone,
+        planted::{self, Bug},
+    },
     queue::{Amounts, Demand, More, Refusal, Sharing, Spread, Units},
 };
 
@@ -89,7 +92,7 @@ impl Machine {
         let (all, spread, _) = self.held(id)?;
         let runs = |node: &NodeId| {
             let daemon = self.nodes.get(node).and_then(|node| node.daemon);
-            busy.contains(&daemon.unwrap_or(*node))
+            busy.contains(&daemon.unwrap_or(*node)) && !planted::is(Bug::BusyGivenBack)
         };
         let mut idle = all.iter().rev().filter(|(node, _)| !runs(node));
         match (room.nodes, room.slots, &room.hosts) {

@@ -154,6 +154,20 @@ fn a_bad_node_comes_back_with_another_daemon() {
     assert_eq!(world.launches()[0].0, "1 on 1@n2", "it waits by name");
 }
 
+/// Found by the simulator: the job was accepted with fewer slots, as if nobody had said how many the node has.
+#[test]
+fn a_node_that_is_started_again_is_not_oversubscribed() {
+    let mut world = World::new(&[2]);
+    let refused = NotDone::NotAccepted(queue::Refusal::NeverFits { units: 3, room: 2 });
+    world.loses(0);
+    for _ in 0..2 {
+        world.submit(job(3));
+        assert_eq!(world.reply(), Reply::Refused(refused.clone()));
+        // Then the same while its next daemon starts.
+        world.ask(additions(&["n0"]));
+    }
+}
+
 #[test]
 fn a_node_that_fails_again_is_bad_and_its_failure_is_told() {
     let mut world = World::new(&[1]);

@@ -52,7 +52,7 @@ fn slurm_answers_requests() {
     let asked = world.asks(1, NEW, &[nodes(2), seconds(600), request("mine")]);
     assert_eq!(
         world.last_command(),
-        "0: salloc --no-shell --job-name=test --comment=mine --nodes=2 --time=10"
+        "0: salloc --no-shell --job-name=test --comment=rally:3:mine --nodes=2 --time=10"
     );
     assert_eq!(world.told(1, RELEASE, &[id("slurm:12")]), "NOT_FOUND");
     let twice = world.told(1, NEW, &[request("mine")]);

@@ -101,7 +101,7 @@ fn a_spawn_request_brings_an_allocation_along() {
     let spawned = world.spawns(1, 3, &[seconds(60)]);
     assert_eq!(
         world.last_command(),
-        "0: salloc --no-shell --job-name=test --ntasks=3 --time=1"
+        "0: salloc --no-shell --job-name=test --comment=rally:3 --ntasks=3 --time=1"
     );
     world.grant_as(0, 12, OTHERS);
     world.joins(2, "m1");
