@@ -18,6 +18,8 @@ use crate::{files::read_small, process::Pid};
 const PERIOD: u64 = 100_000;
 /// The least CPU time in a period that the kernel accepts, in microseconds.
 const QUOTA_MIN: u64 = 1_000;
+/// The file that says whether processes, or only threads, can be in a cgroup: `domain`, `domain invalid`, `domain threaded`, `threaded`.
+const TYPE: &str = "cgroup.type";
 /// How often processes are moved before the controllers are given up. Our processes may fork between two looks.
 const MOVES_MAX: u32 = 4;
 
@@ -92,8 +94,8 @@ impl CgroupTree {
         has_word(&self.home.join("cgroup.controllers"), controller.0)
     }
 
-    /// Enables controllers for the cgroups that we make, and returns those that were not enabled before. If the kernel asks for it,
-    /// moves our processes to the leaf of this name. `is_ours` is asked about processes that are there at that moment.
+    /// Enables controllers for the cgroups that we make, and returns those that were not enabled before. If processes are in our cgroup,
+    /// moves them to the leaf of this name. `is_ours` is asked about processes that are there at that moment.
     ///
     /// # Errors
     /// [`NoCgroup::Shared`] if other processes would have to move too; none has moved then.
@@ -112,12 +114,19 @@ impl CgroupTree {
         }
         let words = words.join(" ");
         let enable = || write(&file, &words).map_err(|error| reason(&error));
-        match enable() {
-            Err(NoCgroup::Refused(libc::EBUSY)) => {}
-            done => return done.map(|()| missing),
+        if self.may_have_processes() {
+            return enable().map(|()| missing);
         }
         for _ in 0..MOVES_MAX {
             let processes = processes_of(&self.home)?;
+            // The kernel would refuse some controllers with EBUSY while there are any. Others (`cpu`) it accepts, and then takes our cgroup
+            // for one of threads, in whose children no process can be.
+            if processes.is_empty() {
+                match enable() {
+                    Err(NoCgroup::Refused(libc::EBUSY)) => continue,
+                    done => return done.map(|()| missing),
+                }
+            }
             let ours = |pid: &Option<Pid>| pid.is_some_and(&is_ours);
             if !processes.iter().all(ours) {
                 break;
@@ -125,10 +134,6 @@ impl CgroupTree {
             let leaf = self.make(leaf)?;
             for pid in processes.into_iter().flatten() {
                 move_to(&leaf, pid)?;
-            }
-            match enable() {
-                Err(NoCgroup::Refused(libc::EBUSY)) => {}
-                done => return done.map(|()| missing),
             }
         }
         // Another process came in between.
@@ -172,6 +177,11 @@ impl CgroupTree {
             .open(self.home.join("cgroup.procs"));
         ours.map_err(|error| reason(&error))?;
         let directory = self.make(name)?;
+        if has_word(&directory.join(TYPE), "invalid") {
+            // Somebody has enabled controllers for threads in ours, which has processes: none could join.
+            let _ = fs::remove_dir(&directory);
+            return Err(NoCgroup::Shared);
+        }
         set(&directory, limits)
             .and_then(|()| {
                 let procs = directory.join("cgroup.procs");
@@ -206,6 +216,11 @@ impl CgroupTree {
             // The kernel refuses to remove a cgroup that is in use.
             let _ = remove_below(&self.home.join(name), 0);
         }
+    }
+
+    /// Returns true for the root of all cgroups, which has no type: its children may have controllers whatever is in it.
+    fn may_have_processes(&self) -> bool {
+        !self.home.join(TYPE).exists()
     }
 
     fn make(&self, name: &str) -> Result<PathBuf, NoCgroup> {
