@@ -34,7 +34,7 @@ use self::{
 };
 pub use self::{
     kind::{KINDS, explain},
-    machine::{not_done, not_watched},
+    machine::{lacking, not_done, not_watched},
     nodes::not_used,
     preload::size,
     start::{StartProblem, classify},

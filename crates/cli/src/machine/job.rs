@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use base::JobId;
 use dvm::{
     machine::{Explained, Needs, Reason, Record, Sooner, Start, Wall},
-    messages::size,
+    messages::{lacking, size},
     queue::{Dependency, DependencyKind, Hold, LimitHit, TaskId},
     spec::{GpuShare, ResourceNeeds},
 };
@@ -269,6 +269,7 @@ pub(crate) fn why(why: &Reason, now: Wall) -> String {
             )
         }
         Reason::NoRoom => "there is no room for it".to_owned(),
+        Reason::NoResource(lacks) => lacking(lacks),
         Reason::WouldDelay { head, at } => {
             let when = at.map_or_else(String::new, |at| {
                 format!(", which is to start {}", ahead_of(at, now))

@@ -1,7 +1,7 @@
 //! Why a job waits, in the few words that a list has room for. `rally explain` has the sentences.
 
 use dvm::{
-    machine::{Reason, Record, State},
+    machine::{NoResource, Reason, Record, State},
     queue::{DependencyKind, Hold, LimitHit},
 };
 
@@ -51,6 +51,12 @@ fn short(reason: &Reason) -> String {
             [one, rest @ ..] => format!("next, after {one} and {} more", rest.len()),
         },
         Reason::NoRoom => "no room".to_owned(),
+        Reason::NoResource(
+            NoResource::TooMuch { name, .. }
+            | NoResource::Unknown { name, .. }
+            | NoResource::OfNodes(name)
+            | NoResource::OfMachine(name),
+        ) => format!("too little {name}"),
         Reason::WouldDelay { head, .. } => format!("would delay {head}"),
     }
 }

@@ -7,7 +7,7 @@ use base::NodeId;
 use super::{Counted, Extras, Machine, NoResource, Node, ResourceOf};
 use crate::{
     place::{self, MapTo, Oversubscribe, Per},
-    queue::{Demand, Sharing, Spread},
+    queue::{Amounts, Demand, Sharing, Spread},
     spec::JobSpec,
 };
 
@@ -15,9 +15,18 @@ use crate::{
 struct Slots {
     units: u32,
     unit: u32,
-    /// Procs of a unit; `None`: they are not known, because the job gets whole nodes.
+    /// The most procs of a unit; `None`: they are not known, because the job gets whole nodes.
     procs: Option<u32>,
     spread: Spread,
+}
+
+/// The nodes of a machine, as a job sees them.
+struct View<'a> {
+    nodes: &'a BTreeMap<NodeId, Node>,
+    /// Nodes that the job may use; `None` means all.
+    only: Option<&'a BTreeSet<NodeId>>,
+    /// What a node has to have of counted resources for one proc of the job.
+    least: Amounts,
 }
 
 /// Returns the demand of a job. It is the least with which the job can be placed as the user wants.
@@ -32,8 +41,15 @@ pub(super) fn demand(
 ) -> Demand {
     let request = &spec.placement;
     let only = only(request, nodes);
-    let slots = slots(request, only.as_ref(), nodes);
     let extras = Extras::of(spec);
+    let mut least = resources.amounts(0, &extras.proc);
+    least.add(&resources.amounts(0, &extras.node));
+    let view = View {
+        nodes,
+        only: only.as_ref(),
+        least,
+    };
+    let slots = slots(request, &view);
     let sharing = slots.procs.map_or(Sharing::Exclusive, |_| sharing);
     // Of a whole node, the job may use all there is.
     let procs = u64::from(slots.procs.unwrap_or(1));
@@ -87,16 +103,12 @@ impl Machine {
 }
 
 /// Returns the slots that a job needs.
-fn slots(
-    request: &place::Request,
-    only: Option<&BTreeSet<NodeId>>,
-    nodes: &BTreeMap<NodeId, Node>,
-) -> Slots {
+fn slots(request: &place::Request, view: &View<'_>) -> Slots {
     if !is_uniform(request) {
         // What each app gets depends on what the others get, and where.
-        return whole(only, nodes);
+        return view.whole();
     }
-    let counted = counted(only, nodes);
+    let counted = view.counted();
     let all = counted
         .iter()
         .map(|node| node.slots)
@@ -104,15 +116,16 @@ fn slots(
     let mut procs_of_apps = request.apps.iter().map(|app| app.count);
     let map = request.map_of_all();
     let each = request.cpus_per_proc();
-    let (units, unit, spread) = match map.and_then(|map| map.to.as_ref()) {
+    // The units, the slots and the most procs of each.
+    let (units, unit, procs, spread) = match map.and_then(|map| map.to.as_ref()) {
         // These choose nodes themselves.
         Some(MapTo::Rankfile(_) | MapTo::Sequence(_) | MapTo::PeList { .. }) => {
-            return whole(only, nodes);
+            return view.whole();
         }
         Some(MapTo::Ppr {
             per: Per::Object(_),
             ..
-        }) => return whole(only, nodes),
+        }) => return view.whole(),
         Some(MapTo::Ppr {
             count,
             per: Per::Node,
@@ -124,14 +137,20 @@ fn slots(
                 || u32::try_from(counted.len()).unwrap_or(u32::MAX),
                 |procs| procs.div_ceil(count),
             );
-            (nodes.max(1), count.saturating_mul(each), Spread::Scatter)
+            let most = procs.map_or(count, |procs| procs.clamp(1, count));
+            (
+                nodes.max(1),
+                count.saturating_mul(each),
+                most,
+                Spread::Scatter,
+            )
         }
         Some(MapTo::Slot | MapTo::Node | MapTo::Object(_)) | None => {
             let procs = match request.apps.as_slice() {
                 [app] => app.count.unwrap_or(all / each),
                 _ => procs_of_apps.fold(0_u32, |sum, count| sum.saturating_add(count.unwrap_or(1))),
             };
-            (procs.max(1), each, Spread::Pack)
+            (procs.max(1), each, 1, Spread::Pack)
         }
     };
     let oversubscribe = map.and_then(|map| map.oversubscribe);
@@ -143,16 +162,16 @@ fn slots(
             all > 0 && counted.iter().all(|node| node.is_implicit)
         }
     };
-    // A job whose procs may share slots needs no more slots than there are.
-    let units = if may_share {
+    // A job whose procs may share slots needs no more slots than there are. Its procs share nothing else.
+    let fewer = if may_share {
         units.min((all / unit).max(1))
     } else {
         units
     };
     Slots {
-        units,
+        units: fewer,
         unit,
-        procs: Some((unit / each).max(1)),
+        procs: Some(procs.saturating_mul(units).div_ceil(fewer)),
         spread,
     }
 }
@@ -171,30 +190,32 @@ fn is_uniform(request: &place::Request) -> bool {
     others.iter().all(is_alike) && (others.is_empty() || !is_ppr)
 }
 
-/// Returns the need for all nodes that the job may use.
-fn whole(only: Option<&BTreeSet<NodeId>>, nodes: &BTreeMap<NodeId, Node>) -> Slots {
-    let count = counted(only, nodes).len();
-    Slots {
-        units: u32::try_from(count).unwrap_or(u32::MAX).max(1),
-        unit: 1,
-        procs: None,
-        spread: Spread::Scatter,
+impl View<'_> {
+    /// Returns the need for all nodes that count.
+    fn whole(&self) -> Slots {
+        let count = self.counted().len();
+        Slots {
+            units: u32::try_from(count).unwrap_or(u32::MAX).max(1),
+            unit: 1,
+            procs: None,
+            spread: Spread::Scatter,
+        }
     }
-}
 
-/// Returns the nodes that count for a job which may use `only` these: the usable ones. If all of them are lost, it waits for what they had.
-fn counted<'a>(
-    only: Option<&BTreeSet<NodeId>>,
-    nodes: &'a BTreeMap<NodeId, Node>,
-) -> Vec<&'a Node> {
-    let is_admitted = |id: &NodeId| only.is_none_or(|only| only.contains(id));
-    let admitted = nodes.iter().filter(|(id, _)| is_admitted(id));
-    let admitted = admitted.map(|(_, node)| node);
-    let usable: Vec<&Node> = admitted.clone().filter(|node| node.is_usable()).collect();
-    if usable.is_empty() {
-        return admitted.filter(|node| node.slots > 0).collect();
+    /// Returns the nodes that count: the usable ones that have what a proc needs. If all of them are lost, the job waits for what they
+    /// had.
+    fn counted(&self) -> Vec<&Node> {
+        let is_admitted = |id: &NodeId| self.only.is_none_or(|only| only.contains(id));
+        let admitted = self.nodes.iter().filter(|(id, node)| {
+            is_admitted(id) && (self.least.is_nothing() || node.has.covers(&self.least))
+        });
+        let admitted = admitted.map(|(_, node)| node);
+        let usable: Vec<&Node> = admitted.clone().filter(|node| node.is_usable()).collect();
+        if usable.is_empty() {
+            return admitted.filter(|node| node.slots > 0).collect();
+        }
+        usable
     }
-    usable
 }
 
 /// Returns the nodes that the apps of a job name; `None` if one of them may use any.

@@ -3,14 +3,18 @@
 use base::{HostList, JobId, NodeId, Time};
 
 use super::{
-    Machine, Wall,
+    Machine, NoResource, Wall, Work,
     talk::{Explained, NodeStanding, Reason, Sooner, Start},
 };
 use crate::queue::{Estimate, Hint, Why};
 
 impl Machine {
-    pub(super) fn explained(&self, now: Time, id: JobId) -> Option<Explained> {
+    pub(super) fn explained(&mut self, now: Time, id: JobId) -> Option<Explained> {
         let found = self.queue.explain(now, id)?;
+        let lacks = match found.why {
+            Why::NodesClosed { .. } | Why::NoRoom | Why::Head { .. } => self.lacks(id),
+            _ => None,
+        };
         let wall = |at: Time| Wall(self.epoch.0.saturating_add(at.as_nanos() / 1_000_000));
         let names = |ids: Vec<NodeId>| -> HostList {
             let names = ids.iter().filter_map(|id| self.nodes.get(id));
@@ -41,6 +45,7 @@ impl Machine {
                 at: at.map(wall),
             },
         };
+        let why = lacks.map_or(why, Reason::NoResource);
         let start = match found.start {
             Estimate::At(at) => Start::At(wall(at)),
             Estimate::AfterUnlimited(task) => Start::AfterUnlimited(task),
@@ -60,5 +65,16 @@ impl Machine {
             start,
             sooner: sooner.collect(),
         })
+    }
+
+    /// Returns what of its resources a job waits for that is nowhere.
+    fn lacks(&mut self, id: JobId) -> Option<NoResource> {
+        let entry = self.jobs.get(&id)?;
+        let Work::Programs(spec) = &entry.work else {
+            return None;
+        };
+        let (spec, sharing) = (spec.open(), entry.record.wishes.sharing);
+        let demand = self.demand(&spec, sharing);
+        self.check_room(&demand).err()
     }
 }

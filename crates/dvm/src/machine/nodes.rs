@@ -67,6 +67,8 @@ pub(super) struct Node {
     pub(super) daemon: Option<NodeId>,
     /// `None`: it has none.
     pub(super) gpus: Option<GpuTable>,
+    /// What it has, also while it is lost; nothing before its first daemon has joined.
+    pub(super) has: Amounts,
 }
 
 /// A front that waits for the nodes that it has added.
@@ -106,6 +108,18 @@ pub(super) struct Comings {
 struct Resized {
     capacity: Amounts,
     gpus: Option<GpuTable>,
+    /// It has other GPUs than its tasks have, by whose names they cannot be given out: nothing starts there until then.
+    is_closed: bool,
+}
+
+impl Resized {
+    const fn state(&self) -> NodeState {
+        if self.is_closed {
+            NodeState::Closed
+        } else {
+            NodeState::Up
+        }
+    }
 }
 
 impl Node {
@@ -119,6 +133,7 @@ impl Node {
             part: Part::Stays,
             daemon: Some(daemon),
             gpus: None,
+            has: Amounts::default(),
         }
     }
 
@@ -223,16 +238,24 @@ impl Machine {
             // Jobs that go on without the lost daemon still have part of the node. It keeps what it had until they have ended.
             Some((capacity, free, _)) if capacity != free => {
                 node.slots = capacity.slots;
+                node.has = capacity.clone();
+                let is_same = match (&node.gpus, &found.gpus) {
+                    (Some(before), Some(found)) => before.is(found),
+                    (before, found) => before.is_none() && found.is_none(),
+                };
                 let resized = Resized {
                     capacity: has,
                     gpus,
+                    is_closed: !is_same,
                 };
+                let state = resized.state();
                 self.comings.resizing.insert(id, resized);
-                self.queue.set_node(id, NodeState::Up);
+                self.queue.set_node(id, state);
             }
             there => {
                 let is_there = there.is_some();
                 node.gpus = gpus;
+                node.has = has.clone();
                 if is_there {
                     self.queue.remove_node(id);
                 }
@@ -392,12 +415,14 @@ impl Machine {
         self.comings.next_daemon += 1;
         self.comings.of_daemon.insert(daemon, id);
         self.comings.leaving.remove(&id);
-        let node = Node {
-            // Those of its lost daemon count until the next one has joined, and whether somebody has said how many they are.
-            slots: self.queue.node(id).map_or(0, |(all, ..)| all.slots),
-            is_implicit: self.nodes.get(&id).is_none_or(|node| node.is_implicit),
-            ..Node::starting(said.name.clone(), daemon)
-        };
+        let mut node = Node::starting(said.name.clone(), daemon);
+        // What its lost daemon had counts until the next one has joined, and tasks that go on without that daemon still have some.
+        node.slots = self.queue.node(id).map_or(0, |(all, ..)| all.slots);
+        if let Some(before) = self.nodes.remove(&id) {
+            node.is_implicit = before.is_implicit;
+            node.gpus = before.gpus;
+            node.has = before.has;
+        }
         self.nodes.insert(id, node);
         Some((daemon, said))
     }
@@ -491,7 +516,7 @@ impl Machine {
                         NodeState::Up => NodeStanding::Up,
                         NodeState::Closed => NodeStanding::Drained,
                     };
-                    self.queue.set_node(id, state);
+                    self.open_or_close(id, state);
                 }
                 (Part::Leaves, _) if state == NodeState::Up => {
                     node.part = Part::Stays;
@@ -502,12 +527,20 @@ impl Machine {
                         continue;
                     }
                     node.standing = NodeStanding::Up;
-                    self.queue.set_node(id, state);
+                    self.open_or_close(id, state);
                 }
                 _ => {}
             }
         }
         Ok(Reply::Done)
+    }
+
+    /// Opens or closes a node in the queue. One whose tasks have GPUs of its lost daemon is opened when they have ended.
+    fn open_or_close(&mut self, id: NodeId, state: NodeState) {
+        let waits = self.comings.resizing.get(&id);
+        if !waits.is_some_and(|resized| resized.is_closed) {
+            self.queue.set_node(id, state);
+        }
     }
 
     /// Takes a node out of the listing. It keeps its number.
@@ -541,17 +574,23 @@ impl Machine {
             .collect();
         for id in idle {
             let resized = self.comings.resizing.remove(&id);
-            let state = self.queue.node(id).map(|(.., state)| state);
-            let (Some(resized), Some(state), Some(node)) =
-                (resized, state, self.nodes.get_mut(&id))
-            else {
+            let (Some(resized), Some(node)) = (resized, self.nodes.get_mut(&id)) else {
                 continue;
             };
+            let is_open = node.standing == NodeStanding::Up && node.part == Part::Stays;
             node.slots = resized.capacity.slots;
             node.gpus = resized.gpus;
+            node.has = resized.capacity.clone();
             self.queue.remove_node(id);
             self.queue.add_node(id, resized.capacity);
-            self.queue.set_node(id, state);
+            self.queue.set_node(
+                id,
+                if is_open {
+                    NodeState::Up
+                } else {
+                    NodeState::Closed
+                },
+            );
             self.fit_to_nodes();
         }
     }

@@ -202,6 +202,12 @@ impl GpuTable {
         }
     }
 
+    /// Returns true if these are the GPUs that a daemon has found.
+    pub(super) fn is(&self, found: &NodeGpus) -> bool {
+        let names = self.gpus.iter().map(|(name, _)| name);
+        self.kind == found.kind && names.eq(&found.names)
+    }
+
     /// Gives GPUs to a task: the first free ones.
     pub(super) fn take(&mut self, task: TaskId, count: u64) -> NodeGpus {
         let free = self

@@ -274,6 +274,8 @@ pub enum Reason {
         waits_for: Vec<TaskId>,
     },
     NoRoom,
+    /// The machine does not have what it needs, for example because it was started with less.
+    NoResource(NoResource),
     WouldDelay {
         head: JobId,
         at: Option<Wall>,

@@ -98,43 +98,24 @@ pub fn not_done(why: &NotDone) -> Message {
     }
 }
 
-fn no_resource(why: &NoResource) -> Message {
+/// Says which resource a job lacks.
+#[must_use]
+pub fn lacking(why: &NoResource) -> String {
     match why {
-        NoResource::Unknown { name, there } => {
-            let message = Message::new(
-                &k::NOT_ACCEPTED,
-                format!("the machine has no resource `{name}`"),
-            );
-            if there.is_empty() {
-                return message.with_help("declare it when the machine is started: `rally up --shared-resource NAME=N` or `--node-resource NAME=N`");
-            }
-            message
-                .fact("there", there.join(", "))
-                .with_help("`rally nodes` and `rally status` show what there is; `--shared-resource` and `--node-resource` of `rally up` declare more")
+        NoResource::Unknown { name, .. } => format!("the machine has no resource `{name}`"),
+        NoResource::OfNodes(name) => format!("`{name}` is a resource of nodes"),
+        NoResource::OfMachine(name) => {
+            format!("`{name}` is a resource of the machine, and of no node")
         }
-        NoResource::OfNodes(name) => {
-            Message::new(&k::NOT_ACCEPTED, format!("`{name}` is a resource of nodes")).with_help(
-                format!("ask for it by rank: `--resource-per-proc {name}=N`"),
-            )
-        }
-        NoResource::OfMachine(name) => Message::new(
-            &k::NOT_ACCEPTED,
-            format!("`{name}` is a resource of the machine, and of no node"),
-        )
-        .with_help(format!("ask for it by job: `--resource {name}=N`")),
         NoResource::TooMuch {
             name,
             needed,
             most,
             of,
         } => {
-            let shown = |amount: u64| match name.as_str() {
-                MEMORY => size(amount),
-                _ => amount.to_string(),
-            };
-            let place = match of {
-                ResourceOf::Node => "no node has more than",
-                ResourceOf::Machine => "the machine has",
+            let most = match name.as_str() {
+                MEMORY => size(*most),
+                _ => most.to_string(),
             };
             let what = match (name.as_str(), of) {
                 (GPU, _) => format!("{} on a node", count(*needed, "GPU", "GPUs")),
@@ -142,8 +123,33 @@ fn no_resource(why: &NoResource) -> Message {
                 (_, ResourceOf::Node) => format!("{needed} of `{name}` on a node"),
                 (_, ResourceOf::Machine) => format!("{needed} of `{name}`"),
             };
-            Message::new(&k::NOT_ACCEPTED, format!("the machine does not take the job: it needs {what}, and {place} {}", shown(*most)))
-                .with_help("ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has")
+            match of {
+                ResourceOf::Node => format!("it needs {what}, and no node has more than {most}"),
+                ResourceOf::Machine => format!("it needs {what}, and the machine has {most}"),
+            }
+        }
+    }
+}
+
+fn no_resource(why: &NoResource) -> Message {
+    let what = lacking(why);
+    let message = |what: &str| Message::new(&k::NOT_ACCEPTED, what.to_owned());
+    match why {
+        NoResource::Unknown { there, .. } if there.is_empty() => message(&what).with_help(
+            "declare it when the machine is started: `rally up --shared-resource NAME=N` or `--node-resource NAME=N`",
+        ),
+        NoResource::Unknown { there, .. } => message(&what).fact("there", there.join(", ")).with_help(
+            "`rally nodes` and `rally status` show what there is; `--shared-resource` and `--node-resource` of `rally up` declare more",
+        ),
+        NoResource::OfNodes(name) => message(&what)
+            .with_help(format!("ask for it by rank: `--resource-per-proc {name}=N`")),
+        NoResource::OfMachine(name) => {
+            message(&what).with_help(format!("ask for it by job: `--resource {name}=N`"))
+        }
+        NoResource::TooMuch { .. } => {
+            message(&format!("the machine does not take the job: {what}")).with_help(
+                "ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has",
+            )
         }
     }
 }

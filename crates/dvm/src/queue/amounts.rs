@@ -56,7 +56,7 @@ impl Amounts {
     }
 
     /// Returns true if there is nothing.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         self.slots == 0 && self.counted.is_empty()
     }
 
@@ -93,7 +93,7 @@ impl Amounts {
     }
 
     /// Returns true if `other` is in these amounts.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         let mut counted = other.counted.iter().enumerate();
         self.slots >= other.slots && counted.all(|(index, need)| self.counted(index) >= *need)
     }

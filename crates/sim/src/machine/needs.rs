@@ -99,7 +99,9 @@ impl Shape {
         let only = self.only.as_ref();
         let is_meant = |id: &NodeId| only.is_none_or(|only| only.contains(id));
         let meant = nodes.iter().filter(|(id, _)| is_meant(id));
-        let meant = meant.map(|(_, node)| *node);
+        let meant = meant
+            .map(|(_, node)| *node)
+            .filter(|node| node.gpus >= self.gpus);
         let mut usable: Vec<Known> = meant
             .clone()
             .filter(|node| node.standing == Standing::Up)
@@ -110,29 +112,29 @@ impl Shape {
         }
         let all: u32 = usable.iter().map(|node| node.slots).sum();
         let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);
-        let (units, unit, spread) = match self.map {
-            Map::Slots => (self.procs.unwrap_or(all), 1, Spread::Pack),
-            Map::Cpus(each) => (self.procs.unwrap_or(all / each), each, Spread::Pack),
+        let (units, unit, procs, spread) = match self.map {
+            Map::Slots => (self.procs.unwrap_or(all), 1, 1, Spread::Pack),
+            Map::Cpus(each) => (self.procs.unwrap_or(all / each), each, 1, Spread::Pack),
             Map::PerNode(each) => {
                 let units = self.procs.map_or(count, |procs| procs.div_ceil(each));
-                (units, each, Spread::Scatter)
+                let most = self.procs.map_or(each, |procs| procs.min(each));
+                (units, each, most, Spread::Scatter)
             }
-            Map::Whole => (count, 1, Spread::Scatter),
+            Map::Whole => (count, 1, 1, Spread::Scatter),
         };
-        let units = units.max(1);
+        let wanted = units.max(1);
         let is_shareable = all > 0 && usable.iter().all(|node| node.is_implicit);
         let may_share = is_shareable && self.map != Map::Whole;
+        let units = if may_share {
+            wanted.min((all / unit).max(1))
+        } else {
+            wanted
+        };
         Needs {
-            units: if may_share {
-                units.min((all / unit).max(1))
-            } else {
-                units
-            },
+            units,
             unit,
-            gpus: match self.map {
-                Map::PerNode(each) => each * self.gpus,
-                Map::Slots | Map::Cpus(_) | Map::Whole => self.gpus,
-            },
+            // Procs that share slots do not share GPUs.
+            gpus: self.gpus * (procs * wanted).div_ceil(units),
             spread,
             sharing: if self.map == Map::Whole {
                 Sharing::Exclusive

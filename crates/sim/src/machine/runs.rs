@@ -96,12 +96,7 @@ impl Runs {
             }
         }
         let procs = run.spec.placement.apps[0].count.unwrap_or(1);
-        let slots: u32 = run.grant.slots.values().sum();
-        // Where procs share slots, fewer run at the same time than were asked for.
-        let map = run.spec.placement.map_by.as_ref();
-        let cpus = map.and_then(|map| map.cpus_per_proc).unwrap_or(1);
-        let least = procs.min(slots / cpus);
-        if run.grant.sharing == Sharing::Shared && count < (least * each) as usize {
+        if run.grant.sharing == Sharing::Shared && count < (procs * each) as usize {
             return wrong("gets too few GPUs");
         }
         None

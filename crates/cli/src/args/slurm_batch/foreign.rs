@@ -4,7 +4,7 @@ use super::{refusal::WhyNot, refuse};
 use crate::args::Error;
 
 /// Options of `sbatch` that we give ourselves, and the options of ours that they come from.
-const OURS: [(&str, &str); 26] = [
+const OURS: [(&str, &str); 27] = [
     ("ntasks", "-n"),
     ("nodes", "--nodes"),
     ("ntasks-per-node", "--per-node"),
@@ -22,6 +22,7 @@ const OURS: [(&str, &str); 26] = [
     ("nice", "--priority"),
     ("priority", "--priority"),
     ("gpus", "--gpus"),
+    ("gpus-per-node", "--gpus"),
     ("gpus-per-task", "--gpus-per-proc"),
     ("licenses", "--resource"),
     ("output", "--output-to"),

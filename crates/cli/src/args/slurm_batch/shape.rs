@@ -117,7 +117,7 @@ impl Shape {
             options.value("exclude", self.excluded.to_string());
         }
         if let Some(gpus) = job.args.resources.gpus {
-            options.number("gpus", u64::from(gpus));
+            options.number("gpus-per-node", u64::from(gpus));
         }
         if let Some(gpus) = job.args.resources.gpus_per_proc {
             options.number("gpus-per-task", u64::from(gpus));

@@ -117,7 +117,7 @@ fn jobs_are_translated() {
             "--exclude=n[3,5-6]",
             "SET -- ./a",
         ),
-        ("--gpus 4 ./a", "--gpus=4", "--gpus=4 SET -- ./a"),
+        ("--gpus 4 ./a", "--gpus-per-node=4", "--gpus=4 SET -- ./a"),
         (
             "-n 2 --gpus-per-proc 1 ./a",
             "--ntasks=2 --gpus-per-task=1",

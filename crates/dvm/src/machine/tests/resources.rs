@@ -77,6 +77,22 @@ impl World {
         all
     }
 
+    /// Loses the daemon of the first node, and adds the node again.
+    fn lose_and_add(&mut self) {
+        self.machine.node_lost(self.now, NodeId(0), "no answer");
+        self.pump();
+        let node = AllocatedNode {
+            name: "n0".to_owned(),
+            slots: Slots::Explicit(4),
+            max_slots: None,
+            granted: None,
+        };
+        self.ask(Ask::Add(Box::new(Additions {
+            nodes: vec![node],
+            environment: Vec::new(),
+        })));
+    }
+
     fn refused(&mut self, submission: Submission) -> NotDone {
         self.submit(submission);
         match self.reply() {
@@ -166,27 +182,104 @@ fn a_node_that_comes_back_keeps_what_its_tasks_have() {
     world.submitted(everywhere);
     world.store();
     let run = world.gpus()[0].0;
-    world.machine.node_lost(world.now, NodeId(0), "no answer");
-    world.pump();
-    let node = AllocatedNode {
-        name: "n0".to_owned(),
-        slots: Slots::Explicit(4),
-        max_slots: None,
-        granted: None,
-    };
-    world.ask(Ask::Add(Box::new(Additions {
-        nodes: vec![node],
-        environment: Vec::new(),
-    })));
+    world.lose_and_add();
+    // The names are other ones: nothing can start there with the old ones, also if the user opens the node.
     world.up(2, &found(&["5", "6", "7"], 0));
     assert!(matches!(world.reply(), Reply::Added(_)));
     assert_eq!(world.resources(0)["gpu"], (2, 1));
+    world.submitted(on(with_gpus(1, GpuShare::Each(1)), "n0"));
+    world.store();
+    world.ask(Ask::Resume(["n0"].into_iter().collect()));
+    assert_eq!(world.reply(), Reply::Done);
+    assert_eq!(world.gpus(), []);
     world.ends(run, Cause::Success);
     world.store();
-    assert_eq!(world.resources(0)["gpu"], (3, 3));
-    world.submitted(with_gpus(1, GpuShare::Each(3)));
+    assert_eq!(world.gpus()[0].1, "2: 5@n2");
+    assert_eq!(world.resources(0)["gpu"], (3, 2));
+}
+
+/// Returns a job for this node.
+fn on(mut submission: Submission, node: &str) -> Submission {
+    submission.spec.placement.apps[0].hosts = Some([node].into_iter().collect());
+    submission
+}
+
+/// A task that goes on without a lost daemon keeps its GPU when the node is back with the same ones.
+#[test]
+fn a_gpu_of_a_task_without_its_daemon_is_not_given_out() {
+    let both = found(&["0", "1"], 0);
+    let mut world = World::with_resources(&[both.clone(), both.clone()]);
+    let mut everywhere = with_gpus(2, GpuShare::Each(1));
+    everywhere.spec.placement.map_by = Some(place::map_by("ppr:1:node").unwrap());
+    world.submitted(everywhere);
     world.store();
-    assert_eq!(world.gpus()[0].1, "2: 5,6,7@n2");
+    let run = world.gpus()[0].0;
+    world.lose_and_add();
+    world.up(2, &both);
+    assert!(matches!(world.reply(), Reply::Added(_)));
+    for _ in 0..2 {
+        world.submitted(on(with_gpus(1, GpuShare::Each(1)), "n0"));
+    }
+    world.store();
+    assert_eq!(world.gpus()[0].1, "2: 1@n2");
+    world.ends(run, Cause::Success);
+    world.store();
+    assert_eq!(world.gpus()[0].1, "3: 0@n2");
+}
+
+/// Procs may share slots where nobody has said how many there are. They share nothing else.
+#[test]
+fn procs_that_share_slots_share_no_resources() {
+    let mut world = World::with_resources(&[]);
+    world.machine = Machine::new(&Setup {
+        declared: declared(),
+        name: "main".to_owned(),
+        epoch: Wall(1_000_000),
+        nodes: vec!["n0".to_owned(), "n1".to_owned()],
+        local: None,
+        stored: Vec::new(),
+        model: None,
+    });
+    let gpus = found(&["0", "1", "2", "3"], 0);
+    for node in [0, 1] {
+        let slots = (2, Slots::Implicit);
+        let found = if node == 0 {
+            &gpus
+        } else {
+            &NodeResources::default()
+        };
+        world.machine.node_up(world.now, NodeId(node), slots, found);
+    }
+    world.pump();
+    world.submitted(on(with_gpus(4, GpuShare::Each(1)), "n0"));
+    world.store();
+    assert_eq!(world.gpus()[0].1, "1: 0,1,2,3@n0");
+    let two = NotDone::NoResource(NoResource::TooMuch {
+        name: "fpga".to_owned(),
+        needed: 4,
+        most: 2,
+        of: ResourceOf::Node,
+    });
+    let mut eight = on(with_resource(None, Some(("fpga", 1))), "n1");
+    eight.spec.placement.apps[0].count = Some(8);
+    assert_eq!(world.refused(eight), two);
+}
+
+/// A job that takes all nodes takes those that have what its procs need.
+#[test]
+fn nodes_without_a_resource_do_not_count() {
+    let mut world = World::with_resources(&[found(&[], 0), found(&["0"], 0)]);
+    for map in ["ppr:1:node", "ppr:1:numa"] {
+        let mut job = with_gpus(1, GpuShare::Each(1));
+        job.spec.placement.apps[0].count = None;
+        job.spec.placement.map_by = Some(place::map_by(map).unwrap());
+        world.submitted(job);
+        world.store();
+        let (run, shown) = world.gpus()[0].clone();
+        assert!(shown.ends_with(": 0@n1"), "{map}: {shown}");
+        world.ends(run, Cause::Success);
+        world.store();
+    }
 }
 
 #[test]
@@ -291,8 +384,11 @@ fn needs_outlive_the_machine() {
     let explained = world.machine.explained(world.now, id).unwrap();
     let needs = explained.record.needs.unwrap();
     assert_eq!(needs.resources.job["matlab"], 1);
-    assert!(matches!(
-        explained.why,
-        Reason::NodesClosed { .. } | Reason::NoRoom
-    ));
+    let lacks = NoResource::TooMuch {
+        name: "matlab".to_owned(),
+        needed: 1,
+        most: 0,
+        of: ResourceOf::Machine,
+    };
+    assert_eq!(explained.why, Reason::NoResource(lacks));
 }
