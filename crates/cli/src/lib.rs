@@ -433,6 +433,7 @@ fn up(request: UpRequest, world: &World) -> u8 {
         Ok(plan) => runtime::MachinePlan {
             model: Some(Box::new(spec.clone())),
             declared: request.declared.clone(),
+            limits: request.limits,
             ..plan
         },
         Err(failure) => return fail(failure),

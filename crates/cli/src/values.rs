@@ -20,8 +20,8 @@ use crate::{choices::OnHang, quoting::Open};
 
 pub(crate) use self::limits::{cpus, memory};
 pub(crate) use self::machine::{
-    Named, Released, Tasks, array, dependency, host_list, job_number, machine, named_job,
-    named_tasks, node_resource, released, resource, slurm_option, tasks,
+    MachineLimit, Named, Released, Tasks, array, dependency, host_list, job_number, machine,
+    machine_limit, named_job, named_tasks, node_resource, released, resource, slurm_option, tasks,
 };
 
 /// The most procs of one job: as many as a rank set can contain.
@@ -105,6 +105,8 @@ pub(crate) enum ValueError {
         "slots, GPUs and memory are counted in any case (`-n`, `--gpus-per-proc`, `--memory-limit`)"
     )]
     OwnResource,
+    #[error("it is no limit (`jobs=N`, `running=N`, `slots=N`, `job-slots=N`, `job-time=TIME`)")]
+    NotAMachineLimit,
     #[error("it is no list of nodes (`n[1-3],gpu7`)")]
     NotNodes,
     #[error("it is neither `all` nor a list of ranks (`0,4-7`)")]

@@ -127,6 +127,8 @@ pub struct Setup {
     /// What tools spawn is modeled after it: its environment, its directory. `None`: they spawn nothing of their own.
     pub model: Option<Box<JobSpec>>,
     pub declared: Declared,
+    /// Of its user, and of each job. [`Limits::running`] is the machine's own.
+    pub limits: Limits,
 }
 
 /// An action for the controller.
@@ -334,7 +336,7 @@ impl Machine {
             epoch: setup.epoch,
             queue: Queue::new(Limits {
                 running: Some(RUNNING_MAX),
-                ..Limits::default()
+                ..setup.limits
             }),
             nodes: BTreeMap::new(),
             counted: Counted::new(setup.declared.clone()),
@@ -499,7 +501,10 @@ impl Machine {
         }
         let id = JobId(self.next);
         submission.wishes.after = self.unmet(&submission.wishes.after)?;
-        let spec = &submission.spec;
+        let spec = &mut submission.spec;
+        // The queue would count with it in any case, and the controller has to end what does not.
+        let most = self.queue.limits().task_time;
+        spec.end.time_limit = spec.end.time_limit.or(most);
         self.counted.check(spec).map_err(NotDone::NoResource)?;
         let request = self.request(&submission.spec, &submission.wishes);
         let slots = request

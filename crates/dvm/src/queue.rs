@@ -90,7 +90,7 @@ impl fmt::Display for TaskId {
 }
 
 /// What one user may use, and what one job may ask for. `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Jobs of a user in the queue, running or not.
     pub user_jobs: Option<u32>,
@@ -266,6 +266,11 @@ impl Queue {
     #[must_use]
     pub fn tasks_on(&self, id: NodeId) -> Vec<TaskId> {
         self.running.on(id)
+    }
+
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Returns how much there is of the resources that no node has.

@@ -36,6 +36,7 @@ use dvm::{
     CaptureStart, Captured, ControllerInput, JobWatch, NotWatched,
     machine::{Batch, Declared, Setup, Wall},
     proto::{CannotRun, FrontId},
+    queue::Limits,
     spec::JobSpec,
 };
 use os::{Clock, Interest, Pid, Worker};
@@ -75,6 +76,7 @@ pub struct MachinePlan {
     /// What tools spawn is modeled after it.
     pub model: Option<Box<JobSpec>>,
     pub declared: Declared,
+    pub limits: Limits,
 }
 
 /// How `dbgr` is started for a submitted job.
@@ -287,6 +289,7 @@ impl MachineHost {
             stored,
             model: plan.model.clone(),
             declared: plan.declared.clone(),
+            limits: plan.limits,
         };
         Ok((host, setup))
     }

@@ -297,6 +297,7 @@ impl World {
         let last = last.filter(|(key, _)| matches!(key, Key::Past(_)));
         let live = live.chain(last);
         let setup = Setup {
+            limits: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
             nodes: (0..self.capacity.len())

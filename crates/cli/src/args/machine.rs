@@ -6,7 +6,7 @@ use base::{RankSet, Signal};
 use dvm::{
     alloc::{self, Base, MAX_HOSTFILE},
     machine::{Additions, DECLARED_MAX, Declared, Down, OutputFiles, Submission, Wishes},
-    queue::{Array, Hold, Requeue, Sharing},
+    queue::{Array, Hold, Limits, Requeue, Sharing},
 };
 
 use super::error::{AppFileProblem, FileKind, NotOffered};
@@ -29,7 +29,7 @@ use crate::{
     choices::{Engine, MessageFormatChoice, OnHang},
     help::topics::HelpTopic,
     quoting,
-    values::{self, HeldRanks, Named, Released},
+    values::{self, HeldRanks, MachineLimit, Named, Released},
 };
 
 /// The program of a command line that has none, where the rest is parsed like that of a job. It is never run.
@@ -273,6 +273,7 @@ pub(super) fn resolve(
                 false => ServerOf::User,
             },
             declared: declared(args)?,
+            limits: limits(args),
             run: run(line, world)?,
         })),
         MachineLine::Submit(args, line) => {
@@ -334,6 +335,21 @@ pub(super) fn resolve(
         MachineLine::Nodes(args) => MachineRequest::Nodes(which(&args.which), nodes(args, world)?),
         MachineLine::Page(args) => MachineRequest::Page(which(&args.which), args.port),
     })
+}
+
+/// Returns the limits of a machine. If one is named twice, the last one counts.
+fn limits(args: &UpArgs) -> Limits {
+    let mut limits = Limits::default();
+    for limit in &args.limit {
+        match *limit {
+            MachineLimit::Jobs(most) => limits.user_jobs = Some(most),
+            MachineLimit::Running(most) => limits.user_running = Some(most),
+            MachineLimit::Slots(most) => limits.user_slots = Some(most),
+            MachineLimit::JobSlots(most) => limits.task_slots = Some(most),
+            MachineLimit::JobTime(most) => limits.task_time = Some(most),
+        }
+    }
+    limits
 }
 
 /// Returns the resources that a machine has.

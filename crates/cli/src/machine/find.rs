@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
 };
 
-use dvm::machine::Declared;
+use dvm::{machine::Declared, queue::Limits};
 use runtime::{FoundMachine, MachineLife, MachinePlan, machine_named, machines};
 
 use super::{Failure, messages};
@@ -94,6 +94,7 @@ pub(crate) fn plan(name: &str, reach: &[String], world: &World) -> Result<Machin
         debugger: beside::debugger(reach),
         model: None,
         declared: Declared::default(),
+        limits: Limits::default(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Values of the commands about a machine.
 
+use std::time::Duration;
+
 use base::{HostList, JobId, RankSet};
 use dvm::{
     machine::{GPU, MEMORY, NodeShare},
@@ -160,6 +162,37 @@ pub(crate) fn dependency(text: &str) -> Result<Dependency, ValueError> {
     };
     let on = job_number(job).map_err(|_| ValueError::NotADependency)?;
     Ok(Dependency { on, kind })
+}
+
+/// A limit of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MachineLimit {
+    Jobs(u32),
+    Running(u32),
+    Slots(u64),
+    JobSlots(u64),
+    JobTime(Duration),
+}
+
+/// Parses a limit of a machine: `running=8`, `job-time=2h`.
+pub(crate) fn machine_limit(text: &str) -> Result<MachineLimit, ValueError> {
+    let (name, most) = text.split_once('=').ok_or(ValueError::NotAMachineLimit)?;
+    if name == "job-time" {
+        let time = super::time(most)?;
+        let is_some = !time.is_zero();
+        return is_some
+            .then_some(MachineLimit::JobTime(time))
+            .ok_or(ValueError::NotAMachineLimit);
+    }
+    let most = most.parse::<u32>().ok().filter(|most| *most > 0);
+    let most = most.ok_or(ValueError::NotAMachineLimit)?;
+    Ok(match name {
+        "jobs" => MachineLimit::Jobs(most),
+        "running" => MachineLimit::Running(most),
+        "slots" => MachineLimit::Slots(most.into()),
+        "job-slots" => MachineLimit::JobSlots(most.into()),
+        _ => return Err(ValueError::NotAMachineLimit),
+    })
 }
 
 /// Characters in the name of a resource.

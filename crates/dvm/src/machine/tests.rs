@@ -50,6 +50,7 @@ impl World {
         let last = stored.last_key_value();
         let live = live.chain(last.filter(|(key, _)| matches!(key, Key::Past(_))));
         let setup = Setup {
+            limits: Default::default(),
             declared: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
@@ -189,6 +190,7 @@ impl World {
         world.stored = self.stored;
         let stored = world.stored.clone().into_iter();
         let setup = Setup {
+            limits: Default::default(),
             declared: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
@@ -963,6 +965,7 @@ fn a_job_may_depend_on_more_forgotten_jobs_than_are_kept_in_memory() {
 fn a_node_that_is_drained_while_it_starts_gets_no_job() {
     let mut world = World::new(&[]);
     let setup = Setup {
+        limits: Default::default(),
         declared: Default::default(),
         name: "main".to_owned(),
         epoch: Wall(0),

@@ -50,6 +50,7 @@ fn what_comes_with_the_opening_is_not_lost() {
             debugger: None,
             model: None,
             declared: dvm::machine::Declared::default(),
+            limits: dvm::queue::Limits::default(),
         }),
         slurm: None,
     };

@@ -8,7 +8,7 @@ use dvm::{machine::NodeShare, queue::Dependency};
 
 use crate::{
     choices::{Engine, MessageFormatChoice},
-    values::{self, Named, Tasks},
+    values::{self, MachineLimit, Named, Tasks},
 };
 
 /// Which machine a command is about.
@@ -54,6 +54,13 @@ pub(crate) struct UpArgs {
     /// counted in any case.
     #[arg(long, value_name = "NAME=N[@NODES]", value_parser = values::node_resource, action = ArgAction::Append, help_heading = "Machine")]
     pub(crate) node_resource: Vec<NodeShare>,
+
+    /// Limit what its user may have, or a job: `running=8`; can be repeated
+    ///
+    /// `jobs=N`: jobs in the queue, running or not. `running=N`: tasks that run at the same time. `slots=N`: slots that they have
+    /// together. `job-slots=N`: slots of a task. `job-time=TIME`: time limit of a task; a job without one gets this one.
+    #[arg(long, value_name = "NAME=N", value_parser = values::machine_limit, action = ArgAction::Append, help_heading = "Machine")]
+    pub(crate) limit: Vec<MachineLimit>,
 }
 
 /// `rally submit`, without the options that are those of `rally run`.

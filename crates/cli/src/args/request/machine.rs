@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 
 use base::{HostList, JobId, Signal};
-use dvm::machine::{Additions, Declared, Down, Submission};
+use dvm::{
+    machine::{Additions, Declared, Down, Submission},
+    queue::Limits,
+};
 
 use super::{MessageFormat, RunRequest};
 use crate::values::Tasks;
@@ -60,6 +63,7 @@ pub(crate) struct UpRequest {
     pub(crate) name: String,
     pub(crate) is_default: bool,
     pub(crate) declared: Declared,
+    pub(crate) limits: Limits,
     pub(crate) server: ServerOf,
     /// The nodes, and how they are reached. Its job is not run.
     pub(crate) run: RunRequest,

@@ -155,3 +155,49 @@ fn declarations_that_cannot_be() {
     }
     sandbox.expect_clean();
 }
+
+#[test]
+fn limits_hold_for_the_user_and_for_each_job() {
+    let sandbox = Sandbox::new();
+    let limits = ["running=2", "jobs=4", "job-slots=2", "job-time=30s"];
+    let limits: Vec<&str> = limits.iter().flat_map(|limit| ["--limit", limit]).collect();
+    let machine = machine(&sandbox, &limits);
+    let refused = |args: &[&str], why: &str| {
+        let words = [&["submit"], args, &["true"]].concat();
+        machine.run(&words).expect_code(122).expect_err(&[why]);
+    };
+    refused(&["-n", "3"], "a job may have at most 2 slots");
+    refused(
+        &["-n", "1", "--time", "1m"],
+        "the time limit of a job may be at most 30s",
+    );
+    let holds = ["-n", "1", "sh", "-c", HOLDS];
+    let jobs = [(); 4].map(|()| machine.submit(&holds));
+    machine.expect_state(&jobs[0], "running");
+    machine.expect_state(&jobs[1], "running");
+    machine.expect_state(&jobs[2], "waiting");
+    let why = machine.out(&["explain", &jobs[2]]);
+    assert!(
+        why.contains("its user runs 2 tasks, which is the limit"),
+        "{why}"
+    );
+    assert!(
+        machine
+            .out(&["queue", &jobs[2]])
+            .contains("  limit: 0:30\n")
+    );
+    refused(
+        &["-n", "1"],
+        "the user has 4 jobs in the queue, which is the limit",
+    );
+    sandbox.file("go", "");
+    machine
+        .run(&[&["wait"], &jobs.each_ref().map(String::as_str)[..]].concat())
+        .expect_code(0);
+    machine.down();
+    sandbox
+        .run_rally(&["up", "--limit", "running=0"])
+        .expect_code(120)
+        .expect_err(&["it is no limit"]);
+    sandbox.expect_clean();
+}

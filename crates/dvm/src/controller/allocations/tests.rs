@@ -58,6 +58,7 @@ impl World {
     fn new() -> Self {
         let mut world = Self::with(controller(8));
         let setup = Setup {
+            limits: Default::default(),
             declared: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(0),

@@ -139,6 +139,7 @@ impl World {
             outputs: Vec::new(),
         };
         let setup = Setup {
+            limits: Default::default(),
             declared: Default::default(),
             name: "main".to_owned(),
             epoch: crate::machine::Wall(0),

@@ -454,6 +454,7 @@ fn a_node_that_is_dropped_while_it_starts_leaves_when_it_has_joined() {
 fn the_node_of_the_controller_goes_and_comes_with_its_daemon() {
     let mut world = World::new(&[]);
     world.machine = Machine::new(&Setup {
+        limits: Default::default(),
         declared: Default::default(),
         name: "main".to_owned(),
         epoch: Wall(0),

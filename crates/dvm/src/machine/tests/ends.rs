@@ -183,6 +183,7 @@ fn no_number_is_given_twice_whatever_is_damaged() {
             (key(JobId(7)), garbage.clone()),
         ];
         let setup = Setup {
+            limits: Default::default(),
             declared: Default::default(),
             name: "main".to_owned(),
             epoch: Wall(0),

@@ -73,6 +73,7 @@ fn a_job_that_wants_all_nodes_does_not_wait_for_those_that_the_next_machine_lack
     let three = world.submitted(held(job(3)));
     world.store();
     let setup = Setup {
+        limits: Default::default(),
         declared: Default::default(),
         name: "main".to_owned(),
         epoch: Wall(0),

@@ -33,6 +33,7 @@ impl World {
     fn with_resources(nodes: &[NodeResources]) -> Self {
         let mut world = Self::new(&[]);
         world.machine = Machine::new(&Setup {
+            limits: Default::default(),
             declared: declared(),
             name: "main".to_owned(),
             epoch: Wall(1_000_000),
@@ -232,6 +233,7 @@ fn a_gpu_of_a_task_without_its_daemon_is_not_given_out() {
 fn procs_that_share_slots_share_no_resources() {
     let mut world = World::with_resources(&[]);
     world.machine = Machine::new(&Setup {
+        limits: Default::default(),
         declared: declared(),
         name: "main".to_owned(),
         epoch: Wall(1_000_000),
