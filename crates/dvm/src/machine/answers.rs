@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::{
     Effect, Machine, MachineOutput, PAGE_BYTES, PAGE_RECORDS, Question, Stage, WAITED_MAX, Waiter,
-    is_met,
     planted::{self, Bug},
     record::{Record, Submission},
     restore,
+    submit::is_met,
     talk::{Ask, Down, NotDone, Reply, Status},
 };
 use crate::{

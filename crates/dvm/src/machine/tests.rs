@@ -17,7 +17,7 @@ use crate::{
     alloc::Slots,
     place,
     proto::{Cause, EndReason, Outcome},
-    queue::{Array, Requeue},
+    queue::{Array, Dependency, DependencyKind, Requeue},
     spec::{
         App, EndPolicy, GpuPlan, GpuShare, HoldPlan, MapFor, NodeResources, StdinTarget, StdioPlan,
         Tracers,
