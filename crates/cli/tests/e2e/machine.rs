@@ -3,6 +3,7 @@
 mod allocations;
 mod control;
 mod hangs;
+mod kills;
 mod leaks;
 mod nodes;
 mod resources;
@@ -557,81 +558,6 @@ fn a_file_of_jobs_is_submitted_in_its_order() {
     both.expect_err(&["cannot be used together"]);
     let none = machine.run(&["submit", "--from", "none"]).expect_code(121);
     none.expect_err(&["cannot read the file of jobs `none`"]);
-    machine.down();
-}
-
-/// Kills the controller again and again while jobs are submitted and run. RALLY_KILLS sets how often.
-#[test]
-fn kills_at_any_moment_lose_no_job_and_run_none_twice() {
-    let kills = std::env::var("RALLY_KILLS")
-        .ok()
-        .and_then(|kills| kills.parse().ok());
-    let kills: u32 = kills.unwrap_or(4);
-    let sandbox = Sandbox::new();
-    let mut machine = Machine::up(&sandbox, &["--host", "localhost:4"]);
-    let script = "echo start $RALLY_QUEUE_JOB $RALLY_ARRAY_INDEX >> log; sleep 0.01; echo end $RALLY_QUEUE_JOB $RALLY_ARRAY_INDEX >> log";
-    let mut once = Vec::new();
-    let mut again = Vec::new();
-    let mut pause = 1_u64;
-    for _ in 0..kills {
-        let submit = |options: &[&str]| {
-            let common = ["-n", "1", "--output-to", "/dev/null", "--array", "1-8"];
-            machine.submit(&[&common, options, &["sh", "-c", script]].concat())
-        };
-        once.push(submit(&[]));
-        again.push(submit(&["--requeue"]));
-        once.push(submit(&["--max-running", "1"]));
-        // Some moments, up to 60 ms after the submission.
-        pause = pause * 37 % 61;
-        std::thread::park_timeout(std::time::Duration::from_millis(pause));
-        machine.kill();
-        machine = Machine::up(&sandbox, &["--host", "localhost:4"]);
-    }
-    let all = [once.as_slice(), again.as_slice()].concat();
-    let wait: Vec<&str> = std::iter::once("wait")
-        .chain(all.iter().map(String::as_str))
-        .collect();
-    machine.run(&wait);
-    let log = sandbox.read("log");
-    let mut starts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-    let mut ends: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-    for line in log.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let counts = if words[0] == "start" {
-            &mut starts
-        } else {
-            &mut ends
-        };
-        *counts.entry((words[1], words[2])).or_default() += 1;
-    }
-    for job in &all {
-        let details = machine.out(&["queue", job, "--message-format=json"]);
-        let row: serde_json::Value = serde_json::from_str(&details).unwrap();
-        let of = |state: &str| row["tasks"][state].as_u64().unwrap();
-        assert_eq!(of("succeeded") + of("failed"), 8, "{details}");
-        let failed = row["tasks"]["failed_indexes"].as_str().unwrap();
-        let failed: base::RankSet = failed.parse().unwrap_or_default();
-        for index in 1..=8 {
-            let text = index.to_string();
-            let count = |of: &BTreeMap<(&str, &str), u32>| {
-                of.get(&(job.as_str(), text.as_str())).copied().unwrap_or(0)
-            };
-            let has_failed = failed.contains(base::Rank(index));
-            let may_again = again.contains(job);
-            assert!(
-                may_again || count(&starts) <= 1,
-                "{job}[{index}] has run twice: {details}"
-            );
-            assert!(
-                has_failed || count(&ends) >= 1,
-                "{job}[{index}] has not run: {details}"
-            );
-            assert!(
-                !(may_again && has_failed),
-                "{job}[{index}] is lost: {details}"
-            );
-        }
-    }
     machine.down();
 }
 
