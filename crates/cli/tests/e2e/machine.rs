@@ -14,10 +14,10 @@ use std::{collections::BTreeMap, fs};
 use mischief::Proc;
 use nix::{
     sys::signal::{self, Signal},
-    unistd::Pid,
+    unistd::{self, Pid},
 };
 
-use crate::harness::{DEADLINE, Finished, Sandbox, Stream, dbgr, eventually, rally};
+use crate::harness::{DEADLINE, Finished, Sandbox, Stream, Terminal, dbgr, eventually, rally};
 
 /// A machine that ends with the test.
 pub(crate) struct Machine<'a>(&'a Sandbox);
@@ -652,6 +652,44 @@ fn a_machine_ends_by_a_signal_and_keeps_nothing_of_its_shell() {
         signal::kill(Pid::from_raw(process.pid), Signal::SIGTERM).unwrap();
     }
     sandbox.expect_no_process();
+}
+
+/// At a logout, the processes of the session get SIGHUP, and the terminal is hung up.
+#[test]
+fn a_machine_survives_the_end_of_its_terminal() {
+    let sandbox = Sandbox::new();
+    let script = r#""$RALLY" up --host localhost:1
+        "$RALLY" submit -n 1 sh -c 'until test -e go; do sleep 0.01; done; echo on'
+        "$RALLY" submit -n 1 echo next
+        echo ready; sleep 1000"#;
+    let (terminal, run) = Terminal::run(&sandbox, script);
+    run.expect(Stream::Stdout, "ready");
+    let machine = Machine(&sandbox);
+    machine.expect_state("1", "running");
+    let session = Some(Pid::from_raw(run.pid));
+    let (inside, outside): (Vec<_>, Vec<_>) = sandbox
+        .alive()
+        .into_iter()
+        .partition(|process| unistd::getsid(Some(Pid::from_raw(process.pid))).ok() == session);
+    for process in &inside {
+        signal::kill(Pid::from_raw(process.pid), Signal::SIGHUP).unwrap();
+    }
+    // The shell has ended, and nothing holds its terminal.
+    run.end().expect_code(129);
+    drop(terminal);
+    for process in &outside {
+        let pid = process.pid;
+        let is_alive = signal::kill(Pid::from_raw(pid), None).is_ok();
+        assert!(is_alive || !process.runs(&rally()), "{process} has ended");
+    }
+    assert_eq!(machine.states()["1"], "running");
+    let later = machine.submit(&["-n", "1", "echo", "later"]);
+    sandbox.file("go", "");
+    machine.run(&["wait", "1", "2", &later]).expect_code(0);
+    for (job, printed) in [("1", "on"), ("2", "next"), (&later, "later")] {
+        assert_eq!(machine.out(&["output", job]), printed);
+    }
+    machine.down();
 }
 
 #[test]
