@@ -2,6 +2,7 @@
 
 mod allocations;
 mod control;
+mod disk;
 mod hangs;
 mod kills;
 mod leaks;
