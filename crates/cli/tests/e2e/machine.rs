@@ -8,7 +8,6 @@ mod kills;
 mod leaks;
 mod nodes;
 mod resources;
-mod users;
 
 use std::{collections::BTreeMap, fs};
 
