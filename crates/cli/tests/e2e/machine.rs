@@ -201,7 +201,7 @@ fn arrays_and_dependencies_run_in_order() {
     let sandbox = Sandbox::new();
     let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
     let script = "echo $RALLY_ARRAY_INDEX; test $RALLY_ARRAY_INDEX != 3";
-    let array = machine.submit(&["--hold", "--array", "1-4", "-n", "1", "sh", "-c", script]);
+    let array = machine.submit(&["--hold", "--array", "1-4", "sh", "-c", script]);
     let after = format!("any:{array}");
     let next = machine.submit(&[
         "-n",
