@@ -120,6 +120,8 @@ pub(crate) struct JobLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Job,
+    /// Each task of an array runs on some of them.
+    Array,
     /// They are a machine, to which others may be added.
     Machine,
 }

@@ -185,12 +185,15 @@ impl Plan {
              JobAcctGatherType=jobacct_gather/none\n\
              SelectType=select/cons_tres\n\
              SelectTypeParameters=CR_CPU\n\
+             PreemptType=preempt/partition_prio\n\
+             PreemptMode=REQUEUE\n\
              MpiDefault=none\n\
              ReturnToService=2\n\
              SlurmdParameters=config_overrides\n\
              NodeName=n[1-{nodes}] CPUs={CPUS} Boards=1 SocketsPerBoard=1 CoresPerSocket={CPUS} ThreadsPerCore=1 \
              RealMemory=2000 State=UNKNOWN\n\
-             PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES\n"
+             PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES\n\
+             PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2\n"
         )
     }
 }
@@ -359,11 +362,14 @@ mod tests {
         JobAcctGatherType=jobacct_gather/none
         SelectType=select/cons_tres
         SelectTypeParameters=CR_CPU
+        PreemptType=preempt/partition_prio
+        PreemptMode=REQUEUE
         MpiDefault=none
         ReturnToService=2
         SlurmdParameters=config_overrides
         NodeName=n[1-3] CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN
         PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
+        PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2
         ");
     }
 

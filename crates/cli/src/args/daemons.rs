@@ -52,7 +52,7 @@ pub(super) fn plan(
     let remote: Vec<_> = numbered().filter(|(id, _)| Some(*id) != local).collect();
     // Slurm may give the job further nodes.
     let is_in_slurm = world.slurm_job().is_some();
-    if remote.is_empty() && job.purpose == Purpose::Job && !is_in_slurm {
+    if remote.is_empty() && job.purpose != Purpose::Machine && !is_in_slurm {
         return Ok(None);
     }
     let manager = match settings.bootstrap_command.value {
@@ -63,7 +63,7 @@ pub(super) fn plan(
     // A parameter of Open MPI (`--mca plm slurm`) has our own option's name here.
     let typed = Some(job.typed("bootstrap")).filter(|typed| !typed.ends_with("mca"));
     let way = match job.purpose {
-        Purpose::Job if remote.is_empty() => Way::Slurm,
+        Purpose::Job | Purpose::Array if remote.is_empty() => Way::Slurm,
         _ => way(job.args.bootstrap, typed.as_deref(), manager, world)?,
     };
     let remote: Vec<(NodeId, &str)> = remote
@@ -96,11 +96,11 @@ pub(super) fn plan(
         tree_start: settings.tree_start(),
         late: match job.purpose {
             Purpose::Machine => Some(Box::new(late(way, &program, settings))),
-            Purpose::Job if is_in_slurm => Some(Box::new(LateStart::OfSlurm {
+            Purpose::Job | Purpose::Array if is_in_slurm => Some(Box::new(LateStart::OfSlurm {
                 command: slurm::late(),
                 environment: environment(Way::Slurm, world),
             })),
-            Purpose::Job => None,
+            Purpose::Job | Purpose::Array => None,
         },
     };
     let why = (manager == Some(Manager::Pbs)).then(|| match way {

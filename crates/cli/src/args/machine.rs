@@ -190,7 +190,7 @@ fn submit(words: &[OsString]) -> Result<super::Args, Error> {
         // The program has such an argument: the letter has several meanings.
         translated(words, &Native::of_run_and::<SubmitArgs>())?;
     }
-    let line = read_segments(
+    let mut line = read_segments(
         &mut RunOptions::define(),
         segments,
         ignored,
@@ -204,6 +204,9 @@ fn submit(words: &[OsString]) -> Result<super::Args, Error> {
         },
         error => error,
     })?;
+    if own.array.is_some() {
+        line.job.purpose = Purpose::Array;
+    }
     Ok(super::Args::Machine(MachineLine::Submit(
         own,
         Box::new(line),

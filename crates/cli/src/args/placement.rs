@@ -7,7 +7,9 @@ use dvm::{
     place::{self, AppRequest, BindList, HostRef, MapBy, MapTo, Request},
 };
 
-use super::{AppLine, Error, JobLine, Personality, RunLine, World, error::FileKind, nodes::Nodes};
+use super::{
+    AppLine, Error, JobLine, Personality, Purpose, RunLine, World, error::FileKind, nodes::Nodes,
+};
 use crate::choices::Oversubscribe;
 use crate::config::{Setting, Settings, Source};
 
@@ -103,19 +105,29 @@ pub(super) fn check(
     Ok(())
 }
 
+/// Gives the apps the numbers of procs that they have without an option. `None`: these depend only on the slots.
+///
+/// # Errors
+///
+/// See [`with_counts_of_nodes`].
+pub(super) fn with_counts(
+    line: &RunLine,
+    nodes: &mut Nodes,
+    settings: &Settings,
+) -> Result<Option<RunLine>, Error> {
+    match line.personality {
+        Personality::Srun => with_counts_of_nodes(line, nodes).map(Some),
+        _ => Ok(with_one_proc(line, settings)),
+    }
+}
+
 /// Gives the apps of `srun` their numbers of procs, which depend on the nodes: one on each node, or `--ntasks-per-node` on
 /// each. For srun that is an upper limit, and no policy, so it may be combined with one. For other launchers it is a policy.
 ///
 /// # Errors
 ///
 /// A number of procs above the limit.
-pub(super) fn with_counts_of_nodes(
-    line: &RunLine,
-    nodes: &mut Nodes,
-) -> Result<Option<RunLine>, Error> {
-    if line.personality != Personality::Srun {
-        return Ok(None);
-    }
+fn with_counts_of_nodes(line: &RunLine, nodes: &mut Nodes) -> Result<RunLine, Error> {
     let mut line = line.clone();
     let is_alone = line.apps.len() == 1;
     for (position, app) in line.apps.iter_mut().enumerate() {
@@ -149,18 +161,44 @@ pub(super) fn with_counts_of_nodes(
     }
     if is_alone && let Some(procs) = line.apps.first().and_then(|app| app.args.procs) {
         nodes.use_at_most(procs);
-        let names_places = |text: &String| {
-            let lists = ["ppr", "seq", "rankfile"];
-            lists
-                .iter()
-                .any(|policy| text.to_ascii_lowercase().starts_with(policy))
-        };
         let mut said = line.apps.iter().flat_map(|app| &app.args.map_by);
-        if !said.any(names_places) {
+        if !said.any(|text| names_places(text)) {
             nodes.deal_slots(procs);
         }
     }
-    Ok(Some(line))
+    Ok(line)
+}
+
+/// Returns true for a policy that says how many procs there are, and where.
+fn names_places(policy: &str) -> bool {
+    let lists = ["ppr", "seq", "rankfile"];
+    let policy = policy.to_ascii_lowercase();
+    lists.iter().any(|list| policy.starts_with(list))
+}
+
+/// Gives each app of an array one proc, unless something says how many there are. Users of arrays run programs that are no parallel
+/// ones, and a task with a proc for each slot would have the machine for itself.
+fn with_one_proc(line: &RunLine, settings: &Settings) -> Option<RunLine> {
+    let default = settings.map_by.value.as_deref();
+    let is_counted = |app: &AppLine| {
+        let args = &app.args;
+        let said = args.map_by.iter().rev().map(String::as_str);
+        let policy = said.chain(default).find(|text| !text.starts_with(':'));
+        args.procs.or(args.per_node).or(args.deal).is_some()
+            || policy.is_some_and(names_places)
+            // `--host n1:4` means four procs.
+            || args.host.iter().any(|hosts| hosts.contains(':'))
+    };
+    let job = &line.job;
+    if job.purpose != Purpose::Array || job.args.nodes.is_some() || line.apps.iter().any(is_counted)
+    {
+        return None;
+    }
+    let mut line = line.clone();
+    for app in &mut line.apps {
+        app.args.procs = Some(1);
+    }
+    Some(line)
 }
 
 /// Returns the number of procs of a job. `None` if the command line does not determine it.

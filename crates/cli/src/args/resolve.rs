@@ -297,7 +297,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
     let (mut settings, files) = decide(&line.job, world)?;
     withdraw(&mut settings, &line.apps, &line.job);
     let mut nodes = nodes::resolve(&line.apps, &line.job, line.personality, &settings, world)?;
-    let with_counts = placement::with_counts_of_nodes(line, &mut nodes)?;
+    let with_counts = placement::with_counts(line, &mut nodes, &settings)?;
     let line = with_counts.as_ref().unwrap_or(line);
     let with_programs;
     let line = if line.job.args.multi_prog {

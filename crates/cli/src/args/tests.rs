@@ -1,3 +1,4 @@
+mod arrays;
 mod inputs;
 mod multi_prog;
 mod nodes;

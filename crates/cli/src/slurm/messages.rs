@@ -65,6 +65,9 @@ have. The exit code is 121."
 "The controller of Slurm does not answer while `rally` waits for a job. Jobs run on without it. `rally` asks again for ten minutes."
 }
 
+/// The name of a fact that has Slurm's own words.
+const SLURM_SAYS: &str = "Slurm says";
+
 /// Says why a command has given no answer.
 pub(super) fn not_run(program: &str, error: &NotRun) -> Failure {
     let message = match error {
@@ -111,7 +114,7 @@ pub(super) fn failed(program: &str, subject: &str, job: Option<JobId>, ran: &Ran
     match (fault(&words), job) {
         (Fault::Silent, _) => {
             let message = Message::new(&SILENT, "Slurm does not answer")
-                .fact("Slurm says", words)
+                .fact(SLURM_SAYS, words)
                 .fact("effect", subject.to_owned())
                 .with_help("`scontrol ping` shows whether its controller runs; try again later");
             (message, ExitCode::Resources)
@@ -123,7 +126,7 @@ pub(super) fn failed(program: &str, subject: &str, job: Option<JobId>, ran: &Ran
 }
 
 fn refused(subject: &str, words: String) -> Message {
-    Message::new(&REFUSED, format!("Slurm refuses: {subject}")).fact("Slurm says", words)
+    Message::new(&REFUSED, format!("Slurm refuses: {subject}")).fact(SLURM_SAYS, words)
 }
 
 pub(super) fn gone(job: JobId) -> Failure {
@@ -219,7 +222,7 @@ pub(super) fn not_succeeded(job: &Job) -> Message {
     let Some(part) = job.deciding() else {
         return message;
     };
-    let message = message.fact("Slurm says", slurms_words(&part.state, &part.reason));
+    let message = message.fact(SLURM_SAYS, slurms_words(&part.state, &part.reason));
     let message = message.maybe(
         "reason",
         meaning(&part.state, &part.reason).map(str::to_owned),
@@ -251,16 +254,24 @@ pub(super) fn no_output(job: JobId, path: Option<&Path>, why: &str) -> Failure {
 
 pub(super) fn patient(why: &Message) -> Message {
     let message = Message::new(&PATIENT, "Slurm does not answer; waiting goes on");
-    message.fact("reason", why.headline.clone())
+    because(message, why)
+}
+
+/// Adds why there is no answer: in Slurm's words, or in ours if it has said nothing.
+fn because(message: Message, why: &Message) -> Message {
+    match why.facts.iter().find(|(name, _)| *name == SLURM_SAYS) {
+        Some((name, words)) => message.fact(name, words.clone()),
+        None => message.fact("reason", why.headline.clone()),
+    }
 }
 
 pub(super) fn remark(words: &str) -> Message {
-    Message::new(&REMARK, "Slurm has accepted the job, with a remark").fact("Slurm says", words)
+    Message::new(&REMARK, "Slurm has accepted the job, with a remark").fact(SLURM_SAYS, words)
 }
 
 pub(super) fn not_beside(why: &Message) -> Message {
     let message = Message::new(&NOT_BESIDE, "the jobs in Slurm are not listed");
-    message.fact("reason", why.headline.clone())
+    because(message, why)
 }
 
 #[cfg(test)]

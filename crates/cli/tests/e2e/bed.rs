@@ -23,6 +23,7 @@ mod starters;
 mod strangers;
 mod tools;
 mod tree_start;
+mod users;
 
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
 

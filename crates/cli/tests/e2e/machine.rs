@@ -2,21 +2,22 @@
 
 mod allocations;
 mod control;
+mod disk;
 mod hangs;
+mod kills;
 mod leaks;
 mod nodes;
 mod resources;
-mod users;
 
 use std::{collections::BTreeMap, fs};
 
 use mischief::Proc;
 use nix::{
     sys::signal::{self, Signal},
-    unistd::Pid,
+    unistd::{self, Pid},
 };
 
-use crate::harness::{DEADLINE, Finished, Sandbox, Stream, dbgr, eventually, rally};
+use crate::harness::{DEADLINE, Finished, Sandbox, Stream, Terminal, dbgr, eventually, rally};
 
 /// A machine that ends with the test.
 pub(crate) struct Machine<'a>(&'a Sandbox);
@@ -200,7 +201,7 @@ fn arrays_and_dependencies_run_in_order() {
     let sandbox = Sandbox::new();
     let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
     let script = "echo $RALLY_ARRAY_INDEX; test $RALLY_ARRAY_INDEX != 3";
-    let array = machine.submit(&["--hold", "--array", "1-4", "-n", "1", "sh", "-c", script]);
+    let array = machine.submit(&["--hold", "--array", "1-4", "sh", "-c", script]);
     let after = format!("any:{array}");
     let next = machine.submit(&[
         "-n",
@@ -560,81 +561,6 @@ fn a_file_of_jobs_is_submitted_in_its_order() {
     machine.down();
 }
 
-/// Kills the controller again and again while jobs are submitted and run. RALLY_KILLS sets how often.
-#[test]
-fn kills_at_any_moment_lose_no_job_and_run_none_twice() {
-    let kills = std::env::var("RALLY_KILLS")
-        .ok()
-        .and_then(|kills| kills.parse().ok());
-    let kills: u32 = kills.unwrap_or(4);
-    let sandbox = Sandbox::new();
-    let mut machine = Machine::up(&sandbox, &["--host", "localhost:4"]);
-    let script = "echo start $RALLY_QUEUE_JOB $RALLY_ARRAY_INDEX >> log; sleep 0.01; echo end $RALLY_QUEUE_JOB $RALLY_ARRAY_INDEX >> log";
-    let mut once = Vec::new();
-    let mut again = Vec::new();
-    let mut pause = 1_u64;
-    for _ in 0..kills {
-        let submit = |options: &[&str]| {
-            let common = ["-n", "1", "--output-to", "/dev/null", "--array", "1-8"];
-            machine.submit(&[&common, options, &["sh", "-c", script]].concat())
-        };
-        once.push(submit(&[]));
-        again.push(submit(&["--requeue"]));
-        once.push(submit(&["--max-running", "1"]));
-        // Some moments, up to 60 ms after the submission.
-        pause = pause * 37 % 61;
-        std::thread::park_timeout(std::time::Duration::from_millis(pause));
-        machine.kill();
-        machine = Machine::up(&sandbox, &["--host", "localhost:4"]);
-    }
-    let all = [once.as_slice(), again.as_slice()].concat();
-    let wait: Vec<&str> = std::iter::once("wait")
-        .chain(all.iter().map(String::as_str))
-        .collect();
-    machine.run(&wait);
-    let log = sandbox.read("log");
-    let mut starts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-    let mut ends: BTreeMap<(&str, &str), u32> = BTreeMap::new();
-    for line in log.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        let counts = if words[0] == "start" {
-            &mut starts
-        } else {
-            &mut ends
-        };
-        *counts.entry((words[1], words[2])).or_default() += 1;
-    }
-    for job in &all {
-        let details = machine.out(&["queue", job, "--message-format=json"]);
-        let row: serde_json::Value = serde_json::from_str(&details).unwrap();
-        let of = |state: &str| row["tasks"][state].as_u64().unwrap();
-        assert_eq!(of("succeeded") + of("failed"), 8, "{details}");
-        let failed = row["tasks"]["failed_indexes"].as_str().unwrap();
-        let failed: base::RankSet = failed.parse().unwrap_or_default();
-        for index in 1..=8 {
-            let text = index.to_string();
-            let count = |of: &BTreeMap<(&str, &str), u32>| {
-                of.get(&(job.as_str(), text.as_str())).copied().unwrap_or(0)
-            };
-            let has_failed = failed.contains(base::Rank(index));
-            let may_again = again.contains(job);
-            assert!(
-                may_again || count(&starts) <= 1,
-                "{job}[{index}] has run twice: {details}"
-            );
-            assert!(
-                has_failed || count(&ends) >= 1,
-                "{job}[{index}] has not run: {details}"
-            );
-            assert!(
-                !(may_again && has_failed),
-                "{job}[{index}] is lost: {details}"
-            );
-        }
-    }
-    machine.down();
-}
-
 #[test]
 fn output_that_cannot_be_written_fails_the_job() {
     let sandbox = Sandbox::new();
@@ -726,6 +652,44 @@ fn a_machine_ends_by_a_signal_and_keeps_nothing_of_its_shell() {
         signal::kill(Pid::from_raw(process.pid), Signal::SIGTERM).unwrap();
     }
     sandbox.expect_no_process();
+}
+
+/// At a logout, the processes of the session get SIGHUP, and the terminal is hung up.
+#[test]
+fn a_machine_survives_the_end_of_its_terminal() {
+    let sandbox = Sandbox::new();
+    let script = r#""$RALLY" up --host localhost:1
+        "$RALLY" submit -n 1 sh -c 'until test -e go; do sleep 0.01; done; echo on'
+        "$RALLY" submit -n 1 echo next
+        echo ready; sleep 1000"#;
+    let (terminal, run) = Terminal::run(&sandbox, script);
+    run.expect(Stream::Stdout, "ready");
+    let machine = Machine(&sandbox);
+    machine.expect_state("1", "running");
+    let session = Some(Pid::from_raw(run.pid));
+    let (inside, outside): (Vec<_>, Vec<_>) = sandbox
+        .alive()
+        .into_iter()
+        .partition(|process| unistd::getsid(Some(Pid::from_raw(process.pid))).ok() == session);
+    for process in &inside {
+        signal::kill(Pid::from_raw(process.pid), Signal::SIGHUP).unwrap();
+    }
+    // The shell has ended, and nothing holds its terminal.
+    run.end().expect_code(129);
+    drop(terminal);
+    for process in &outside {
+        let pid = process.pid;
+        let is_alive = signal::kill(Pid::from_raw(pid), None).is_ok();
+        assert!(is_alive || !process.runs(&rally()), "{process} has ended");
+    }
+    assert_eq!(machine.states()["1"], "running");
+    let later = machine.submit(&["-n", "1", "echo", "later"]);
+    sandbox.file("go", "");
+    machine.run(&["wait", "1", "2", &later]).expect_code(0);
+    for (job, printed) in [("1", "on"), ("2", "next"), (&later, "later")] {
+        assert_eq!(machine.out(&["output", job]), printed);
+    }
+    machine.down();
 }
 
 #[test]

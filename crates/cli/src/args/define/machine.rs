@@ -105,7 +105,7 @@ pub(crate) struct SubmitArgs {
 
     /// Start the job once for each index, such as `1-1000` or `0,4-7`
     ///
-    /// Each task finds its index in RALLY_ARRAY_INDEX.
+    /// Each task finds its index in RALLY_ARRAY_INDEX, and has one proc if nothing says how many.
     #[arg(long, value_name = "INDEXES", value_parser = values::array, help_heading = "Queue")]
     pub(crate) array: Option<RankSet>,
 

@@ -152,9 +152,9 @@ fn sentences() {
       reason: its file is not on this computer
       file:   /x/rally-17.out
     warning: Slurm does not answer; waiting goes on
-      reason: Slurm does not answer
+      Slurm says: sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)
     warning: the jobs in Slurm are not listed
-      reason: Slurm does not answer
+      Slurm says: sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)
     warning: Slurm has accepted the job, with a remark
       Slurm says: nice value ignored
     3: error: job 17 of Slurm has failed

@@ -1,5 +1,7 @@
 //! Jobs of Slurm, with a real controller.
 
+mod controller;
+
 use std::{path::PathBuf, process::Command};
 
 use crate::harness::{DEADLINE, Finished, Sandbox, eventually};

@@ -29,6 +29,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Sandbox {
     directory: tempfile::TempDir,
     marker: String,
+    /// The words before each command: a program that runs it elsewhere.
+    through: Vec<String>,
 }
 
 /// Returns a command that ignores no signal, even if the caller of the tests ignores some, as `nohup` and many other
@@ -68,6 +70,7 @@ impl Sandbox {
         let sandbox = Self {
             marker: format!("{}={name}-{number}", Self::MARKER),
             directory,
+            through: Vec::new(),
         };
         for private in ["run", "tmp", "work"] {
             let path = sandbox.directory.path().join(private);
@@ -102,7 +105,14 @@ impl Sandbox {
     /// Returns a command for any program, with only this sandbox's environment.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let (name, value) = self.marker.split_once('=').unwrap();
-        let mut command = with_default_signals(program.as_ref());
+        let mut command = match self.through.split_first() {
+            None => with_default_signals(program.as_ref()),
+            Some((first, rest)) => {
+                let mut command = with_default_signals(first.as_ref());
+                command.args(rest).arg(program.as_ref());
+                command
+            }
+        };
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
@@ -116,6 +126,11 @@ impl Sandbox {
             .current_dir(self.work())
             .stdin(Stdio::null());
         command
+    }
+
+    /// Runs all further commands through this program.
+    pub(crate) fn run_through(&mut self, words: &[&str]) {
+        self.through = words.iter().map(|&word| word.to_owned()).collect();
     }
 
     /// Returns a command for `rally` with these arguments. A word `mischief` is replaced by the path of the helper.
