@@ -233,7 +233,10 @@ fn kills_at_any_moment_lose_no_job_and_run_none_twice() {
         machine = Machine::up(&sandbox, &nodes);
     }
     let told = fs::read_to_string(sandbox.path("told")).unwrap_or_default();
-    known.told.extend(told.lines().map(str::to_owned));
+    for job in told.lines() {
+        let is_new = !known.all().contains(&job.to_owned()) && known.told.insert(job.to_owned());
+        assert!(is_new, "the number {job} was told twice");
+    }
     let all = rows(&machine);
     for job in known.all() {
         assert!(all.contains_key(job), "job {job} is forgotten");
