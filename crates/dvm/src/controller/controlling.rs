@@ -33,7 +33,7 @@ use super::{
     job::Spawner,
     spawned::{
         find,
-        spec::{forwarded, hold, vary},
+        spec::{forwarded, hold, kept, vary},
     },
 };
 use crate::{
@@ -198,10 +198,16 @@ impl Controller {
         if job.origin != Origin::Front || self.controlling.front != Some(job.front) {
             return;
         }
+        let keep = kept(&directives, Spawner::Rank);
         job.origin = Origin::Controlled {
             by,
             forward: forwarded(&directives, Spawner::Rank),
+            keep: keep.unwrap_or(None),
         };
+        if keep.is_err() {
+            let key = keys::IOF_CACHE_SIZE.to_string_lossy().into_owned();
+            return self.refuse(id, Refusal::Directive(key));
+        }
         if let Err(refusal) = direct(&mut job.spec, &directives) {
             self.refuse(id, refusal);
         }

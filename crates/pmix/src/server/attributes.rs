@@ -14,8 +14,11 @@ pub(super) fn of(key: &CStr) -> Option<&'static Attribute> {
     ATTRIBUTES.iter().find(|(known, ..)| *known == key)
 }
 
-const ATTRIBUTES: [Attribute; 120] = [
+const ATTRIBUTES: [Attribute; 123] = [
     (keys::IOF_COPY, "PMIX_IOF_COPY", T::BOOL),
+    (keys::IOF_CACHE_SIZE, "PMIX_IOF_CACHE_SIZE", T::UINT32),
+    (keys::IOF_DROP_OLDEST, "PMIX_IOF_DROP_OLDEST", T::BOOL),
+    (keys::IOF_DROP_NEWEST, "PMIX_IOF_DROP_NEWEST", T::BOOL),
     (keys::SERVER_URI, "PMIX_SERVER_URI", T::STRING),
     (
         keys::QUERY_SUPPORTED_KEYS,

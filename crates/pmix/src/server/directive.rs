@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Directives of a spawn request, which `pmix.qry.spawn` reports as supported.
-pub(super) const OF_SPAWN: [&CStr; 26] = [
+pub(super) const OF_SPAWN: [&CStr; 29] = [
     keys::WORKING_DIR,
     keys::HOST,
     keys::MAP_BY,
@@ -37,6 +37,9 @@ pub(super) const OF_SPAWN: [&CStr; 26] = [
     keys::FWD_STDIN,
     keys::FWD_STDOUT,
     keys::FWD_STDERR,
+    keys::IOF_CACHE_SIZE,
+    keys::IOF_DROP_OLDEST,
+    keys::IOF_DROP_NEWEST,
     keys::NOTIFY_COMPLETION,
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
@@ -73,7 +76,7 @@ pub(super) const OF_SPAWN_BESIDES: [&CStr; 11] = [
 ];
 
 /// Directives for the job of a launcher that a tool has started, besides those of [`OF_HOLD`] and [`OF_SPAWN_BESIDES`].
-const OF_LAUNCH: [&CStr; 15] = [
+const OF_LAUNCH: [&CStr; 18] = [
     keys::MAP_BY,
     keys::RANK_BY,
     keys::BIND_TO,
@@ -84,6 +87,9 @@ const OF_LAUNCH: [&CStr; 15] = [
     keys::APPEND_ENVAR,
     keys::FWD_STDOUT,
     keys::FWD_STDERR,
+    keys::IOF_CACHE_SIZE,
+    keys::IOF_DROP_OLDEST,
+    keys::IOF_DROP_NEWEST,
     keys::NOTIFY_COMPLETION,
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
@@ -119,7 +125,12 @@ pub(super) const OF_MONITOR: [&CStr; 3] = [
 
 pub(super) const OF_PUSH: [&CStr; 1] = [keys::IOF_COMPLETE];
 
-pub(super) const OF_PULL: [&CStr; 1] = [keys::IOF_COPY];
+pub(super) const OF_PULL: [&CStr; 4] = [
+    keys::IOF_COPY,
+    keys::IOF_CACHE_SIZE,
+    keys::IOF_DROP_OLDEST,
+    keys::IOF_DROP_NEWEST,
+];
 
 /// Directives of a get. Only IMMEDIATE and TIMEOUT matter here. The others are for the client library, or select a
 /// class of facts that the server finds without them.

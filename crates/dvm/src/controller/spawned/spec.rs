@@ -13,6 +13,7 @@ use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
     keys,
+    server::{self, Overflow},
     value::{App as SpawnedApp, Envar, Info, PmixRank, Status, Value},
 };
 
@@ -26,7 +27,7 @@ use crate::{
     alloc::LocalNames,
     place::{self, AppRequest, BindTarget, MapBy, MapTo, Oversubscribe},
     preload::WantedFile,
-    proto::Stream,
+    proto::{Dropped, Keeping, Stream},
     spec::{
         App, Destination, Environment, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor,
         ResourceNeeds, StdinTarget, StdioPlan,
@@ -172,6 +173,26 @@ pub(in crate::controller) fn forwarded(infos: &[Info], spawner: Spawner) -> Vec<
     ];
     let wanted = streams.into_iter().filter(|(_, key)| wants(key));
     wanted.map(|(stream, _)| stream).collect()
+}
+
+/// Returns how much of a job's output is kept for tools. A tool cannot pull the output of a job before it has spawned it, so some is kept
+/// for it in any case.
+pub(in crate::controller) fn kept(
+    infos: &[Info],
+    spawner: Spawner,
+) -> Result<Option<Keeping>, Status> {
+    let unasked = match spawner {
+        Spawner::Tool(_) => Some(server::Keeping::DEFAULT),
+        Spawner::Rank => None,
+    };
+    let keeping = server::Keeping::asked(infos)?.or(unasked);
+    Ok(keeping.map(|keeping| Keeping {
+        bytes: keeping.bytes,
+        dropped: match keeping.overflow {
+            Overflow::DropOldest => Dropped::Oldest,
+            Overflow::DropNewest => Dropped::Newest,
+        },
+    }))
 }
 
 /// Returns whether the spawner wants events about the start of a job. A tool does, unless it says otherwise.
