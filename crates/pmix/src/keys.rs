@@ -57,6 +57,7 @@ keys! {
     PREPEND_ENVAR = c"pmix.envar.prepnd",
     APPEND_ENVAR = c"pmix.envar.appnd",
     PRELOAD_BIN = c"pmix.preloadbin",
+    EXEC_AGENT = c"pmix.exec.agnt",
     PRELOAD_FILES = c"pmix.preloadfiles",
     SET_SESSION_CWD = c"pmix.ssncwd",
     NOTIFY_COMPLETION = c"pmix.notecomp",

@@ -518,6 +518,22 @@ fn output_of_a_job_is_kept_for_another_tool() {
     }
 }
 
+/// An agent executes the program, also a copied one; other kinds of agents, which we do not have, are refused.
+#[test]
+fn an_agent_executes_the_program() {
+    for library in LIBRARIES {
+        let site = Site::of("feed", library);
+        let job = site.idle();
+        let tool = site.ask(job.pid, &["agent"]).expect_code(0);
+        let out = tool.out();
+        assert!(out.contains("/bin/sh by agent\n"), "{tool:?}");
+        let mut lines = out.lines();
+        let is_copy = |line: &str| !line.starts_with("/bin/") && line.ends_with("/sh by agent");
+        assert!(lines.any(is_copy), "{tool:?}");
+        site.end(job);
+    }
+}
+
 #[test]
 fn directives_of_a_tool_are_checked() {
     for library in LIBRARIES {

@@ -32,6 +32,7 @@ use super::{
     Controller, Job, Origin,
     job::Spawner,
     spawned::{
+        agent::execute_all,
         find,
         spec::{forwarded, hold, kept, vary},
     },
@@ -226,6 +227,7 @@ fn direct(spec: &mut JobSpec, directives: &[Info]) -> Result<(), Refusal> {
     for app in &mut spec.apps {
         vary(&mut app.env, directives);
     }
+    execute_all(directives, spec).map_err(|_| refused(keys::EXEC_AGENT))?;
     let policy = |key: &CStr| -> Option<&str> { find(directives, key)?.as_text()?.to_str().ok() };
     let request = &mut spec.placement;
     if let (None, Some(said)) = (&request.map_by, policy(keys::MAP_BY)) {

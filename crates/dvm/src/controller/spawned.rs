@@ -1,6 +1,7 @@
 //! Jobs that procs spawn: notification of their spawners about start and end, and which jobs end together. Their
 //! specification is built in `spec`.
 
+pub(super) mod agent;
 pub(super) mod colocation;
 pub(super) mod cospawn;
 mod files;

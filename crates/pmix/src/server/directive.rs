@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Directives of a spawn request, which `pmix.qry.spawn` reports as supported.
-pub(super) const OF_SPAWN: [&CStr; 29] = [
+pub(super) const OF_SPAWN: [&CStr; 30] = [
     keys::WORKING_DIR,
     keys::HOST,
     keys::MAP_BY,
@@ -25,6 +25,7 @@ pub(super) const OF_SPAWN: [&CStr; 29] = [
     keys::COLOCATE_PER_PROC,
     keys::COLOCATE_PER_NODE,
     keys::COSPAWN_APP,
+    keys::EXEC_AGENT,
     keys::PRELOAD_BIN,
     keys::PRELOAD_FILES,
     keys::SET_SESSION_CWD,
@@ -76,10 +77,11 @@ pub(super) const OF_SPAWN_BESIDES: [&CStr; 11] = [
 ];
 
 /// Directives for the job of a launcher that a tool has started, besides those of [`OF_HOLD`] and [`OF_SPAWN_BESIDES`].
-const OF_LAUNCH: [&CStr; 18] = [
+const OF_LAUNCH: [&CStr; 19] = [
     keys::MAP_BY,
     keys::RANK_BY,
     keys::BIND_TO,
+    keys::EXEC_AGENT,
     keys::SET_ENVAR,
     keys::ADD_ENVAR,
     keys::UNSET_ENVAR,

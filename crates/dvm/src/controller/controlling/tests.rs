@@ -17,8 +17,8 @@ use crate::{
         tests::{FRONT, JOB, NODES, World, hello},
     },
     proto::{
-        Chunk, ChunkEnd, Door, FromServer, Launch, Relation, Stream, ToController, ToDaemon,
-        Visitor,
+        Chunk, ChunkEnd, Door, Dropped, FromServer, Keeping, Launch, Relation, Stream,
+        ToController, ToDaemon, Visitor,
     },
 };
 
@@ -92,6 +92,8 @@ fn a_job_waits_for_the_release_and_takes_the_directives() {
         info(keys::STOP_IN_INIT, Value::Bool(true)),
         info(keys::FWD_STDOUT, Value::Bool(true)),
         info(keys::SET_ENVAR, Value::Envar(Box::new(variable))),
+        info(keys::EXEC_AGENT, Value::text("checks -q")),
+        info(keys::IOF_CACHE_SIZE, Value::Uint32(100)),
         info(c"pmix.unknown", Value::Bool(true)),
     ];
     let (mut world, outputs) = controlled(started(&directives));
@@ -106,6 +108,10 @@ fn a_job_waits_for_the_release_and_takes_the_directives() {
     assert_eq!(parent.relation, Relation::Controller);
     assert_eq!((parent.proc, parent.nspace.as_str()), (TOOL, "vm:7"));
     assert_eq!(parent.forward, [Stream::Stdout]);
+    let (bytes, dropped) = (100, Dropped::Newest);
+    assert_eq!(parent.keep, Some(Keeping { bytes, dropped }));
+    assert_eq!(launched.apps[0].program, "checks");
+    assert_eq!(launched.apps[0].args[0], "-q");
     // What is forwarded is not printed.
     let mut printed = |stream| {
         let chunk = Chunk {
@@ -219,6 +225,11 @@ fn what_cannot_be_carried_out_is_refused() {
         (unknown, "pmix.unknown"),
         (info(keys::MAP_BY, Value::text("chance")), "pmix.mapby"),
         (info(keys::STOP_ON_EXEC, Value::text("x")), "pmix.dbg.init"),
+        (info(keys::EXEC_AGENT, Value::text(" ")), "pmix.exec.agnt"),
+        (
+            info(keys::IOF_CACHE_SIZE, Value::text("x")),
+            "pmix.iof.csize",
+        ),
     ];
     for (directive, key) in cases {
         let (mut world, _) = controlled(started(&[directive]));

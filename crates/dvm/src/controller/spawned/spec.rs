@@ -19,6 +19,7 @@ use pmix::{
 
 use super::{
     super::job::{Spawner, StartNews},
+    agent,
     colocation::{Colocation, Places},
     files::Files,
     find,
@@ -99,10 +100,16 @@ pub(super) fn spec(
         let own = app.info.clone();
         stops.push((before..before.saturating_add(count), own.clone()));
         before = before.saturating_add(count);
-        let program = program(base, infos, app)?;
+        let mut program = program(base, infos, app)?;
         // Directives of the app take precedence over those of the job.
         let said = |key: &CStr| find(&own, key).or_else(|| find(infos, key));
         files.add(index, &program, said)?;
+        // Daemons of a debugger are no application.
+        let is_daemon = said(keys::DEBUGGER_DAEMONS).is_some_and(Value::is_set);
+        if let Some(agent) = said(keys::EXEC_AGENT).filter(|_| !is_daemon) {
+            let argument = agent::execute(agent, &mut program)?;
+            files.executed_by_agent(index, argument);
+        }
         programs.push(program);
     }
     if is_placed && !sequence.is_empty() {
