@@ -18,18 +18,19 @@ mod tests;
 
 use std::ffi::CStr;
 
-use base::{JobId, ProcId, Rank, Time};
+use base::{JobId, NodeId, ProcId, Rank, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Reader},
     keys,
     server::unknown_launch_directive,
-    value::{Info, Value},
+    value::{Info, Status, Value},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Controller, Job, Origin,
+    Controller, ControllerOutput, Job, Origin,
+    held::Hearers,
     job::Spawner,
     spawned::{
         agent::execute_all,
@@ -39,7 +40,7 @@ use super::{
 };
 use crate::{
     place,
-    proto::{Cause, EndReason, FrontId, Note, Refusal, ToFront},
+    proto::{Cause, EndReason, FrontId, Note, Refusal, ToDaemon, ToFront},
     spec::{HoldAt, JobSpec, MapFor},
 };
 
@@ -125,6 +126,22 @@ impl Controller {
             }
             Some(_) => {}
             None => self.lose_controlling_tool(),
+        }
+    }
+
+    /// Tells a tool that has connected that the launcher waits for its release, if it does.
+    pub(super) fn tell_launcher_ready(&mut self, node: NodeId, tool: ProcId) {
+        let is_awaited = match self.controlling.state {
+            State::Waits(proc) => proc == tool,
+            // During a pause, any tool may release it.
+            State::Expected => self.controlling.directives.is_none(),
+            State::Nobody | State::Released(_) | State::Gone => false,
+        };
+        let to = Hearers::Spawner(tool);
+        if is_awaited && let Some(event) = self.event(to, Status::LAUNCHER_READY, [None, None]) {
+            let event = ToDaemon::Event { event };
+            self.outputs
+                .push_back(ControllerOutput::Daemon(node, event));
         }
     }
 

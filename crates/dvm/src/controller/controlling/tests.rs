@@ -7,7 +7,9 @@ use std::{
 
 use pmix::{
     codec::Writer,
-    value::{Envar, InfoFlags, Key},
+    frame::Tag,
+    message::Push,
+    value::{Envar, InfoFlags, Key, Range},
 };
 
 use super::*;
@@ -63,6 +65,25 @@ fn connects(world: &mut World, door: Door) -> Vec<ControllerOutput> {
     says(world, FromServer::ToolConnects { conn: 1, visitor })
 }
 
+/// Returns true if a tool is told that the launcher is ready.
+fn is_ready(outputs: &[ControllerOutput]) -> bool {
+    let mut events = outputs.iter().filter_map(|output| match output {
+        ControllerOutput::Daemon(NodeId(0), ToDaemon::Event { event }) => Some(event),
+        _ => None,
+    });
+    events.any(|event| {
+        let event = Push::decode(Format::V4, Tag::Event, event).unwrap();
+        matches!(
+            event,
+            Some(Push::Event {
+                status: Status::LAUNCHER_READY,
+                range: Some(Range::CUSTOM),
+                ..
+            })
+        )
+    })
+}
+
 fn releases(world: &mut World) -> Vec<ControllerOutput> {
     says(world, FromServer::LauncherReleased { by: TOOL })
 }
@@ -98,7 +119,9 @@ fn a_job_waits_for_the_release_and_takes_the_directives() {
     ];
     let (mut world, outputs) = controlled(started(&directives));
     assert!(launch(&outputs).is_none());
-    assert!(launch(&connects(&mut world, Door::Theirs)).is_none());
+    let outputs = connects(&mut world, Door::Theirs);
+    assert!(launch(&outputs).is_none());
+    assert!(is_ready(&outputs));
     let released = releases(&mut world);
     let launched = launch(&released).expect("the job is launched");
     assert_eq!(launched.hold.at, HoldAt::Init);
@@ -134,6 +157,14 @@ fn a_job_waits_for_the_release_and_takes_the_directives() {
     assert!(printed(Stream::Stderr));
     // A second release does nothing.
     assert!(launch(&releases(&mut world)).is_none());
+}
+
+#[test]
+fn only_the_tool_that_may_release_it_is_told_that_the_launcher_is_ready() {
+    let (mut world, _) = controlled(started(&[]));
+    assert!(!is_ready(&connects(&mut world, Door::Ours)));
+    says(&mut world, FromServer::ToolLeft { tool: TOOL.job });
+    assert!(is_ready(&connects(&mut world, Door::Theirs)));
 }
 
 #[test]
@@ -183,7 +214,7 @@ fn any_tool_ends_a_pause() {
     for node in 0..NODES {
         assert!(launch(&world.says(node, hello(node))).is_none());
     }
-    connects(&mut world, Door::Ours);
+    assert!(is_ready(&connects(&mut world, Door::Ours)));
     says(&mut world, FromServer::ToolLeft { tool: TOOL.job });
     let visitor = Visitor {
         name: None,
