@@ -20,8 +20,8 @@ use pmix::{
     keys,
     message::{Answer, Command, GroupForm, Push, Request, Shape},
     server::{
-        AppFacts, Config, Conn, Event, Input, Job, MAX_CACHED_EVENTS, NodeFacts, Output, PeerOwner,
-        RankFacts, Server, Ticket, Tools,
+        AppFacts, Config, Conn, Event, Input, Job, Keeping, MAX_CACHED_EVENTS, NodeFacts, Output,
+        PeerOwner, RankFacts, Server, Ticket, Tools,
     },
     value::{
         Info, InfoFlags, IofChannels, Key, Kval, Nspace, Packed, PmixRank, Proc, Query, Range,
@@ -554,6 +554,7 @@ fn job(number: u8) -> Job {
         here: 0,
         parent: None,
         forward: None,
+        keep: None,
         map_by: None,
         rank_by: None,
         bind_to: None,
@@ -843,6 +844,7 @@ impl World {
                 let mut again = job(*number);
                 again.parent = parent.map(|parent| proc(parent, 0));
                 again.forward = forward.map(|to| (proc(to, to), IofChannels(6)));
+                again.keep = forward.map(|_| Keeping::DEFAULT);
                 self.handle(Input::Register(Box::new(again)));
             }
             Op::Pass(seconds) => self.pass(Duration::from_millis(u64::from(*seconds) * 100)),

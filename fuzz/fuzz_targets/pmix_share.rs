@@ -171,6 +171,7 @@ fn server() -> Server {
         here: 0,
         parent: None,
         forward: None,
+        keep: None,
         map_by: None,
         rank_by: None,
         bind_to: None,

@@ -31,7 +31,9 @@ pub use self::{
         Note, OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow, ToFront, ToolNews,
         ToolRequest,
     },
-    launch::{Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Relation, Universe},
+    launch::{
+        Dropped, Keeping, Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Relation, Universe,
+    },
     limits::{Counted, NotEnforced, Unenforced},
     outcome::{Cause, EndReason, Outcome, StartFailure, StartStep},
     output::{Chunk, ChunkEnd, Stream},

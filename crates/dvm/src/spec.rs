@@ -123,8 +123,19 @@ pub struct PreloadFile {
 pub struct Preloaded {
     /// Apps whose program is one of the files, with its name.
     pub programs: BTreeMap<u32, OsString>,
+    /// Apps of `programs` that an agent executes, with the index of the program among its arguments.
+    pub arguments: BTreeMap<u32, u32>,
     /// Apps whose working directory is the job's directory.
     pub inside: BTreeSet<u32>,
+}
+
+impl Preloaded {
+    /// Notes that an agent executes an app, whose program is this argument.
+    pub(crate) fn executed_by_agent(&mut self, app: u32, argument: u32) {
+        if self.programs.contains_key(&app) {
+            self.arguments.insert(app, argument);
+        }
+    }
 }
 
 /// The variable in which the procs of a job find the directory of its preloaded files.

@@ -63,6 +63,8 @@
 //! | events cached for later registrations, and their bytes | [`MAX_CACHED_EVENTS`], [`MAX_CACHED_BYTES`] | the oldest is dropped |
 //! | subscriptions of a connection to output | [`MAX_SUBSCRIPTIONS`] | OUT_OF_RESOURCE |
 //! | processes in one subscription | [`MAX_SUBSCRIPTION_PROCS`] | BAD_PARAM |
+//! | output kept for tools: of a channel of a job, of all jobs | [`MAX_KEPT`], [`MAX_KEPT_BYTES`] | the newest or the oldest is dropped |
+//! | jobs that have ended and of which output is kept | [`MAX_KEPT_JOBS`] | the first one is forgotten |
 //! | collectives that wait for other nodes | [`MAX_SENT`] | OUT_OF_RESOURCE |
 //! | bytes of their ids and shares | [`MAX_SENT_BYTES`] | OUT_OF_RESOURCE |
 //! | data in the share of a fence | [`MAX_FENCE_SHARE`], the rest of [`MAX_SENT_BYTES`], a node's part of [`MAX_CARRIED`] | further data is fetched by gets |
@@ -94,6 +96,7 @@ mod help;
 mod host;
 mod infos;
 mod job;
+mod kept;
 mod member;
 mod monitor;
 mod peer;
@@ -148,6 +151,7 @@ pub use self::{
         Ask, Config, Conn, Door, Elsewhere, Event, GatherNumber, GatherTicket, Input, LogStream,
         Output, PeerOwner, QuestionTicket, Refusal, Ticket, Tools, Visitor,
     },
+    kept::{KEPT_DEFAULT, Keeping, MAX_KEPT, MAX_KEPT_BYTES, MAX_KEPT_JOBS, Overflow},
     published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
     question::{ConstructQuestion, Constructed, GetQuestion, Patience, Question},
     registration::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
@@ -335,6 +339,7 @@ impl Server {
     fn on_job(&mut self, now: Time, job: Job) {
         let nspace = job.nspace.clone();
         let forward = job.forward.clone();
+        let keep = job.keep.map(|keeping| (job.parent.clone(), keeping));
         // A name that is registered again belongs to a new job.
         self.forget_job(now, &nspace);
         let number = self.next_job;
@@ -344,6 +349,9 @@ impl Server {
             .insert(nspace.clone(), Namespace::new(number, job));
         if let Some((to, channels)) = forward {
             self.forward(&nspace, &to, channels);
+        }
+        if let Some((spawner, keeping)) = keep {
+            self.keep(&nspace, spawner.as_ref(), keeping);
         }
         self.retry_gets(now, &nspace);
         self.announce_ends();

@@ -96,6 +96,7 @@ impl FilesPlan {
             files: self.files.iter().map(file).collect(),
             use_of: Preloaded {
                 programs: BTreeMap::new(),
+                arguments: BTreeMap::new(),
                 inside: [0].into(),
             },
         })

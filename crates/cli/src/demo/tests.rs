@@ -185,6 +185,7 @@ fn job(size: u32) -> Job {
         here: 0,
         parent: None,
         forward: None,
+        keep: None,
         map_by: None,
         rank_by: None,
         bind_to: None,

@@ -471,6 +471,69 @@ fn output_for_a_tool_is_tagged() {
     }
 }
 
+/// A job that is over before its tool can pull, and the part of its output that is kept.
+#[test]
+fn output_of_a_short_job_is_kept_for_its_tool() {
+    for library in LIBRARIES {
+        let site = Site::of("late", library);
+        let job = site.idle();
+        for (what, kept) in [
+            ("default", "one\ntwo\nthree\n"),
+            ("beginning", "one\ntwo\n"),
+            ("end", "o\nthree\n"),
+        ] {
+            let tool = site.ask(job.pid, &["short", what]).expect_code(0);
+            let out = tool.out();
+            assert!(out.contains(&format!("out [{kept}]\n")), "{what}: {tool:?}");
+            assert!(out.contains("err [bad\n]\n"), "{what}: {tool:?}");
+        }
+        site.end(job);
+    }
+}
+
+/// A tool comes to a job that another one has spawned, on all its nodes.
+#[test]
+fn output_of_a_job_is_kept_for_another_tool() {
+    for library in LIBRARIES {
+        let site = Site::of("late", library);
+        let nodes = ["-n", "1", "--bootstrap", "fork", "--nodes", "2"];
+        let job = site.start(&nodes, &["sleep", "1000"]);
+        site.wait_for_files();
+        let pid = job.pid.to_string();
+        let spawner = site.sandbox.start(&mut site.tool(&[&pid, "stay"]));
+        spawner.expect_times(Stream::Stdout, "early", 2);
+        spawner.expect(Stream::Stdout, "job ");
+        let said = spawner.so_far(Stream::Stdout);
+        let name = said.lines().find_map(|line| line.strip_prefix("job "));
+        let orders = [&pid, "join", name.unwrap()];
+        let tool = site.sandbox.start(&mut site.tool(&orders));
+        tool.expect_times(Stream::Stdout, "out [early\n]", 2);
+        site.go();
+        let tool = tool.end().expect_code(0);
+        let out = tool.out();
+        assert_eq!(out.matches("out [late\n]\n").count(), 2, "{tool:?}");
+        assert_eq!(out.matches("early").count(), 2, "{tool:?}");
+        spawner.end().expect_code(0);
+        site.end(job);
+    }
+}
+
+/// An agent executes the program, also a copied one; other kinds of agents, which we do not have, are refused.
+#[test]
+fn an_agent_executes_the_program() {
+    for library in LIBRARIES {
+        let site = Site::of("feed", library);
+        let job = site.idle();
+        let tool = site.ask(job.pid, &["agent"]).expect_code(0);
+        let out = tool.out();
+        assert!(out.contains("/bin/sh by agent\n"), "{tool:?}");
+        let mut lines = out.lines();
+        let is_copy = |line: &str| !line.starts_with("/bin/") && line.ends_with("/sh by agent");
+        assert!(lines.any(is_copy), "{tool:?}");
+        site.end(job);
+    }
+}
+
 #[test]
 fn directives_of_a_tool_are_checked() {
     for library in LIBRARIES {

@@ -3,7 +3,7 @@
  *
  *   pid N | nspace NAME | uri URI | any    how the server is found
  *   as NAME                                its own namespace
- *   table | pull | end | ready | signal N | kill | release | quiet | crash | unknown
+ *   table | pull | end | ready | signal N | kill | release | daemons | quiet | crash | unknown
  */
 #include "../pmix/check.h"
 
@@ -147,6 +147,30 @@ static void release(void)
     CHECK_OK(PMIx_Notify_event(PMIX_ERR_DEBUGGER_RELEASE, &me, PMIX_RANGE_CUSTOM, infos, 2, NULL, NULL));
 }
 
+/* Starts daemons that know nothing of their target, and do not end with it. */
+static void attach_daemons(void)
+{
+    pmix_proc_t target;
+    pmix_info_t infos[2];
+    pmix_app_t app;
+    pmix_nspace_t daemons;
+    bool yes = true;
+
+    PMIX_LOAD_PROCID(&target, job, PMIX_RANK_WILDCARD);
+    PMIX_INFO_LOAD(&infos[0], PMIX_DEBUGGER_DAEMONS, &yes, PMIX_BOOL);
+    PMIX_INFO_LOAD(&infos[1], PMIX_DEBUG_TARGET, &target, PMIX_PROC);
+    PMIX_APP_CONSTRUCT(&app);
+    app.cmd = strdup("sleep");
+    app.argv = calloc(3, sizeof(char *));
+    app.argv[0] = strdup("sleep");
+    app.argv[1] = strdup("1000");
+    app.cwd = strdup("/");
+    app.maxprocs = 1;
+    CHECK_OK(PMIx_Spawn(infos, 2, &app, 1, daemons));
+    PMIX_APP_DESTRUCT(&app);
+    printf("daemons run\n");
+}
+
 static void act(const char *order, const char *argument)
 {
     bool yes = true;
@@ -195,6 +219,8 @@ static void act(const char *order, const char *argument)
         CHECK_STATUS(control(PMIX_JOB_CTRL_KILL, &yes, PMIX_BOOL), PMIX_ERR_NOT_FOUND);
     } else if (strcmp(order, "release") == 0) {
         release();
+    } else if (strcmp(order, "daemons") == 0) {
+        attach_daemons();
     } else if (strcmp(order, "quiet") == 0) {
         printf("stays\n");
         fflush(stdout);

@@ -3,6 +3,7 @@
  *   feed PID input TARGET      two processes that copy their input
  *   feed PID tags              a process whose output the library tags
  *   feed PID directives        requests with unknown directives
+ *   feed PID agent             an agent executes the program, which is copied or not
  */
 #include "../pmix/check.h"
 
@@ -158,6 +159,32 @@ static void tags(void)
     wait_end();
 }
 
+static void agent(void)
+{
+    pmix_info_t infos[2];
+    pmix_nspace_t nspace;
+    pmix_status_t code = PMIX_ERR_JOB_TERMINATED;
+    bool yes = true;
+
+    handle_events(&code, 1, NULL, 0, on_end);
+    PMIX_INFO_LOAD(&infos[0], PMIX_EXEC_AGENT, "env VIA=agent", PMIX_STRING);
+    PMIX_INFO_REQUIRED(&infos[0]);
+    PMIX_INFO_LOAD(&infos[1], PMIX_PRELOAD_BIN, &yes, PMIX_BOOL);
+    for (size_t count = 1; count <= 2; count++) {
+        spawn(infos, count, "echo $0 by ${VIA:-nobody}", 1, nspace, PMIX_SUCCESS);
+        wait_end();
+        has_ended = false;
+    }
+    PMIX_INFO_LOAD(&infos[0], PMIX_EXEC_AGENT, "", PMIX_STRING);
+    spawn(infos, 1, "exit 0", 1, nspace, PMIX_ERR_BAD_PARAM);
+    PMIX_INFO_LOAD(&infos[0], PMIX_FORKEXEC_AGENT, "env", PMIX_STRING);
+    PMIX_INFO_REQUIRED(&infos[0]);
+    spawn(infos, 1, "exit 0", 1, nspace, PMIX_ERR_NOT_SUPPORTED);
+    PMIX_INFO_LOAD(&infos[0], PMIX_LAUNCHER_DAEMON, "daemon", PMIX_STRING);
+    PMIX_INFO_REQUIRED(&infos[0]);
+    spawn(infos, 1, "exit 0", 1, nspace, PMIX_ERR_NOT_SUPPORTED);
+}
+
 static void directives(void)
 {
     pmix_info_t info;
@@ -187,6 +214,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[2], "input") == 0) {
         CHECK(argc > 3);
         input(argv[3]);
+    } else if (strcmp(argv[2], "agent") == 0) {
+        agent();
     } else if (strcmp(argv[2], "tags") == 0) {
         tags();
     } else {

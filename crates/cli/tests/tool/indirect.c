@@ -21,7 +21,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static size_t ready, started, launched, ended, gone;
+static size_t prepared, ready, started, launched, ended, gone;
 static long long end_status = -1;
 static char job[PMIX_MAX_NSLEN + 1];
 
@@ -42,6 +42,8 @@ static void on_event(size_t id, pmix_status_t code, const pmix_proc_t *source, p
     if (code == PMIX_ERR_JOB_TERMINATED && status != NULL && PMIX_CHECK_NSPACE(source->nspace, job)) {
         ended++;
         end_status = number_in(status);
+    } else if (code == PMIX_LAUNCHER_READY) {
+        prepared++;
     } else if (code == PMIX_READY_FOR_DEBUG) {
         ready++;
     } else if (code == PMIX_EVENT_JOB_START) {
@@ -187,10 +189,13 @@ int main(int argc, char **argv)
     if (strcmp(what, "leave") == 0) {
         _exit(7);
     }
+    handle(PMIX_LAUNCHER_READY);
     handle(PMIX_EVENT_JOB_START);
     handle(PMIX_LAUNCH_COMPLETE);
     handle(PMIX_READY_FOR_DEBUG);
     handle(PMIX_ERR_JOB_TERMINATED);
+    await(&prepared);
+    CHECK_NUMBER(prepared, 1);
     PMIX_INFO_LOAD(&infos[0], PMIX_EVENT_NON_DEFAULT, NULL, PMIX_BOOL);
     PMIX_INFO_LOAD(&infos[1], PMIX_EVENT_CUSTOM_RANGE, &server, PMIX_PROC);
     CHECK_OK(PMIx_Notify_event(PMIX_ERR_DEBUGGER_RELEASE, &me, PMIX_RANGE_CUSTOM, infos, 2, NULL, NULL));

@@ -18,27 +18,29 @@ mod tests;
 
 use std::ffi::CStr;
 
-use base::{JobId, ProcId, Rank, Time};
+use base::{JobId, NodeId, ProcId, Rank, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Reader},
     keys,
     server::unknown_launch_directive,
-    value::{Info, Value},
+    value::{Info, Status, Value},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Controller, Job, Origin,
+    Controller, ControllerOutput, Job, Origin,
+    held::Hearers,
     job::Spawner,
     spawned::{
+        agent::execute_all,
         find,
-        spec::{forwarded, hold, vary},
+        spec::{forwarded, hold, kept, vary},
     },
 };
 use crate::{
     place,
-    proto::{Cause, EndReason, FrontId, Note, Refusal, ToFront},
+    proto::{Cause, EndReason, FrontId, Note, Refusal, ToDaemon, ToFront},
     spec::{HoldAt, JobSpec, MapFor},
 };
 
@@ -127,6 +129,22 @@ impl Controller {
         }
     }
 
+    /// Tells a tool that has connected that the launcher waits for its release, if it does.
+    pub(super) fn tell_launcher_ready(&mut self, node: NodeId, tool: ProcId) {
+        let is_awaited = match self.controlling.state {
+            State::Waits(proc) => proc == tool,
+            // During a pause, any tool may release it.
+            State::Expected => self.controlling.directives.is_none(),
+            State::Nobody | State::Released(_) | State::Gone => false,
+        };
+        let to = Hearers::Spawner(tool);
+        if is_awaited && let Some(event) = self.event(to, Status::LAUNCHER_READY, [None, None]) {
+            let event = ToDaemon::Event { event };
+            self.outputs
+                .push_back(ControllerOutput::Daemon(node, event));
+        }
+    }
+
     /// A tool lets the launcher go on.
     pub(super) fn on_launcher_released(&mut self, now: Time, by: ProcId) {
         self.controlling.state = match self.controlling.state {
@@ -198,10 +216,16 @@ impl Controller {
         if job.origin != Origin::Front || self.controlling.front != Some(job.front) {
             return;
         }
+        let keep = kept(&directives, Spawner::Rank);
         job.origin = Origin::Controlled {
             by,
             forward: forwarded(&directives, Spawner::Rank),
+            keep: keep.unwrap_or(None),
         };
+        if keep.is_err() {
+            let key = keys::IOF_CACHE_SIZE.to_string_lossy().into_owned();
+            return self.refuse(id, Refusal::Directive(key));
+        }
         if let Err(refusal) = direct(&mut job.spec, &directives) {
             self.refuse(id, refusal);
         }
@@ -220,6 +244,7 @@ fn direct(spec: &mut JobSpec, directives: &[Info]) -> Result<(), Refusal> {
     for app in &mut spec.apps {
         vary(&mut app.env, directives);
     }
+    execute_all(directives, spec).map_err(|_| refused(keys::EXEC_AGENT))?;
     let policy = |key: &CStr| -> Option<&str> { find(directives, key)?.as_text()?.to_str().ok() };
     let request = &mut spec.placement;
     if let (None, Some(said)) = (&request.map_by, policy(keys::MAP_BY)) {

@@ -1,5 +1,7 @@
 //! Jobs that are held for a debugger: notification of their spawners, and the loss of a debugger.
 
+use std::ffi::CStr;
+
 use base::{JobId, ProcId, RankSet};
 use bytes::Bytes;
 use pmix::{
@@ -69,11 +71,21 @@ impl Controller {
         status: Status,
         more: Option<Info>,
     ) {
+        let name = info(keys::NSPACE, Value::text(&self.nspace(id)));
+        if let Some(event) = self.event(to, status, [name, more]) {
+            self.tell_nodes(event);
+        }
+    }
+
+    /// Returns an event of the launcher, packed.
+    pub(super) fn event(
+        &self,
+        to: Hearers,
+        status: Status,
+        more: [Option<Info>; 2],
+    ) -> Option<Bytes> {
         let name = |text: &str| Nspace::from_text(text).ok();
-        let Some(server) = name(&self.name) else {
-            return;
-        };
-        let info = |key, value| Key::new(key).ok().map(|key| Info::new(key, value));
+        let server = name(&self.name)?;
         let (range, named) = match to {
             Hearers::All => (Range::SESSION, None),
             Hearers::Spawner(by) => {
@@ -92,9 +104,7 @@ impl Controller {
         let infos = [
             info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
             named,
-            info(keys::NSPACE, Value::text(&self.nspace(id))),
             self.clock.timestamp(),
-            more,
         ];
         let event = Push::Event {
             status,
@@ -102,12 +112,12 @@ impl Controller {
                 nspace: server,
                 rank: PmixRank(0),
             },
-            infos: infos.into_iter().flatten().collect(),
+            infos: infos.into_iter().chain(more).flatten().collect(),
             range: Some(range),
         };
         let mut writer = Writer::new(Format::V4);
         event.encode(&mut writer);
-        self.tell_nodes(Bytes::from(writer.into_bytes()));
+        Some(Bytes::from(writer.into_bytes()))
     }
 
     /// Sends an event to the PMIx servers of all nodes.
@@ -118,4 +128,8 @@ impl Controller {
             ControllerOutput::Daemon(node, ToDaemon::Event { event })
         }));
     }
+}
+
+fn info(key: &CStr, value: Value) -> Option<Info> {
+    Key::new(key).ok().map(|key| Info::new(key, value))
 }

@@ -1,6 +1,7 @@
 //! Jobs that procs spawn: notification of their spawners about start and end, and which jobs end together. Their
 //! specification is built in `spec`.
 
+pub(super) mod agent;
 pub(super) mod colocation;
 pub(super) mod cospawn;
 mod files;
@@ -22,7 +23,7 @@ use pmix::{
 use self::{
     cospawn::Partner,
     files::MAX_COPIED,
-    spec::{forwarded, preput, spec, start_news, to_tool, told},
+    spec::{forwarded, kept, preput, spec, start_news, to_tool, told},
 };
 use super::{
     Controller, Job, MAX_JOBS, Origin,
@@ -124,6 +125,7 @@ impl Controller {
             by,
             asker: Some(asker),
             forward: forwarded(infos, spawner),
+            keep: kept(&said, spawner)?,
             preput: preput(infos),
             wanted,
             told: told(&said),
@@ -180,17 +182,19 @@ impl Controller {
     pub(super) fn parent(&self, id: JobId) -> Option<Parent> {
         match &self.jobs.get(&id)?.origin {
             Origin::Front | Origin::Beside => None,
-            Origin::Controlled { by, forward } => Some(Parent {
+            Origin::Controlled { by, forward, keep } => Some(Parent {
                 relation: Relation::Controller,
                 proc: *by,
                 nspace: self.nspace(by.job),
                 forward: forward.clone(),
+                keep: *keep,
                 preput: None,
                 told: Bytes::new(),
             }),
             Origin::Spawned {
                 by,
                 forward,
+                keep,
                 preput,
                 told,
                 ..
@@ -199,6 +203,7 @@ impl Controller {
                 proc: *by,
                 nspace: self.nspace(by.job),
                 forward: forward.clone(),
+                keep: *keep,
                 preput: preput.clone(),
                 told: told.clone(),
             }),

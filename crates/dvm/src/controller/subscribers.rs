@@ -64,7 +64,7 @@ impl Controller {
     /// Subscribes the node of the process that has spawned a job, if its output is to be forwarded.
     pub(super) fn subscribe_spawner(&mut self, id: JobId) {
         let (by, forward) = match self.jobs.get(&id).map(|job| &job.origin) {
-            Some(Origin::Spawned { by, forward, .. } | Origin::Controlled { by, forward }) => {
+            Some(Origin::Spawned { by, forward, .. } | Origin::Controlled { by, forward, .. }) => {
                 (by, forward)
             }
             Some(Origin::Front | Origin::Beside) | None => return,

@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use base::{JobId, NodeId, Time};
+use base::{JobId, NodeId, ProcId, Rank, Time};
 use pmix::value::{Nspace, Status};
 
 pub(super) use self::spawns::target_of;
@@ -97,7 +97,14 @@ impl Controller {
             let admitted = result.as_ref().ok();
             self.on_controlling_tool(admitted.map(|named: &ToolName| (named.tool, named.rank)));
         }
+        let admitted = result.as_ref().ok().map(|named| ProcId {
+            job: named.tool,
+            rank: Rank(named.rank),
+        });
         self.tell_server(node, ToServer::ToolAdmitted { conn, result });
+        if let Some(tool) = admitted {
+            self.tell_launcher_ready(node, tool);
+        }
     }
 
     pub(super) fn on_tool_left(&mut self, id: JobId) {

@@ -96,7 +96,9 @@ impl Daemon {
         let is_tool = launch.beside.is_some();
         for (index, app) in (0..).zip(&mut launch.apps) {
             if let Some(name) = preloaded.programs.get(&index) {
-                app.program = joined(&directory, name);
+                let argument = preloaded.arguments.get(&index);
+                let argument = argument.and_then(|at| app.args.get_mut(*at as usize));
+                *argument.unwrap_or(&mut app.program) = joined(&directory, name);
             }
             if preloaded.inside.contains(&index) {
                 app.directory = directory.clone();

@@ -113,11 +113,26 @@ pub struct Parent {
     pub nspace: String,
     /// Streams of the spawned job whose output the parent gets as well.
     pub forward: Vec<Stream>,
+    /// How much of the job's output is kept for tools that ask for it later; `None` if nothing is.
+    pub keep: Option<Keeping>,
     /// Pairs that the parent put into the key-value space of the job. `None` if it spawned the job by PMIx and not by
     /// PMI.
     pub preput: Option<Vec<(String, String)>>,
     /// Facts that the procs of the job get from the spawn request: infos, packed as `docs/formats/pmix.md` defines.
     pub told: Bytes,
+}
+
+/// How much output of each stream of a job is kept for tools, in bytes, and what is dropped when there is more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keeping {
+    pub bytes: u32,
+    pub dropped: Dropped,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Dropped {
+    Oldest,
+    Newest,
 }
 
 /// What a [`Parent`] is to a job.

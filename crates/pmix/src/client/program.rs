@@ -380,29 +380,34 @@ impl Program {
         {
             return self.client.lose(Lost::Broken(why));
         }
-        if self.is_to_stop(&me) {
-            let ticket = self.client.request(&Request::Register {
-                codes: vec![Status::DEBUGGER_RELEASE],
-                infos: Vec::new(),
-            });
-            self.phase = Phase::Registering(ticket, Release::Awaited);
-        } else {
-            self.ready();
+        match self.is_to_stop(&me) {
+            Ok(true) => {
+                let ticket = self.client.request(&Request::Register {
+                    codes: vec![Status::DEBUGGER_RELEASE],
+                    infos: Vec::new(),
+                });
+                self.phase = Phase::Registering(ticket, Release::Awaited);
+            }
+            Ok(false) => self.ready(),
+            Err(status) => self.client.lose(Lost::NotStarted(status)),
         }
     }
 
     /// Returns true if a debugger wants to hold this process in its init. A rank in the directive selects one process, a flag
-    /// selects all; any other value also selects all, as in libpmix 4 and 5. Tools are never held.
-    fn is_to_stop(&self, me: &Proc) -> bool {
-        let is_client = matches!(self.config().connector, Connector::Client(_));
+    /// selects all; any other value is an error, as in libpmix 6, because it may be meant for others. Tools are never held.
+    fn is_to_stop(&self, me: &Proc) -> Result<bool, Status> {
         let wish = self.jobs.get(&me.nspace);
         let wish = wish.and_then(|job| job.find(PmixRank::WILDCARD, keys::STOP_IN_INIT));
-        is_client
-            && match wish {
-                None => false,
-                Some(Value::Rank(rank)) => *rank == me.rank || *rank == PmixRank::WILDCARD,
-                Some(value) => value.is_set(),
+        match (&self.config().connector, wish) {
+            (Connector::Client(_), Some(Value::Rank(rank))) => {
+                Ok(*rank == me.rank || *rank == PmixRank::WILDCARD)
             }
+            (Connector::Client(_), Some(value @ (Value::Bool(_) | Value::Undef))) => {
+                Ok(value.is_set())
+            }
+            (Connector::Client(_), Some(_)) => Err(Status::BAD_PARAM),
+            _ => Ok(false),
+        }
     }
 
     fn released(&mut self) {

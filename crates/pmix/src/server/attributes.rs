@@ -14,8 +14,11 @@ pub(super) fn of(key: &CStr) -> Option<&'static Attribute> {
     ATTRIBUTES.iter().find(|(known, ..)| *known == key)
 }
 
-const ATTRIBUTES: [Attribute; 120] = [
+const ATTRIBUTES: [Attribute; 124] = [
     (keys::IOF_COPY, "PMIX_IOF_COPY", T::BOOL),
+    (keys::IOF_CACHE_SIZE, "PMIX_IOF_CACHE_SIZE", T::UINT32),
+    (keys::IOF_DROP_OLDEST, "PMIX_IOF_DROP_OLDEST", T::BOOL),
+    (keys::IOF_DROP_NEWEST, "PMIX_IOF_DROP_NEWEST", T::BOOL),
     (keys::SERVER_URI, "PMIX_SERVER_URI", T::STRING),
     (
         keys::QUERY_SUPPORTED_KEYS,
@@ -125,6 +128,7 @@ const ATTRIBUTES: [Attribute; 120] = [
     (keys::COLOCATE_PER_PROC, "PMIX_COLOCATE_NPERPROC", T::UINT16),
     (keys::COLOCATE_PER_NODE, "PMIX_COLOCATE_NPERNODE", T::UINT16),
     (keys::COSPAWN_APP, "PMIX_COSPAWN_APP", T::BOOL),
+    (keys::EXEC_AGENT, "PMIX_EXEC_AGENT", T::STRING),
     (keys::PRELOAD_BIN, "PMIX_PRELOAD_BIN", T::BOOL),
     (keys::PRELOAD_FILES, "PMIX_PRELOAD_FILES", T::STRING),
     (keys::SET_SESSION_CWD, "PMIX_SET_SESSION_CWD", T::BOOL),

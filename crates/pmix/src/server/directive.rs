@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Directives of a spawn request, which `pmix.qry.spawn` reports as supported.
-pub(super) const OF_SPAWN: [&CStr; 26] = [
+pub(super) const OF_SPAWN: [&CStr; 30] = [
     keys::WORKING_DIR,
     keys::HOST,
     keys::MAP_BY,
@@ -25,6 +25,7 @@ pub(super) const OF_SPAWN: [&CStr; 26] = [
     keys::COLOCATE_PER_PROC,
     keys::COLOCATE_PER_NODE,
     keys::COSPAWN_APP,
+    keys::EXEC_AGENT,
     keys::PRELOAD_BIN,
     keys::PRELOAD_FILES,
     keys::SET_SESSION_CWD,
@@ -37,6 +38,9 @@ pub(super) const OF_SPAWN: [&CStr; 26] = [
     keys::FWD_STDIN,
     keys::FWD_STDOUT,
     keys::FWD_STDERR,
+    keys::IOF_CACHE_SIZE,
+    keys::IOF_DROP_OLDEST,
+    keys::IOF_DROP_NEWEST,
     keys::NOTIFY_COMPLETION,
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
@@ -73,10 +77,11 @@ pub(super) const OF_SPAWN_BESIDES: [&CStr; 11] = [
 ];
 
 /// Directives for the job of a launcher that a tool has started, besides those of [`OF_HOLD`] and [`OF_SPAWN_BESIDES`].
-const OF_LAUNCH: [&CStr; 15] = [
+const OF_LAUNCH: [&CStr; 19] = [
     keys::MAP_BY,
     keys::RANK_BY,
     keys::BIND_TO,
+    keys::EXEC_AGENT,
     keys::SET_ENVAR,
     keys::ADD_ENVAR,
     keys::UNSET_ENVAR,
@@ -84,6 +89,9 @@ const OF_LAUNCH: [&CStr; 15] = [
     keys::APPEND_ENVAR,
     keys::FWD_STDOUT,
     keys::FWD_STDERR,
+    keys::IOF_CACHE_SIZE,
+    keys::IOF_DROP_OLDEST,
+    keys::IOF_DROP_NEWEST,
     keys::NOTIFY_COMPLETION,
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
@@ -119,7 +127,12 @@ pub(super) const OF_MONITOR: [&CStr; 3] = [
 
 pub(super) const OF_PUSH: [&CStr; 1] = [keys::IOF_COMPLETE];
 
-pub(super) const OF_PULL: [&CStr; 1] = [keys::IOF_COPY];
+pub(super) const OF_PULL: [&CStr; 4] = [
+    keys::IOF_COPY,
+    keys::IOF_CACHE_SIZE,
+    keys::IOF_DROP_OLDEST,
+    keys::IOF_DROP_NEWEST,
+];
 
 /// Directives of a get. Only IMMEDIATE and TIMEOUT matter here. The others are for the client library, or select a
 /// class of facts that the server finds without them.

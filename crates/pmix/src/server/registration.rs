@@ -4,6 +4,7 @@ use std::ffi::CString;
 
 use base::RankSet;
 
+use super::Keeping;
 use crate::value::{IofChannels, Kval, Nspace, Proc, Text};
 
 /// A job as it is registered (job info: docs/formats/pmix.md, section 6.3).
@@ -26,6 +27,9 @@ pub struct Job {
     /// The process that receives the job's output on these channels from the start, without a request of its own;
     /// `None` if there is none.
     pub forward: Option<(Proc, IofChannels)>,
+    /// How much of the job's output is kept for tools that ask for it later; `None` if nothing is. Only a server that admits tools keeps
+    /// it.
+    pub keep: Option<Keeping>,
     pub map_by: Text,
     pub rank_by: Text,
     pub bind_to: Text,

@@ -1,10 +1,16 @@
 //! Subscriptions to the output of processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::{Conn, Output, ReplyTo, Server, event::packed, info, is_set};
+use super::{
+    Conn, Output, ReplyTo, Server, Tools,
+    event::packed,
+    info, is_set,
+    kept::{Keeping, Kept},
+    peer::{Known, Role},
+};
 use crate::{
     codec::Format,
     keys,
@@ -24,10 +30,11 @@ pub(super) struct Subscriptions {
     by_number: BTreeMap<u64, Subscription>,
     /// Channels of each job that the last [`Output::Wanted`] asked for.
     wanted: BTreeMap<Nspace, IofChannels>,
+    kept: Kept,
     next: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Subscription {
     conn: Conn,
     /// The handle that the receiver chose, sent with the output.
@@ -64,7 +71,7 @@ impl Subscriptions {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.by_number.is_empty() && self.wanted.is_empty()
+        self.by_number.is_empty() && self.wanted.is_empty() && self.kept.is_empty()
     }
 }
 
@@ -82,6 +89,14 @@ impl Server {
             return self.status(reply, Status::BAD_PARAM);
         }
         let conn = reply.conn;
+        let keeping = match self.is_tool(conn) {
+            true => Keeping::asked(infos),
+            false => Ok(None),
+        };
+        let keeping = match keeping {
+            Ok(keeping) => keeping,
+            Err(status) => return self.status(reply, status),
+        };
         let mut meant = Vec::with_capacity(procs.len());
         for proc in procs {
             match self.group_of(from, &proc) {
@@ -99,14 +114,63 @@ impl Server {
                 false => Mode::Copy,
             },
         };
-        match self.subscriptions.insert(subscription) {
+        match self.subscriptions.insert(subscription.clone()) {
             Ok(number) => {
                 let status = Status::SUCCESS;
                 self.answer(reply, &Answer::Number { status, number });
+                self.catch_up(&subscription);
+                if let Some(keeping) = keeping {
+                    for nspace in jobs_of(&subscription.procs) {
+                        if self.jobs.contains_key(nspace) {
+                            let kept = &mut self.subscriptions.kept;
+                            kept.keep(nspace, channels, keeping, None);
+                        }
+                    }
+                }
                 self.say_wanted();
             }
             Err(status) => self.status(reply, status),
         }
+    }
+
+    /// Sends a new subscriber what is kept of the output for which it asks.
+    fn catch_up(&mut self, subscription: &Subscription) {
+        let Some(known) = self.peers.get(&subscription.conn) else {
+            return;
+        };
+        let Some(format) = known.connected().map(|known| known.format) else {
+            return;
+        };
+        for nspace in jobs_of(&subscription.procs) {
+            let kept = &self.subscriptions.kept;
+            let kept = kept.of(nspace, |proc, channels| subscription.wants(proc, channels));
+            for (source, channels, bytes) in kept {
+                let message = output(source, channels, subscription.id, bytes);
+                self.out.push_back(Output::Send {
+                    conn: subscription.conn,
+                    bytes: packed(&message, format),
+                });
+            }
+        }
+    }
+
+    /// Keeps output of a job for tools that ask for it later, if tools can connect here.
+    pub(super) fn keep(&mut self, nspace: &Nspace, spawner: Option<&Proc>, keeping: Keeping) {
+        if self.config.tools == Tools::Refused {
+            return;
+        }
+        let both = IofChannels::STDOUT.with(IofChannels::STDERR);
+        let is_tool = |spawner: &&Proc| {
+            let mut peers = self.peers.values();
+            let is_one = |known: &Known| known.role == Role::Tool && known.proc == **spawner;
+            peers.any(|peer| peer.connected().is_some_and(is_one))
+        };
+        let spawner = spawner.filter(is_tool).cloned();
+        let kept = &mut self.subscriptions.kept;
+        // Of another job with this name.
+        kept.forget(nspace);
+        kept.keep(nspace, both, keeping, spawner);
+        self.say_wanted();
     }
 
     /// Subscribes the spawner of a job to its output from the start, under the handle 0. No effect if it is not
@@ -148,6 +212,7 @@ impl Server {
 
     /// Sends output of a process to its subscribers. Empty `bytes` mean EOF.
     pub(super) fn on_output(&mut self, proc: &Proc, channels: IofChannels, bytes: &Bytes) {
+        self.subscriptions.kept.add(proc, channels, bytes);
         let mut due = Vec::new();
         let all = self.subscriptions.by_number.values();
         let wanted: Vec<&Subscription> = all.filter(|one| one.wants(proc, channels)).collect();
@@ -165,13 +230,6 @@ impl Server {
                 due.push((subscription.conn, subscription.id, known.format));
             }
         }
-        // The last message about a stream says that it is complete.
-        let infos: Vec<Info> = match bytes.is_empty() {
-            true => info(keys::IOF_COMPLETE, Value::Bool(true))
-                .into_iter()
-                .collect(),
-            false => Vec::new(),
-        };
         // Packed once for consecutive subscribers with the same handle and format, such as spawners.
         let mut last: Option<(u64, Format, Bytes)> = None;
         for (conn, id, format) in due {
@@ -179,16 +237,7 @@ impl Server {
                 Some((last_id, last_format, message)) if (last_id, last_format) == (id, format) => {
                     message
                 }
-                _ => packed(
-                    &Push::Output {
-                        source: proc.clone(),
-                        channels,
-                        id,
-                        infos: infos.clone(),
-                        bytes: bytes.clone(),
-                    },
-                    format,
-                ),
+                _ => packed(&output(proc.clone(), channels, id, bytes.clone()), format),
             };
             self.out.push_back(Output::Send {
                 conn,
@@ -206,6 +255,11 @@ impl Server {
         self.say_wanted();
     }
 
+    /// Forgets what is kept of jobs that have ended and that this tool has spawned.
+    pub(super) fn forget_kept_for(&mut self, tool: &Proc) {
+        self.subscriptions.kept.tool_left(tool);
+    }
+
     /// Removes the subscriptions to a job that has ended.
     pub(super) fn drop_subscriptions_to(&mut self, nspace: &Nspace) {
         self.subscriptions.by_number.retain(|_, subscription| {
@@ -214,6 +268,7 @@ impl Server {
         });
         // The host knows that the job has ended: no [`Output::Wanted`].
         self.subscriptions.wanted.remove(nspace);
+        self.subscriptions.kept.job_ended(nspace);
     }
 
     /// Tells the host which channels are wanted, for each job where this has changed.
@@ -224,6 +279,10 @@ impl Server {
                 let channels = wanted.entry(proc.nspace.clone()).or_default();
                 *channels = channels.with(subscription.channels);
             }
+        }
+        for (nspace, channel) in self.subscriptions.kept.wanted() {
+            let channels = wanted.entry(nspace.clone()).or_default();
+            *channels = channels.with(channel);
         }
         if wanted == self.subscriptions.wanted {
             return;
@@ -245,5 +304,27 @@ impl Server {
                 });
             }
         }
+    }
+}
+
+/// Returns the jobs of these processes, each once.
+fn jobs_of(procs: &[Proc]) -> BTreeSet<&Nspace> {
+    procs.iter().map(|proc| &proc.nspace).collect()
+}
+
+/// Returns a message with output of a process. The last one about a stream says that it is complete.
+fn output(source: Proc, channels: IofChannels, id: u64, bytes: Bytes) -> Push {
+    let infos = match bytes.is_empty() {
+        true => info(keys::IOF_COMPLETE, Value::Bool(true))
+            .into_iter()
+            .collect(),
+        false => Vec::new(),
+    };
+    Push::Output {
+        source,
+        channels,
+        id,
+        infos,
+        bytes,
     }
 }

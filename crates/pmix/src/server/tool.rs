@@ -64,6 +64,7 @@ impl Server {
 
     pub(super) fn on_tool_left(&mut self, tool: Proc) {
         self.monitors.forget(&tool, &mut self.timers);
+        self.forget_kept_for(&tool);
         self.out.push_back(Output::ToolLeft { tool });
     }
 }

@@ -145,7 +145,6 @@ fn a_debugger_stops_a_program_in_its_start() {
     for wish in [
         Value::Bool(true),
         Value::Undef,
-        Value::text("what may stand there"),
         Value::Rank(PmixRank(1)),
         Value::Rank(PmixRank::WILDCARD),
     ] {
@@ -216,6 +215,19 @@ fn others_are_not_stopped() {
         let mut host = told_to_stop(wish);
         assert_eq!(host.news(), [ready()]);
         assert_eq!(host.asked(), []);
+    }
+}
+
+/// It may be meant for others, or for this one.
+#[test]
+fn a_wish_to_stop_that_is_none_is_an_error() {
+    for wish in [
+        Value::text("all"),
+        Value::Uint32(1),
+        Value::procs(Vec::new()),
+    ] {
+        let mut host = told_to_stop(wish);
+        gave_up(&mut host, Lost::NotStarted(Status::BAD_PARAM));
     }
 }
 

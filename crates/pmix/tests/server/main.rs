@@ -18,6 +18,7 @@ mod events;
 mod facts;
 mod groups;
 mod hostile;
+mod kept;
 mod output;
 mod property;
 mod published;

@@ -24,7 +24,7 @@ fn greet(world: &mut World, kind: ConnectorKind, name: Option<Proc>, tongue: Ton
 }
 
 /// Lets a tool connect that gets this name.
-fn connect(world: &mut World, name: &str, tongue: Tongue) -> Conn {
+pub(crate) fn connect(world: &mut World, name: &str, tongue: Tongue) -> Conn {
     let conn = greet(world, ConnectorKind::Tool, None, tongue);
     let name = Ok(proc(name, 0));
     world.handle(Input::ToolAdmitted { conn, name });

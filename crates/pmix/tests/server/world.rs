@@ -168,6 +168,7 @@ pub(crate) fn job(name: &str, ranks: u32) -> Job {
         here: 0,
         parent: None,
         forward: None,
+        keep: None,
         map_by: None,
         rank_by: None,
         bind_to: None,

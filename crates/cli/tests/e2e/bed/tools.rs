@@ -1,8 +1,8 @@
 //! PMIx tools on a host that is no node of the job, as on a login node of a cluster.
 
-use super::host::over;
+use super::{deaths::child_of, expect_no_daemon, host::over};
 use crate::{
-    harness::{DEADLINE, Stream, eventually, rally},
+    harness::{DEADLINE, Running, Stream, eventually, rally},
     tools::{LIBRARIES, Site},
 };
 
@@ -71,4 +71,49 @@ fn a_tool_starts_the_launcher_on_a_login_node() {
         }
         site.sandbox.expect_clean();
     }
+}
+
+/// Starts a job on two nodes of Slurm, in an allocation of its own, and returns it with the pid of `rally`.
+fn in_slurm(site: &Site, program: &[&str]) -> (Running, i32) {
+    let mut command = site.sandbox.command("salloc");
+    command.args(["-Q", "-N2", "-n2"]).arg(rally());
+    command.args(["run", "-n", "2", "--timeout", "60", "--wdir", "/"]);
+    command.args(["--kill-on-bad-exit=no", "--"]).args(program);
+    command.env("SLURM_CONF", std::env::var_os("SLURM_CONF").unwrap());
+    let job = site.sandbox.start(&mut command);
+    for rank in ["rank 0 starts", "rank 1 starts"] {
+        job.expect(Stream::Stdout, rank);
+    }
+    let launcher = child_of(job.pid);
+    (job, launcher)
+}
+
+/// A debugger's daemons on the nodes of Slurm do not end with their target. Neither the job nor the allocation waits for them.
+#[test]
+fn a_job_of_slurm_ends_with_daemons_attached() {
+    for library in LIBRARIES {
+        let site = Site::new(library);
+        let (job, launcher) = in_slurm(&site, &["sh", "-c", WAITS]);
+        let orders = ["daemons", "signal", "10", "end"];
+        let tool = site.attach(launcher, &orders).expect_code(0);
+        for part in ["daemons run\n", "job ended with 3\n"] {
+            assert!(tool.out().contains(part), "{part:?}: {tool:?}");
+        }
+        job.end().expect_code(3);
+        site.sandbox.expect_clean();
+        expect_no_daemon();
+    }
+}
+
+/// The same when the tool crashes, and the daemons are what is left of it.
+#[test]
+fn a_job_of_slurm_ends_when_its_debugger_has_crashed() {
+    let site = Site::new(LIBRARIES[0]);
+    let (job, launcher) = in_slurm(&site, &["sh", "-c", WAITS]);
+    let tool = site.attach(launcher, &["daemons", "crash"]);
+    assert!(tool.out().contains("daemons run\n"), "{tool:?}");
+    site.attach(launcher, &["signal", "10"]).expect_code(0);
+    job.end().expect_code(3);
+    site.sandbox.expect_clean();
+    expect_no_daemon();
 }

@@ -7,7 +7,9 @@ use std::{
 
 use pmix::{
     codec::Writer,
-    value::{Envar, InfoFlags, Key},
+    frame::Tag,
+    message::Push,
+    value::{Envar, InfoFlags, Key, Range},
 };
 
 use super::*;
@@ -17,8 +19,8 @@ use crate::{
         tests::{FRONT, JOB, NODES, World, hello},
     },
     proto::{
-        Chunk, ChunkEnd, Door, FromServer, Launch, Relation, Stream, ToController, ToDaemon,
-        Visitor,
+        Chunk, ChunkEnd, Door, Dropped, FromServer, Keeping, Launch, Relation, Stream,
+        ToController, ToDaemon, Visitor,
     },
 };
 
@@ -63,6 +65,25 @@ fn connects(world: &mut World, door: Door) -> Vec<ControllerOutput> {
     says(world, FromServer::ToolConnects { conn: 1, visitor })
 }
 
+/// Returns true if a tool is told that the launcher is ready.
+fn is_ready(outputs: &[ControllerOutput]) -> bool {
+    let mut events = outputs.iter().filter_map(|output| match output {
+        ControllerOutput::Daemon(NodeId(0), ToDaemon::Event { event }) => Some(event),
+        _ => None,
+    });
+    events.any(|event| {
+        let event = Push::decode(Format::V4, Tag::Event, event).unwrap();
+        matches!(
+            event,
+            Some(Push::Event {
+                status: Status::LAUNCHER_READY,
+                range: Some(Range::CUSTOM),
+                ..
+            })
+        )
+    })
+}
+
 fn releases(world: &mut World) -> Vec<ControllerOutput> {
     says(world, FromServer::LauncherReleased { by: TOOL })
 }
@@ -92,11 +113,15 @@ fn a_job_waits_for_the_release_and_takes_the_directives() {
         info(keys::STOP_IN_INIT, Value::Bool(true)),
         info(keys::FWD_STDOUT, Value::Bool(true)),
         info(keys::SET_ENVAR, Value::Envar(Box::new(variable))),
+        info(keys::EXEC_AGENT, Value::text("checks -q")),
+        info(keys::IOF_CACHE_SIZE, Value::Uint32(100)),
         info(c"pmix.unknown", Value::Bool(true)),
     ];
     let (mut world, outputs) = controlled(started(&directives));
     assert!(launch(&outputs).is_none());
-    assert!(launch(&connects(&mut world, Door::Theirs)).is_none());
+    let outputs = connects(&mut world, Door::Theirs);
+    assert!(launch(&outputs).is_none());
+    assert!(is_ready(&outputs));
     let released = releases(&mut world);
     let launched = launch(&released).expect("the job is launched");
     assert_eq!(launched.hold.at, HoldAt::Init);
@@ -106,6 +131,10 @@ fn a_job_waits_for_the_release_and_takes_the_directives() {
     assert_eq!(parent.relation, Relation::Controller);
     assert_eq!((parent.proc, parent.nspace.as_str()), (TOOL, "vm:7"));
     assert_eq!(parent.forward, [Stream::Stdout]);
+    let (bytes, dropped) = (100, Dropped::Newest);
+    assert_eq!(parent.keep, Some(Keeping { bytes, dropped }));
+    assert_eq!(launched.apps[0].program, "checks");
+    assert_eq!(launched.apps[0].args[0], "-q");
     // What is forwarded is not printed.
     let mut printed = |stream| {
         let chunk = Chunk {
@@ -128,6 +157,14 @@ fn a_job_waits_for_the_release_and_takes_the_directives() {
     assert!(printed(Stream::Stderr));
     // A second release does nothing.
     assert!(launch(&releases(&mut world)).is_none());
+}
+
+#[test]
+fn only_the_tool_that_may_release_it_is_told_that_the_launcher_is_ready() {
+    let (mut world, _) = controlled(started(&[]));
+    assert!(!is_ready(&connects(&mut world, Door::Ours)));
+    says(&mut world, FromServer::ToolLeft { tool: TOOL.job });
+    assert!(is_ready(&connects(&mut world, Door::Theirs)));
 }
 
 #[test]
@@ -177,7 +214,7 @@ fn any_tool_ends_a_pause() {
     for node in 0..NODES {
         assert!(launch(&world.says(node, hello(node))).is_none());
     }
-    connects(&mut world, Door::Ours);
+    assert!(is_ready(&connects(&mut world, Door::Ours)));
     says(&mut world, FromServer::ToolLeft { tool: TOOL.job });
     let visitor = Visitor {
         name: None,
@@ -219,6 +256,11 @@ fn what_cannot_be_carried_out_is_refused() {
         (unknown, "pmix.unknown"),
         (info(keys::MAP_BY, Value::text("chance")), "pmix.mapby"),
         (info(keys::STOP_ON_EXEC, Value::text("x")), "pmix.dbg.init"),
+        (info(keys::EXEC_AGENT, Value::text(" ")), "pmix.exec.agnt"),
+        (
+            info(keys::IOF_CACHE_SIZE, Value::text("x")),
+            "pmix.iof.csize",
+        ),
     ];
     for (directive, key) in cases {
         let (mut world, _) = controlled(started(&[directive]));

@@ -7,7 +7,7 @@ use super::Job;
 use crate::{
     controller::{asks::Asker, spawned::cospawn::Partner},
     preload::WantedFile,
-    proto::Stream,
+    proto::{Keeping, Stream},
 };
 
 /// The origin of a job: the front that submitted it, or the proc that spawned it, or a front that has a job.
@@ -20,6 +20,7 @@ pub(in crate::controller) enum Origin {
         by: ProcId,
         /// Output streams that go to the tool, and not to the front.
         forward: Vec<Stream>,
+        keep: Option<Keeping>,
     },
     /// A tool beside the job that the front has submitted.
     Beside,
@@ -30,6 +31,8 @@ pub(in crate::controller) enum Origin {
         asker: Option<Asker>,
         /// Output streams that are also forwarded to the spawner.
         forward: Vec<Stream>,
+        /// How much output is kept for tools that ask for it later.
+        keep: Option<Keeping>,
         /// Key-value pairs that the spawner has passed along with the request. `None` if the request came by PMIx, and
         /// not by PMI. In a spawn by PMI, the spawner's job and this one are one MPI program: if one fails, both end.
         preput: Option<Vec<(String, String)>>,

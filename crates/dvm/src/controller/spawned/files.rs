@@ -81,6 +81,13 @@ impl Files {
         Ok(())
     }
 
+    /// Notes that an agent executes an app, whose program is this argument.
+    pub(super) fn executed_by_agent(&mut self, app: u32, argument: u32) {
+        if let Some(preload) = &mut self.preload {
+            preload.use_of.executed_by_agent(app, argument);
+        }
+    }
+
     /// Returns what is copied; `None` if no app needs a directory for files.
     pub(super) fn finish(self) -> (Option<Preload>, Vec<WantedFile>) {
         (self.preload, self.wanted)

@@ -13,11 +13,13 @@ use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
     keys,
+    server::{self, Overflow},
     value::{App as SpawnedApp, Envar, Info, PmixRank, Status, Value},
 };
 
 use super::{
     super::job::{Spawner, StartNews},
+    agent,
     colocation::{Colocation, Places},
     files::Files,
     find,
@@ -26,7 +28,7 @@ use crate::{
     alloc::LocalNames,
     place::{self, AppRequest, BindTarget, MapBy, MapTo, Oversubscribe},
     preload::WantedFile,
-    proto::Stream,
+    proto::{Dropped, Keeping, Stream},
     spec::{
         App, Destination, Environment, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor,
         ResourceNeeds, StdinTarget, StdioPlan,
@@ -98,10 +100,16 @@ pub(super) fn spec(
         let own = app.info.clone();
         stops.push((before..before.saturating_add(count), own.clone()));
         before = before.saturating_add(count);
-        let program = program(base, infos, app)?;
+        let mut program = program(base, infos, app)?;
         // Directives of the app take precedence over those of the job.
         let said = |key: &CStr| find(&own, key).or_else(|| find(infos, key));
         files.add(index, &program, said)?;
+        // Daemons of a debugger are no application.
+        let is_daemon = said(keys::DEBUGGER_DAEMONS).is_some_and(Value::is_set);
+        if let Some(agent) = said(keys::EXEC_AGENT).filter(|_| !is_daemon) {
+            let argument = agent::execute(agent, &mut program)?;
+            files.executed_by_agent(index, argument);
+        }
         programs.push(program);
     }
     if is_placed && !sequence.is_empty() {
@@ -172,6 +180,26 @@ pub(in crate::controller) fn forwarded(infos: &[Info], spawner: Spawner) -> Vec<
     ];
     let wanted = streams.into_iter().filter(|(_, key)| wants(key));
     wanted.map(|(stream, _)| stream).collect()
+}
+
+/// Returns how much of a job's output is kept for tools. A tool cannot pull the output of a job before it has spawned it, so some is kept
+/// for it in any case.
+pub(in crate::controller) fn kept(
+    infos: &[Info],
+    spawner: Spawner,
+) -> Result<Option<Keeping>, Status> {
+    let unasked = match spawner {
+        Spawner::Tool(_) => Some(server::Keeping::DEFAULT),
+        Spawner::Rank => None,
+    };
+    let keeping = server::Keeping::asked(infos)?.or(unasked);
+    Ok(keeping.map(|keeping| Keeping {
+        bytes: keeping.bytes,
+        dropped: match keeping.overflow {
+            Overflow::DropOldest => Dropped::Oldest,
+            Overflow::DropNewest => Dropped::Newest,
+        },
+    }))
 }
 
 /// Returns whether the spawner wants events about the start of a job. A tool does, unless it says otherwise.

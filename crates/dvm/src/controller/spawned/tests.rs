@@ -3,7 +3,11 @@
 use std::ffi::CString;
 
 use base::{NodeId, Rank, Topology};
-use pmix::{pmi, value::Envar};
+use pmix::{
+    pmi,
+    server::{KEPT_DEFAULT, MAX_KEPT},
+    value::Envar,
+};
 
 use super::{
     spec::{hold, input, program},
@@ -14,8 +18,8 @@ use crate::{
     controller::{ControllerInput, ControllerOutput, job::StartNews},
     place::{self, AppRequest, TopologyDigest},
     proto::{
-        AskId, Drained, EndClass, FromFront, FrontId, Launch, Started, Stream, ToController,
-        ToDaemon, VERSION,
+        AskId, Drained, Dropped, EndClass, FromFront, FrontId, Keeping, Launch, Started, Stream,
+        ToController, ToDaemon, VERSION,
     },
     spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, StdinTarget, StdioPlan},
 };
@@ -174,6 +178,46 @@ fn output_is_forwarded_where_it_is_asked_for() {
     assert_eq!(forwarded(&[], tool), [Stream::Stdout, Stream::Stderr]);
     let refused = directive(keys::FWD_STDOUT, Value::Bool(false));
     assert_eq!(forwarded(&[refused], tool), [Stream::Stderr]);
+}
+
+#[test]
+fn output_is_kept_for_tools() {
+    let tool = Spawner::Tool(WhenItLeaves::End);
+    let size = |bytes| directive(keys::IOF_CACHE_SIZE, Value::Uint32(bytes));
+    let flag = |key| directive(key, Value::Bool(true));
+    let (oldest, newest) = (keys::IOF_DROP_OLDEST, keys::IOF_DROP_NEWEST);
+    let keeps = |bytes, dropped| Ok(Some(Keeping { bytes, dropped }));
+    let half = KEPT_DEFAULT / 2;
+    let cases = [
+        (vec![], Spawner::Rank, Ok(None)),
+        (vec![], tool, keeps(KEPT_DEFAULT, Dropped::Newest)),
+        (
+            vec![size(half)],
+            Spawner::Rank,
+            keeps(half, Dropped::Newest),
+        ),
+        (vec![size(u32::MAX)], tool, keeps(MAX_KEPT, Dropped::Newest)),
+        (vec![size(0)], tool, keeps(0, Dropped::Newest)),
+        (
+            vec![flag(oldest)],
+            Spawner::Rank,
+            keeps(KEPT_DEFAULT, Dropped::Oldest),
+        ),
+        (vec![size(7), flag(newest)], tool, keeps(7, Dropped::Newest)),
+        (
+            vec![flag(oldest), flag(newest)],
+            tool,
+            Err(Status::BAD_PARAM),
+        ),
+        (
+            vec![directive(keys::IOF_CACHE_SIZE, Value::text("much"))],
+            tool,
+            Err(Status::BAD_PARAM),
+        ),
+    ];
+    for (infos, spawner, expected) in cases {
+        assert_eq!(kept(&infos, spawner), expected, "{infos:?}");
+    }
 }
 
 pub(super) fn app(program: &str) -> App {

@@ -7,6 +7,7 @@ use pmix::{
     frame::Tag,
     keys,
     message::{GroupForm, Push, Request, Shape},
+    server::KEPT_DEFAULT,
     value::{App, Info, Key, PmixRank, Proc, Value},
 };
 
@@ -240,6 +241,28 @@ fn spawns(world: &mut World, infos: Vec<Info>, procs: i32) -> Launch {
 
 fn info(key: &std::ffi::CStr, value: Value) -> Info {
     Info::new(Key::new(key).unwrap(), value)
+}
+
+/// What an agent executes are the programs of a job, and no daemons that come with the same directives.
+#[test]
+fn an_agent_executes_programs_and_no_daemons() {
+    let mut world = World::new();
+    connects(&mut world, 1, None);
+    let agent = || info(keys::EXEC_AGENT, Value::text("checks -q"));
+    let line = |launch: Launch| {
+        let app = &launch.apps[0];
+        let words = std::iter::once(&app.program).chain(&app.args);
+        let words: Vec<String> = words.map(|word| word.display().to_string()).collect();
+        words.join(" ")
+    };
+    let launched = spawns(&mut world, vec![agent()], 1);
+    assert_eq!(
+        launched.parent.as_ref().unwrap().keep.unwrap().bytes,
+        KEPT_DEFAULT
+    );
+    assert_eq!(line(launched), "checks -q ./b");
+    let daemons = info(keys::DEBUGGER_DAEMONS, Value::Bool(true));
+    assert_eq!(line(spawns(&mut world, vec![agent(), daemons], 1)), "./b");
 }
 
 /// Daemons are where their targets are, also if the nodes have too few or too many slots for that.

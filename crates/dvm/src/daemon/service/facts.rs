@@ -6,7 +6,7 @@ use base::{CpuSet, Level, NodeId, Topology};
 use pmix::{
     codec::{Format, Reader},
     keys,
-    server::{AppFacts, Job, NodeFacts, RankFacts, Stop, StopIn},
+    server::{self, AppFacts, Job, NodeFacts, Overflow, RankFacts, Stop, StopIn},
     value::{Info, IofChannels, Key, Kval, Nspace, Proc, Value},
 };
 
@@ -14,7 +14,7 @@ use super::{DaemonConfig, OwnNode, Subscription, channels, hwloc, name};
 use crate::{
     daemon::spaced,
     place::Placed,
-    proto::{Launch, LaunchNode, Parent, Relation},
+    proto::{Dropped, Keeping, Launch, LaunchNode, Parent, Relation},
     spec::HoldAt,
 };
 
@@ -195,6 +195,10 @@ pub(super) fn facts(
         ranks: ranks(config, own, launch),
         here: own.map_or(nowhere, |own| own.index),
         forward: launch.parent.as_ref().map(called).zip(forwarded),
+        keep: launch
+            .parent
+            .as_ref()
+            .and_then(|parent| Some(keeping(parent.keep?))),
         parent: spawner.map(called),
         map_by: None,
         rank_by: None,
@@ -209,6 +213,16 @@ pub(super) fn facts(
             .collect(),
         apps,
         nspace,
+    }
+}
+
+const fn keeping(keep: Keeping) -> server::Keeping {
+    server::Keeping {
+        bytes: keep.bytes,
+        overflow: match keep.dropped {
+            Dropped::Oldest => Overflow::DropOldest,
+            Dropped::Newest => Overflow::DropNewest,
+        },
     }
 }
 
