@@ -74,6 +74,9 @@ impl Machine {
     /// Checks that there is a node with what a unit of the job needs of each counted resource, and that the machine has what it needs as a
     /// whole.
     pub(super) fn check_room(&self, demand: &Demand) -> Result<(), NoResource> {
+        if !demand.is_counted() {
+            return Ok(());
+        }
         let mut unit = demand.unit.clone();
         unit.add(&demand.per_node);
         let nodes = self.nodes.keys();

@@ -83,6 +83,9 @@ impl Machine {
 
     /// Gives a task that starts the GPUs that the queue has counted for it. Returns them by the daemons of their nodes.
     fn take_gpus(&mut self, task: TaskId) -> BTreeMap<NodeId, NodeGpus> {
+        if !self.has_gpus(task.job) {
+            return BTreeMap::new();
+        }
         let parts: Vec<(NodeId, Amounts)> = self.queue.parts(task).collect();
         let taken = parts.into_iter().filter_map(|(id, part)| {
             let count = self.counted.named(&part).get(GPU).copied()?;
@@ -93,7 +96,17 @@ impl Machine {
         taken.collect()
     }
 
+    /// Returns true if a job asks for GPUs.
+    fn has_gpus(&self, job: JobId) -> bool {
+        let entry = self.jobs.get(&job);
+        let needs = entry.and_then(|entry| entry.record.needs.as_ref());
+        needs.is_some_and(|needs| needs.gpus.is_some())
+    }
+
     fn give_gpus_back(&mut self, task: TaskId) {
+        if !self.has_gpus(task.job) {
+            return;
+        }
         let parts: Vec<NodeId> = self.queue.parts(task).map(|(id, _)| id).collect();
         for id in parts {
             let node = self.nodes.get_mut(&id);

@@ -60,6 +60,11 @@ impl Amounts {
         self.slots == 0 && self.counted.is_empty()
     }
 
+    /// Returns true if there is something beside slots.
+    pub(super) const fn is_counted(&self) -> bool {
+        !self.counted.is_empty()
+    }
+
     fn counted(&self, index: usize) -> u64 {
         self.counted.get(index).copied().unwrap_or(0)
     }

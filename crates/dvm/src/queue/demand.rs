@@ -61,6 +61,12 @@ impl Demand {
         }
     }
 
+    /// Returns true if the job needs something beside slots.
+    pub(crate) fn is_counted(&self) -> bool {
+        let parts = [&self.unit, &self.per_node, &self.shared];
+        parts.into_iter().any(Amounts::is_counted)
+    }
+
     /// Returns the number of slots that the job needs at least.
     pub(super) fn slots_needed(&self) -> u64 {
         u64::from(self.units) * u64::from(self.unit.slots)
