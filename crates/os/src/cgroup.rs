@@ -28,31 +28,50 @@ pub fn cpu_quota() -> Option<f64> {
 /// Returns [`cpu_quota`] of the system recorded below `root`.
 #[must_use]
 pub(crate) fn cpu_quota_below(root: &Path) -> Option<f64> {
+    tightest_of(root, CONTROLLER, cpus_of)
+}
+
+/// Returns the memory in bytes that this process and its children get by their cgroups, in the system recorded below `root`; `None` if
+/// it is not limited.
+#[must_use]
+pub(crate) fn memory_limit_below(root: &Path) -> Option<f64> {
+    tightest_of(root, "memory", bytes_of)
+}
+
+/// A limit of one group.
+type Limit = fn(&Path, Version) -> Option<f64>;
+
+/// Returns the tightest limit of our groups.
+fn tightest_of(root: &Path, controller: &str, limit: Limit) -> Option<f64> {
     let membership = read_small(&root.join(MEMBERSHIP)).ok()?;
-    let (version, group) = controlling_group(&membership)?;
+    let (version, group) = controlling_group(&membership, controller)?;
     // Nearly every system has version 2 here. Only others need the list of all mounts, which can be long.
     let usual = root.join(USUAL_MOUNT);
     let own = usual.join(group.trim_start_matches('/'));
     if version == Version::Two && own.join("cgroup.procs").exists() {
-        return tightest(&usual, own, version);
+        return tightest(&usual, own, |group| limit(group, version));
     }
     let mounts = read_small(&root.join(MOUNTS)).ok()?;
     let (mounted, point) = mounts
         .lines()
-        .find_map(|line| cgroup_mount(line, version, CONTROLLER))?;
+        .find_map(|line| cgroup_mount(line, version, controller))?;
     // In a container only a part of the tree is mounted; the mount says which.
     let below = Path::new(group)
         .strip_prefix(mounted)
         .unwrap_or_else(|_| Path::new(""));
     let top = root.join(point.trim_start_matches('/'));
-    tightest(&top, top.join(below), version)
+    tightest(&top, top.join(below), |group| limit(group, version))
 }
 
 /// Returns the tightest limit from `directory` up to `top`.
-fn tightest(top: &Path, mut directory: PathBuf, version: Version) -> Option<f64> {
+fn tightest(
+    top: &Path,
+    mut directory: PathBuf,
+    limit_of: impl Fn(&Path) -> Option<f64>,
+) -> Option<f64> {
     let mut tightest: Option<f64> = None;
     for _ in 0..MAX_DEPTH {
-        if let Some(limit) = limit_of(&directory, version) {
+        if let Some(limit) = limit_of(&directory) {
             tightest = Some(tightest.map_or(limit, |tightest| tightest.min(limit)));
         }
         if directory == top || !directory.pop() {
@@ -69,12 +88,11 @@ pub(crate) enum Version {
     Two,
 }
 
-/// Returns the group that limits our CPU time: that of the `cpu` controller of version 1 if it is mounted, else that
-/// of version 2.
-fn controlling_group(membership: &str) -> Option<(Version, &str)> {
+/// Returns the group that limits us by this controller: that of version 1 if it is mounted, else that of version 2.
+fn controlling_group<'a>(membership: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     [Version::One, Version::Two]
         .into_iter()
-        .find_map(|version| Some((version, group(membership, version, CONTROLLER)?)))
+        .find_map(|version| Some((version, group(membership, version, controller)?)))
 }
 
 /// Returns the group of version 2, or that of a controller of version 1.
@@ -118,7 +136,7 @@ pub(crate) fn cgroup_mount<'a>(
     matches.then_some((part, point))
 }
 
-fn limit_of(directory: &Path, version: Version) -> Option<f64> {
+fn cpus_of(directory: &Path, version: Version) -> Option<f64> {
     let file = |name: &str| read_small(&directory.join(name)).ok();
     let (quota, period) = match version {
         Version::Two => {
@@ -138,6 +156,16 @@ fn limit_of(directory: &Path, version: Version) -> Option<f64> {
         }
     };
     (period > 0.0).then(|| quota / period)
+}
+
+fn bytes_of(directory: &Path, version: Version) -> Option<f64> {
+    let name = match version {
+        // Without a limit, its number is larger than any memory.
+        Version::One => "memory.limit_in_bytes",
+        Version::Two => "memory.max",
+    };
+    let text = read_small(&directory.join(name)).ok()?;
+    text.trim().parse().ok()
 }
 
 #[cfg(test)]

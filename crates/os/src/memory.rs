@@ -1,16 +1,28 @@
 //! The memory of this computer.
 
-use std::{fs, path::Path};
+use std::path::Path;
+
+use crate::{cgroup::memory_limit_below, files::read_small};
 
 /// Returns the memory in bytes that processes here may use: that of the computer, or the limit of our cgroups, if it is lower. 0 if
 /// nothing says so.
 #[must_use]
 pub fn memory() -> u64 {
-    let all = fs::read_to_string("/proc/meminfo").ok();
-    let all = all.and_then(|text| total(&text));
-    let own = fs::read_to_string("/proc/self/cgroup").ok();
-    let limit = own.and_then(|text| limit(Path::new("/sys/fs/cgroup"), &text));
-    all.into_iter().chain(limit).min().unwrap_or(0)
+    memory_below(Path::new("/"))
+}
+
+fn memory_below(root: &Path) -> u64 {
+    let all = read_small(&root.join("proc/meminfo")).ok();
+    let all = all.and_then(|text| total(&text)).unwrap_or(0);
+    match memory_limit_below(root) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is a number of bytes that is lower than another one"
+        )]
+        Some(limit) if limit < all as f64 => limit as u64,
+        _ => all,
+    }
 }
 
 fn total(meminfo: &str) -> Option<u64> {
@@ -21,17 +33,10 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the lowest limit of our cgroup of version 2 and those above it. `own` has the text of `/proc/self/cgroup`.
-fn limit(root: &Path, own: &str) -> Option<u64> {
-    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let ours = root.join(path);
-    let above = ours.ancestors().take_while(|place| place.starts_with(root));
-    let limits = above.filter_map(|place| fs::read_to_string(place.join("memory.max")).ok());
-    limits.filter_map(|text| text.trim().parse().ok()).min()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -45,16 +50,49 @@ mod tests {
         }
     }
 
+    /// Files of a system, and the memory that processes there may use.
+    type Case<'a> = (&'a [(&'a str, &'a str)], u64);
+
     #[test]
     fn the_lowest_limit_of_all_cgroups_counts() {
-        let root = tempfile::tempdir().unwrap();
-        let place = root.path().join("a/b");
-        fs::create_dir_all(&place).unwrap();
-        fs::write(root.path().join("a/memory.max"), "4096\n").unwrap();
-        fs::write(place.join("memory.max"), "max\n").unwrap();
-        let limit = |own| limit(root.path(), own);
-        assert_eq!(limit("1:name=x:/q\n0::/a/b\n"), Some(4096));
-        assert_eq!(limit("0::/"), None);
-        assert_eq!(limit("5:memory:/a\n"), None);
+        let two = ("proc/self/cgroup", "0::/a/b\n");
+        let above = "sys/fs/cgroup/a/memory.max";
+        let own = "sys/fs/cgroup/a/b/memory.max";
+        let procs = ("sys/fs/cgroup/a/b/cgroup.procs", "");
+        let one = ("proc/self/cgroup", "5:memory:/a\n0::/\n");
+        let mount = (
+            "proc/self/mountinfo",
+            "30 24 0:26 / /mnt/memory rw - cgroup cgroup rw,memory\n",
+        );
+        let cases: [Case<'_>; 5] = [
+            (&[], 24 << 20),
+            (&[two, procs, (above, "4096\n"), (own, "max\n")], 4096),
+            (&[two, procs, (own, "99999999999\n")], 24 << 20),
+            (
+                &[one, mount, ("mnt/memory/a/memory.limit_in_bytes", "8192\n")],
+                8192,
+            ),
+            (
+                &[
+                    one,
+                    mount,
+                    (
+                        "mnt/memory/a/memory.limit_in_bytes",
+                        "9223372036854771712\n",
+                    ),
+                ],
+                24 << 20,
+            ),
+        ];
+        for (files, expected) in cases {
+            let root = tempfile::tempdir().unwrap();
+            let meminfo = ("proc/meminfo", "MemTotal:  24576 kB\n");
+            for (name, text) in files.iter().chain([&meminfo]) {
+                let path = root.path().join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            assert_eq!(memory_below(root.path()), expected, "{files:?}");
+        }
     }
 }
