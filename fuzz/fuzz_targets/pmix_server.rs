@@ -883,10 +883,14 @@ impl World {
         }
     }
 
-    /// All go, and time passes.
+    /// All tools and jobs go, and time passes.
     fn end(mut self) {
         for conn in self.links.keys().copied().collect::<Vec<_>>() {
             self.close(conn);
+        }
+        // A registered job may keep its output.
+        for job in 0..JOBS {
+            self.handle(Input::Deregister(nspace(job)));
         }
         self.pass(Duration::from_secs(1000));
         assert!(self.server.is_quiet(), "something waits: {:?}", self.server);

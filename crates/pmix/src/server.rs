@@ -342,6 +342,7 @@ impl Server {
         let keep = job.keep.map(|keeping| (job.parent.clone(), keeping));
         // A name that is registered again belongs to a new job.
         self.forget_job(now, &nspace);
+        self.subscriptions.forget_kept(&nspace);
         let number = self.next_job;
         self.next_job += 1;
         self.names.insert(number, nspace.clone());

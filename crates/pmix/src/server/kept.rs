@@ -23,12 +23,12 @@ use crate::{
 pub const KEPT_DEFAULT: u32 = 64 << 10;
 /// Most bytes that are kept of one channel of a job. Whoever asks for more gets so many.
 pub const MAX_KEPT: u32 = 4 << 20;
-/// Bytes that are kept of all jobs; a piece counts its length and some more. Jobs that have ended are forgotten first. All of it
-/// fits into what is queued for one tool.
+/// Bytes that are kept of all jobs; a piece counts its length and some more, and so does the end of a stream. Jobs that have ended are
+/// forgotten first. All of it fits into what is queued for one tool.
 pub const MAX_KEPT_BYTES: usize = 32 << 20;
 /// Jobs that have ended and of which output is kept. The first one is forgotten.
 pub const MAX_KEPT_JOBS: usize = 64;
-/// What a piece costs besides its bytes.
+/// What a piece costs besides its bytes, and what the end of a stream costs: the rest of a message.
 const PIECE_COST: usize = 128;
 /// Output of the same process is joined up to this length.
 const PIECE: usize = 16 << 10;
@@ -125,7 +125,8 @@ impl Piece {
 }
 
 impl Kept {
-    /// Keeps output of these channels of a job from now on. What is kept already, and more than this, stays.
+    /// Keeps output of these channels of a job from now on. What is kept already, and more than this, stays. What is dropped is decided by
+    /// the first one who asks for something else than the default.
     pub(super) fn keep(
         &mut self,
         nspace: &Nspace,
@@ -149,8 +150,10 @@ impl Kept {
                 is_closed: false,
                 ended: RankSet::new(),
             });
+            if channel.keeping == Keeping::DEFAULT {
+                channel.keeping.overflow = keeping.overflow;
+            }
             channel.keeping.bytes = channel.keeping.bytes.max(keeping.bytes);
-            channel.keeping.overflow = keeping.overflow;
         }
     }
 
@@ -165,6 +168,10 @@ impl Kept {
 
     /// Takes output of a process. Empty `bytes` mean EOF.
     pub(super) fn add(&mut self, proc: &Proc, channels: IofChannels, bytes: &Bytes) {
+        // It makes room for others, and gets nothing more.
+        if self.ended.contains(&proc.nspace) {
+            return;
+        }
         let channel = |kept: &mut Self| {
             let job = kept.by_job.get_mut(&proc.nspace)?;
             job.channels.remove(&channels)
@@ -174,7 +181,11 @@ impl Kept {
             return;
         };
         if bytes.is_empty() {
-            channel.ended.insert(Rank(proc.rank.0));
+            // Without room, who pulls late does not hear of this end.
+            if !channel.ended.contains(Rank(proc.rank.0)) && self.has_room(0) {
+                channel.ended.insert(Rank(proc.rank.0));
+                self.cost += PIECE_COST;
+            }
         } else {
             self.fit(&mut channel, proc.rank, bytes);
         }
@@ -294,12 +305,12 @@ impl Kept {
         self.ended.retain(|ended| ended != nspace);
         let job = self.by_job.remove(nspace).unwrap_or_default();
         for mut channel in job.channels.into_values() {
-            self.cost -= channel.clear();
+            self.cost -= channel.clear() + channel.ended.len() * PIECE_COST;
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.by_job.is_empty()
+        self.by_job.is_empty() && self.ended.is_empty() && self.cost == 0
     }
 }
 

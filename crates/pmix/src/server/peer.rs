@@ -312,6 +312,7 @@ impl Server {
                         ..known.clone()
                     };
                     *state = State::Connected(proc);
+                    self.events.tool_came(conn);
                     // What it has sent meanwhile.
                     self.on_bytes(now, conn, &[]);
                 }

@@ -8,7 +8,7 @@ use super::{
     Conn, Output, ReplyTo, Server, Tools,
     event::packed,
     info, is_set,
-    kept::{Keeping, Kept},
+    kept::{Keeping, Kept, MAX_KEPT_BYTES},
     peer::{Known, Role},
 };
 use crate::{
@@ -70,6 +70,11 @@ impl Subscriptions {
         Ok(number)
     }
 
+    /// Forgets what is kept of a job of this name.
+    pub(super) fn forget_kept(&mut self, nspace: &Nspace) {
+        self.kept.forget(nspace);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.by_number.is_empty() && self.wanted.is_empty() && self.kept.is_empty()
     }
@@ -89,7 +94,8 @@ impl Server {
             return self.status(reply, Status::BAD_PARAM);
         }
         let conn = reply.conn;
-        let keeping = match self.is_tool(conn) {
+        let is_tool = self.is_tool(conn);
+        let keeping = match is_tool {
             true => Keeping::asked(infos),
             false => Ok(None),
         };
@@ -97,17 +103,24 @@ impl Server {
             Ok(keeping) => keeping,
             Err(status) => return self.status(reply, status),
         };
-        let mut meant = Vec::with_capacity(procs.len());
+        // A read may have many pulls, and each gets all that is kept.
+        if is_tool && self.queued_for(conn) > MAX_KEPT_BYTES {
+            return self.status(reply, Status::OUT_OF_RESOURCE);
+        }
+        let mut meant = BTreeSet::new();
         for proc in procs {
             match self.group_of(from, &proc) {
                 Some(members) if !self.jobs.contains_key(&proc.nspace) => meant.extend(members),
-                _ => meant.push(proc),
+                _ => drop(meant.insert(proc)),
             }
+        }
+        if meant.len() > MAX_SUBSCRIPTION_PROCS {
+            return self.status(reply, Status::OUT_OF_RESOURCE);
         }
         let subscription = Subscription {
             conn,
             id,
-            procs: meant,
+            procs: meant.into_iter().collect(),
             channels,
             mode: match is_set(infos, keys::IOF_REDIRECT) {
                 true => Mode::Redirect,
@@ -118,7 +131,9 @@ impl Server {
             Ok(number) => {
                 let status = Status::SUCCESS;
                 self.answer(reply, &Answer::Number { status, number });
-                self.catch_up(&subscription);
+                if is_tool {
+                    self.catch_up(&subscription);
+                }
                 if let Some(keeping) = keeping {
                     for nspace in jobs_of(&subscription.procs) {
                         if self.jobs.contains_key(nspace) {
@@ -131,6 +146,15 @@ impl Server {
             }
             Err(status) => self.status(reply, status),
         }
+    }
+
+    /// Returns the bytes that wait for a connection until the host polls.
+    fn queued_for(&self, conn: Conn) -> usize {
+        let lengths = self.out.iter().filter_map(|output| match output {
+            Output::Send { conn: to, bytes } if *to == conn => Some(bytes.len()),
+            _ => None,
+        });
+        lengths.sum()
     }
 
     /// Sends a new subscriber what is kept of the output for which it asks.
@@ -167,8 +191,6 @@ impl Server {
         };
         let spawner = spawner.filter(is_tool).cloned();
         let kept = &mut self.subscriptions.kept;
-        // Of another job with this name.
-        kept.forget(nspace);
         kept.keep(nspace, both, keeping, spawner);
         self.say_wanted();
     }

@@ -172,10 +172,13 @@ fn a_tool_asks_for_it_when_it_pulls() {
     prints(&mut world, proc("a", 0), OUT, "hello");
     prints(&mut world, proc("a", 0), ERR, "bye");
     world.close(conn);
-    // It is kept while the job runs, whoever has asked for it; a rank may not.
+    // It is kept while the job runs, whoever has asked for it; a rank does not get it.
     let other = tool(&mut world, "u");
     assert_eq!(pulled(&mut world, other, all("a")), "out 0: hell");
     world.close(other);
+    let rank = world.connect("a", 0);
+    assert_eq!(pulled(&mut world, rank, all("a")), "");
+    world.close(rank);
     world.handle(Input::Deregister(nspace("a")));
     world.assert_no_state_left();
 }
@@ -222,6 +225,76 @@ fn so_many_jobs_that_have_ended_are_remembered() {
     assert_eq!(pulled(&mut world, conn, all("j0")), "");
     assert_eq!(pulled(&mut world, conn, all("j1")), "out 0: text");
     world.close(conn);
+    world.handle(Input::Deregister(nspace("a")));
+    world.assert_no_state_left();
+}
+
+/// One read of a tool has many pulls, and each gets all that is kept: what is made before the host sends it is bounded.
+#[test]
+fn many_pulls_in_one_read_are_refused() {
+    let mut world = World::with_door();
+    let conn = tool(&mut world, "t");
+    let size = MAX_KEPT as usize;
+    let names: Vec<String> = (0..MAX_KEPT_BYTES / size - 1)
+        .map(|number| format!("j{number}"))
+        .collect();
+    for name in &names {
+        spawned(&mut world, name, keeping(MAX_KEPT, Overflow::DropNewest));
+        prints(&mut world, proc(name, 0), OUT, vec![b'x'; size]);
+    }
+    let everything = Request::IofPull {
+        procs: names.iter().map(|name| all(name)).collect(),
+        infos: Vec::new(),
+        channels: OUT,
+        id: 9,
+    };
+    let read: Vec<u8> = (0..10)
+        .flat_map(|_| world.message(conn, &everything))
+        .collect();
+    world.bytes(conn, &read);
+    let answers = world.answers(conn);
+    let is_refused = |status: &Status| *status == Status::OUT_OF_RESOURCE;
+    let statuses: Vec<Status> = answers.values().map(|answer| answer.status()).collect();
+    assert_eq!(statuses.len(), 10);
+    assert_eq!(
+        statuses.iter().filter(|status| is_refused(status)).count(),
+        8,
+        "{statuses:?}"
+    );
+    world.pushes(conn);
+    // Later there is room again.
+    assert_eq!(world.status_of(conn, &everything), Status::SUCCESS);
+    world.close(conn);
+}
+
+/// Who asks first decides what is dropped; ends of streams count.
+#[test]
+fn a_second_tool_changes_nothing_of_what_the_first_has_asked() {
+    let mut world = World::with_door();
+    let first = tool(&mut world, "t");
+    spawned(&mut world, "b", keeping(4, Overflow::DropOldest));
+    prints(&mut world, proc("b", 0), OUT, "beginning");
+    let second = tool(&mut world, "u");
+    let newest = vec![
+        flag(keys::IOF_DROP_NEWEST),
+        info(keys::IOF_CACHE_SIZE, Value::Size(1)),
+    ];
+    assert_eq!(
+        world.status_of(second, &pull(all("b"), OUT, newest)),
+        Status::SUCCESS
+    );
+    world.pushes(second);
+    prints(&mut world, proc("b", 0), OUT, "end");
+    prints(&mut world, proc("b", 0), OUT, "");
+    prints(&mut world, proc("b", 0), OUT, "");
+    world.pushes(second);
+    assert_eq!(
+        pulled(&mut world, first, all("b")),
+        "out 0: gend | out 0: ."
+    );
+    world.close(first);
+    world.close(second);
+    world.handle(Input::Deregister(nspace("b")));
     world.handle(Input::Deregister(nspace("a")));
     world.assert_no_state_left();
 }
