@@ -72,7 +72,7 @@ pub use self::{
     record::{
         COMMAND_MAX, Failure, Needs, OutputFiles, Record, State, Submission, Tasks, Way, Wishes,
     },
-    resources::{DECLARED_MAX, Declared, GPU, MEMORY, NoResource, NodeShare, ResourceOf},
+    resources::{DECLARED_MAX, Declared, GPU, MEMORY, NoResource, NodeShare, ResourceOf, TooMuch},
     runs::fill,
     talk::{
         Added, Additions, Ask, Damage, Down, Explained, NodeLine, NodeStanding, NotDone, RankUsage,

@@ -34,7 +34,7 @@ use self::{
 };
 pub use self::{
     kind::{KINDS, explain},
-    machine::{lacking, not_done, not_watched},
+    machine::{not_done, not_watched, too_much},
     nodes::not_used,
     preload::size,
     start::{StartProblem, classify},

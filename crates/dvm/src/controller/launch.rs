@@ -167,13 +167,12 @@ impl Controller {
             }
         } else {
             let request = self.without_lost(job)?;
-            let allocation = self.own_allocation();
             let is_own = |node: &&NodeId| !self.is_apart(**node);
             let joined = self.nodes.keys().filter(is_own).count();
-            if joined + self.lost.len() < allocation.nodes.len() {
+            if joined + self.lost.len() < self.own_nodes() {
                 return Ok(None);
             }
-            (request, allocation)
+            (request, self.own_allocation())
         };
         let Some(topologies) = self.topologies.of(&self.nodes) else {
             return Ok(None);

@@ -147,12 +147,18 @@ impl Controller {
         self.door == Some(node) || self.is_of_allocation(node)
     }
 
-    /// Returns the nodes of whoever has started us: those without a number of an allocation that procs have requested.
+    /// Returns the number of nodes of whoever has started us: those without a number of an allocation that procs have requested. They are
+    /// the first ones.
+    pub(super) fn own_nodes(&self) -> usize {
+        let all = self.allocation.nodes.len();
+        let door = self.door.map_or(all, |door| door.0 as usize);
+        let others = self.is_in_slurm().then_some(self.of_slurm.own_nodes);
+        all.min(door).min(others.unwrap_or(all))
+    }
+
+    /// Returns these nodes.
     pub(super) fn own_allocation(&self) -> Cow<'_, Allocation> {
-        let nodes = &self.allocation.nodes;
-        // Nodes that count are the first ones: others come later.
-        let apart = (0..).map(NodeId).zip(nodes);
-        let own = apart.take_while(|(id, _)| !self.is_apart(*id)).count();
+        let (nodes, own) = (&self.allocation.nodes, self.own_nodes());
         if own == nodes.len() {
             return Cow::Borrowed(&self.allocation);
         }

@@ -2,7 +2,10 @@
 //!
 //! What a job uses is measured on its nodes. The query is answered when all of them have said it.
 
-use std::{collections::BTreeMap, ffi::CStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::CStr,
+};
 
 use base::{JobId, ProcId, Rank, Time};
 use pmix::{
@@ -27,7 +30,9 @@ impl Controller {
         let mut infos = Vec::new();
         let mut wishes = Vec::new();
         for query in queries {
-            for key in query.keys.iter().flatten() {
+            // A result may be long, and a key is short: each is answered once.
+            let keys: BTreeSet<_> = query.keys.iter().flatten().collect();
+            for key in keys {
                 let qualifiers = &query.qualifiers;
                 if key.as_c_str() == keys::QUERY_MEMORY_USAGE {
                     wishes.extend(self.memory_wish(asker, by, qualifiers));

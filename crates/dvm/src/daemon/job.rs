@@ -92,9 +92,9 @@ pub(super) struct LocalJob {
     launch: Arc<Launch>,
     host: String,
     node: base::NodeId,
-    /// Index of the node among the nodes of the job.
     /// Those of the node.
     gpus: Option<NodeGpus>,
+    /// Index of the node among the nodes of the job.
     node_index: u32,
     /// Node rank of this job's first proc. It is above the node ranks of all jobs that were on the node at the launch.
     first: u32,

@@ -136,6 +136,7 @@ impl Machine {
                 return Err(NotDone::NotAccepted(never));
             }
         }
+        let time_limit = wish.time_limit.or_else(|| self.queue.limits().task_time);
         let id = JobId(self.next);
         let slots = demand.units.saturating_mul(demand.unit.slots);
         let (sharing, unit, spread) = (demand.sharing, demand.unit.slots, demand.spread);
@@ -143,7 +144,7 @@ impl Machine {
             user: 0,
             demand,
             priority: 0,
-            time_limit: wish.time_limit,
+            time_limit,
             after: Vec::new(),
             array: None,
             hold: Hold::No,
@@ -167,7 +168,7 @@ impl Machine {
                 ..Wishes::default()
             },
             slots,
-            time_limit: wish.time_limit,
+            time_limit,
             submitted: self.wall(now),
             started: None,
             ended: None,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::NodeId;
 
-use super::{Counted, Extras, Machine, NoResource, Node, ResourceOf};
+use super::{Counted, Extras, Machine, Node, ResourceOf, TooMuch};
 use crate::{
     place::{self, MapTo, Oversubscribe, Per},
     queue::{Amounts, Demand, Sharing, Spread},
@@ -38,6 +38,7 @@ pub(super) fn demand(
     sharing: Sharing,
     nodes: &BTreeMap<NodeId, Node>,
     resources: &mut Counted,
+    accepted: Option<u32>,
 ) -> Demand {
     let request = &spec.placement;
     let only = only(request, nodes);
@@ -49,7 +50,7 @@ pub(super) fn demand(
         only: only.as_ref(),
         least,
     };
-    let slots = slots(request, &view);
+    let slots = slots(request, &view, accepted);
     let sharing = slots.procs.map_or(Sharing::Exclusive, |_| sharing);
     // Of a whole node, the job may use all there is.
     let procs = u64::from(slots.procs.unwrap_or(1));
@@ -67,13 +68,19 @@ pub(super) fn demand(
 }
 
 impl Machine {
-    pub(super) fn demand(&mut self, spec: &JobSpec, sharing: Sharing) -> Demand {
-        demand(spec, sharing, &self.nodes, &mut self.counted)
+    /// `accepted` is for a job that was accepted by an earlier machine, when no node has joined this one: the slots that it has then.
+    pub(super) fn demand(
+        &mut self,
+        spec: &JobSpec,
+        sharing: Sharing,
+        accepted: Option<u32>,
+    ) -> Demand {
+        demand(spec, sharing, &self.nodes, &mut self.counted, accepted)
     }
 
     /// Checks that there is a node with what a unit of the job needs of each counted resource, and that the machine has what it needs as a
     /// whole.
-    pub(super) fn check_room(&self, demand: &Demand) -> Result<(), NoResource> {
+    pub(super) fn check_room(&self, demand: &Demand) -> Result<(), TooMuch> {
         if !demand.is_counted() {
             return Ok(());
         }
@@ -94,7 +101,7 @@ impl Machine {
         });
         let mut both = on_node.chain(of_machine);
         match both.find(|(_, needed, most, _)| needed > most) {
-            Some((name, needed, most, of)) => Err(NoResource::TooMuch {
+            Some((name, needed, most, of)) => Err(TooMuch {
                 name,
                 needed,
                 most,
@@ -106,10 +113,10 @@ impl Machine {
 }
 
 /// Returns the slots that a job needs.
-fn slots(request: &place::Request, view: &View<'_>) -> Slots {
+fn slots(request: &place::Request, view: &View<'_>, accepted: Option<u32>) -> Slots {
     if !is_uniform(request) {
         // What each app gets depends on what the others get, and where.
-        return view.whole();
+        return view.whole(accepted);
     }
     let counted = view.counted();
     let all = counted
@@ -123,12 +130,12 @@ fn slots(request: &place::Request, view: &View<'_>) -> Slots {
     let (units, unit, procs, spread) = match map.and_then(|map| map.to.as_ref()) {
         // These choose nodes themselves.
         Some(MapTo::Rankfile(_) | MapTo::Sequence(_) | MapTo::PeList { .. }) => {
-            return view.whole();
+            return view.whole(accepted);
         }
         Some(MapTo::Ppr {
             per: Per::Object(_),
             ..
-        }) => return view.whole(),
+        }) => return view.whole(accepted),
         Some(MapTo::Ppr {
             count,
             per: Per::Node,
@@ -166,15 +173,20 @@ fn slots(request: &place::Request, view: &View<'_>) -> Slots {
         }
     };
     // A job whose procs may share slots needs no more slots than there are. Its procs share nothing else.
-    let fewer = if may_share {
-        units.min((all / unit).max(1))
+    let there = match accepted {
+        Some(slots) => (slots / unit).max(1),
+        None if may_share => units.min((all / unit).max(1)),
+        None => units,
+    };
+    let procs = if there < units {
+        procs.saturating_mul(units).div_ceil(there)
     } else {
-        units
+        procs
     };
     Slots {
-        units: fewer,
+        units: there,
         unit,
-        procs: Some(procs.saturating_mul(units).div_ceil(fewer)),
+        procs: Some(procs),
         spread,
     }
 }
@@ -195,10 +207,11 @@ fn is_uniform(request: &place::Request) -> bool {
 
 impl View<'_> {
     /// Returns the need for all nodes that count.
-    fn whole(&self) -> Slots {
+    fn whole(&self, accepted: Option<u32>) -> Slots {
         let count = self.counted().len();
+        let count = accepted.unwrap_or_else(|| u32::try_from(count).unwrap_or(u32::MAX));
         Slots {
-            units: u32::try_from(count).unwrap_or(u32::MAX).max(1),
+            units: count.max(1),
             unit: 1,
             procs: None,
             spread: Spread::Scatter,

@@ -3,7 +3,7 @@
 use base::{HostList, JobId, NodeId, Time};
 
 use super::{
-    Machine, NoResource, Wall, Work,
+    Machine, TooMuch, Wall, Work,
     talk::{Explained, NodeStanding, Reason, Sooner, Start},
 };
 use crate::queue::{Estimate, Hint, Why};
@@ -12,7 +12,9 @@ impl Machine {
     pub(super) fn explained(&mut self, now: Time, id: JobId) -> Option<Explained> {
         let found = self.queue.explain(now, id)?;
         let lacks = match found.why {
-            Why::NodesClosed { .. } | Why::NoRoom | Why::Head { .. } => self.lacks(id),
+            Why::TooLarge { .. } | Why::NodesClosed { .. } | Why::NoRoom | Why::Head { .. } => {
+                self.lacks(id)
+            }
             _ => None,
         };
         let wall = |at: Time| Wall(self.epoch.0.saturating_add(at.as_nanos() / 1_000_000));
@@ -38,6 +40,7 @@ impl Machine {
                     lost: names(lost),
                 }
             }
+            Why::TooLarge { room } => Reason::TooLarge { room },
             Why::Head { waits_for } => Reason::Head { waits_for },
             Why::NoRoom => Reason::NoRoom,
             Why::WouldDelay { head, at } => Reason::WouldDelay {
@@ -45,7 +48,7 @@ impl Machine {
                 at: at.map(wall),
             },
         };
-        let why = lacks.map_or(why, Reason::NoResource);
+        let why = lacks.map_or(why, Reason::TooMuch);
         let start = match found.start {
             Estimate::At(at) => Start::At(wall(at)),
             Estimate::AfterUnlimited(task) => Start::AfterUnlimited(task),
@@ -68,13 +71,13 @@ impl Machine {
     }
 
     /// Returns what of its resources a job waits for that is nowhere.
-    fn lacks(&mut self, id: JobId) -> Option<NoResource> {
+    fn lacks(&mut self, id: JobId) -> Option<TooMuch> {
         let entry = self.jobs.get(&id)?;
         let Work::Programs(spec) = &entry.work else {
             return None;
         };
         let (spec, sharing) = (spec.open(), entry.record.wishes.sharing);
-        let demand = self.demand(&spec, sharing);
+        let demand = self.demand(&spec, sharing, None);
         self.check_room(&demand).err()
     }
 }

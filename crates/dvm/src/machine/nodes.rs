@@ -25,7 +25,7 @@ use super::{
     Machine, MachineOutput, Work,
     demand::demand,
     planted::{self, Bug},
-    resources::GpuTable,
+    resources::{GpuTable, MEMORY, UNKNOWN},
     talk::{Added, Additions, Down, NodeLine, NodeStanding, NotDone, Reply},
 };
 use crate::{
@@ -289,7 +289,7 @@ impl Machine {
                 continue;
             };
             let spec = spec.open();
-            let demand = demand(&spec, sharing, nodes, &mut self.counted);
+            let demand = demand(&spec, sharing, nodes, &mut self.counted, None);
             let is_admitted =
                 |id: &NodeId| demand.only.as_ref().is_none_or(|only| only.contains(id));
             if !nodes.keys().any(|id| is_usable(*id) && is_admitted(id)) {
@@ -688,7 +688,7 @@ impl Machine {
     ) -> BTreeMap<String, (u64, u64)> {
         let free = self.counted.named(free);
         let all = self.counted.named(all).into_iter();
-        let known = all.filter(|(_, count)| *count < u64::MAX);
+        let known = all.filter(|(name, count)| name != MEMORY || *count != UNKNOWN);
         known
             .map(|(name, count)| {
                 let free = free.get(&name).copied().unwrap_or(0);

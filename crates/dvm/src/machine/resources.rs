@@ -17,6 +17,8 @@ use crate::{
 pub const GPU: &str = "gpu";
 /// Name of the memory of a node, in bytes.
 pub const MEMORY: &str = "memory";
+/// The memory of a node that does not know it.
+pub(super) const UNKNOWN: u64 = u64::MAX;
 /// Kinds of resources that a user may declare.
 pub const DECLARED_MAX: usize = 64;
 
@@ -42,18 +44,24 @@ pub struct NodeShare {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoResource {
     /// There is none of this name. There are those.
-    Unknown { name: String, there: Vec<String> },
+    Unknown {
+        name: String,
+        there: Vec<String>,
+    },
     /// Nodes have this resource, and the job asks for it as a whole.
     OfNodes(String),
     /// The machine has this resource, and no node has.
     OfMachine(String),
-    /// The job needs more of this resource, on a node or for all of it, than there is.
-    TooMuch {
-        name: String,
-        needed: u64,
-        most: u64,
-        of: ResourceOf,
-    },
+    TooMuch(TooMuch),
+}
+
+/// A job needs more of a resource, on a node or for all of it, than there is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TooMuch {
+    pub name: String,
+    pub needed: u64,
+    pub most: u64,
+    pub of: ResourceOf,
 }
 
 /// Where a resource is.
@@ -130,26 +138,27 @@ impl Counted {
 
     /// Returns what a node has.
     pub(super) fn of_node(&mut self, name: &str, slots: u32, found: &NodeResources) -> Amounts {
-        let mut has = BTreeMap::new();
-        if let Some(gpus) = &found.gpus {
-            has.insert(GPU.to_owned(), gpus.names.len() as u64);
-        }
-        // A node that does not know what it has takes what comes.
+        let declared = self.declared.of_nodes.iter();
+        let here = declared.filter(|share| {
+            let hosts = share.hosts.as_ref();
+            hosts.is_none_or(|hosts| hosts.contains(name))
+        });
+        let mut has: BTreeMap<String, u64> = here
+            .map(|share| (share.name.clone(), share.count))
+            .collect();
+        // Nobody can declare what daemons find.
+        let gpus = found
+            .gpus
+            .as_ref()
+            .map_or(0, |gpus| gpus.names.len() as u64);
+        has.insert(GPU.to_owned(), gpus);
+        // A node that does not know its memory takes what comes.
         let memory = if found.memory > 0 {
             found.memory
         } else {
-            u64::MAX
+            UNKNOWN
         };
         has.insert(MEMORY.to_owned(), memory);
-        for share in &self.declared.of_nodes {
-            if share
-                .hosts
-                .as_ref()
-                .is_none_or(|hosts| hosts.contains(name))
-            {
-                has.insert(share.name.clone(), share.count);
-            }
-        }
         self.resources.amounts(slots, &has)
     }
 

@@ -234,12 +234,9 @@ impl Machine {
                 self.foresee(hosts);
             }
         }
-        let mut request = self.request(&spec, &record.wishes);
         // No node has joined yet, so what the job needs of all nodes is not known. It is what it was when the job was accepted.
-        let demand = &mut request.demand;
-        if !planted::is(Bug::NeedsForgotten) {
-            demand.units = (record.slots / demand.unit.slots.max(1)).max(1);
-        }
+        let accepted = (!planted::is(Bug::NeedsForgotten)).then_some(record.slots);
+        let request = self.request(&spec, &record.wishes, accepted);
         let waiting = &record.tasks.waiting;
         record
             .requeues

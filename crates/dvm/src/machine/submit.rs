@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base::{JobId, RankSet, Time};
 
 use super::{
-    Entry, Machine, MachineOutput, NotDone, OutputFiles, Record, Submission, Way, Wishes, Work,
-    books::Packed,
+    Entry, Machine, MachineOutput, NoResource, NotDone, OutputFiles, Record, Submission, Way,
+    Wishes, Work, books::Packed,
 };
 use crate::{
     proto::FrontId,
@@ -71,15 +71,17 @@ impl Machine {
         let most = self.queue.limits().task_time;
         spec.end.time_limit = spec.end.time_limit.or(most);
         self.counted.check(spec).map_err(NotDone::NoResource)?;
-        let request = self.request(&submission.spec, &submission.wishes);
+        let request = self.request(&submission.spec, &submission.wishes, None);
         let slots = request
             .demand
             .units
             .saturating_mul(request.demand.unit.slots);
         let sharing = request.demand.sharing;
         let unit = request.demand.unit.slots;
-        self.check_room(&request.demand)
-            .map_err(NotDone::NoResource)?;
+        let room = self
+            .check_room(&request.demand)
+            .map_err(NoResource::TooMuch);
+        room.map_err(NotDone::NoResource)?;
         self.queue
             .submit(id, request)
             .map_err(NotDone::NotAccepted)?;
@@ -124,10 +126,15 @@ impl Machine {
         Ok(unmet)
     }
 
-    pub(super) fn request(&mut self, spec: &JobSpec, wishes: &Wishes) -> Request {
+    pub(super) fn request(
+        &mut self,
+        spec: &JobSpec,
+        wishes: &Wishes,
+        accepted: Option<u32>,
+    ) -> Request {
         Request {
             user: 0,
-            demand: self.demand(spec, wishes.sharing),
+            demand: self.demand(spec, wishes.sharing, accepted),
             priority: wishes.priority,
             time_limit: spec.end.time_limit,
             after: wishes.after.clone(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Wall,
     record::{Record, Submission},
-    resources::NoResource,
+    resources::{NoResource, TooMuch},
 };
 use crate::{
     alloc::AllocatedNode,
@@ -264,6 +264,9 @@ pub enum Reason {
     Blocked(Vec<Dependency>),
     Limit(LimitHit),
     BehindLimit(JobId),
+    TooLarge {
+        room: u64,
+    },
     /// Some of these nodes may be lost, and do not come back.
     NodesClosed {
         room: u64,
@@ -275,7 +278,7 @@ pub enum Reason {
     },
     NoRoom,
     /// The machine does not have what it needs, for example because it was started with less.
-    NoResource(NoResource),
+    TooMuch(TooMuch),
     WouldDelay {
         head: JobId,
         at: Option<Wall>,

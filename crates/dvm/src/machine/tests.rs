@@ -1055,7 +1055,7 @@ fn demands_are_the_least_that_can_be_placed() {
         let mut job = spec(1);
         job.placement = request(count, map, hosts);
         let mut counted = Counted::new(Declared::default());
-        let demand = demand::demand(&job, Sharing::Shared, &nodes, &mut counted);
+        let demand = demand::demand(&job, Sharing::Shared, &nodes, &mut counted, None);
         let only = demand.only.as_ref().map(|only| {
             let names: Vec<String> = only.iter().map(ToString::to_string).collect();
             format!(" on {}", names.join(","))

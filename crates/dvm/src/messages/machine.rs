@@ -5,7 +5,7 @@ use message::Message;
 use super::{kind as k, preload::size, words::count};
 use crate::{
     NotWatched,
-    machine::{GPU, MEMORY, NoResource, NotDone, ResourceOf},
+    machine::{GPU, MEMORY, NoResource, NotDone, ResourceOf, TooMuch},
     queue::Refusal,
 };
 
@@ -98,56 +98,51 @@ pub fn not_done(why: &NotDone) -> Message {
     }
 }
 
-/// Says which resource a job lacks.
+/// Says of what a job needs more than there is.
 #[must_use]
-pub fn lacking(why: &NoResource) -> String {
-    match why {
-        NoResource::Unknown { name, .. } => format!("the machine has no resource `{name}`"),
-        NoResource::OfNodes(name) => format!("`{name}` is a resource of nodes"),
-        NoResource::OfMachine(name) => {
-            format!("`{name}` is a resource of the machine, and of no node")
-        }
-        NoResource::TooMuch {
-            name,
-            needed,
-            most,
-            of,
-        } => {
-            let most = match name.as_str() {
-                MEMORY => size(*most),
-                _ => most.to_string(),
-            };
-            let what = match (name.as_str(), of) {
-                (GPU, _) => format!("{} on a node", count(*needed, "GPU", "GPUs")),
-                (MEMORY, _) => format!("{} of memory on a node", size(*needed)),
-                (_, ResourceOf::Node) => format!("{needed} of `{name}` on a node"),
-                (_, ResourceOf::Machine) => format!("{needed} of `{name}`"),
-            };
-            match of {
-                ResourceOf::Node => format!("it needs {what}, and no node has more than {most}"),
-                ResourceOf::Machine => format!("it needs {what}, and the machine has {most}"),
-            }
-        }
+pub fn too_much(why: &TooMuch) -> String {
+    let TooMuch {
+        name,
+        needed,
+        most,
+        of,
+    } = why;
+    let most = match name.as_str() {
+        MEMORY => size(*most),
+        _ => most.to_string(),
+    };
+    let what = match (name.as_str(), of) {
+        (GPU, _) => format!("{} on a node", count(*needed, "GPU", "GPUs")),
+        (MEMORY, _) => format!("{} of memory on a node", size(*needed)),
+        (_, ResourceOf::Node) => format!("{needed} of `{name}` on a node"),
+        (_, ResourceOf::Machine) => format!("{needed} of `{name}`"),
+    };
+    match of {
+        ResourceOf::Node => format!("it needs {what}, and no node has more than {most}"),
+        ResourceOf::Machine => format!("it needs {what}, and the machine has {most}"),
     }
 }
 
 fn no_resource(why: &NoResource) -> Message {
-    let what = lacking(why);
-    let message = |what: &str| Message::new(&k::NOT_ACCEPTED, what.to_owned());
+    let message = |what: String| Message::new(&k::NOT_ACCEPTED, what);
     match why {
-        NoResource::Unknown { there, .. } if there.is_empty() => message(&what).with_help(
-            "declare it when the machine is started: `rally up --shared-resource NAME=N` or `--node-resource NAME=N`",
-        ),
-        NoResource::Unknown { there, .. } => message(&what).fact("there", there.join(", ")).with_help(
-            "`rally nodes` and `rally status` show what there is; `--shared-resource` and `--node-resource` of `rally up` declare more",
-        ),
-        NoResource::OfNodes(name) => message(&what)
+        NoResource::Unknown { name, there } => {
+            let message = message(format!("the machine has no resource `{name}`"));
+            if there.is_empty() {
+                return message.with_help("declare it when the machine is started: `rally up --shared-resource NAME=N` or `--node-resource NAME=N`");
+            }
+            message.fact("there", there.join(", ")).with_help(
+                "`rally nodes` and `rally status` show what there is; `--shared-resource` and `--node-resource` of `rally up` declare more",
+            )
+        }
+        NoResource::OfNodes(name) => message(format!("`{name}` is a resource of nodes"))
             .with_help(format!("ask for it by rank: `--resource-per-proc {name}=N`")),
         NoResource::OfMachine(name) => {
-            message(&what).with_help(format!("ask for it by job: `--resource {name}=N`"))
+            message(format!("`{name}` is a resource of the machine, and of no node"))
+                .with_help(format!("ask for it by job: `--resource {name}=N`"))
         }
-        NoResource::TooMuch { .. } => {
-            message(&format!("the machine does not take the job: {what}")).with_help(
+        NoResource::TooMuch(why) => {
+            message(format!("the machine does not take the job: {}", too_much(why))).with_help(
                 "ask for less; `rally nodes` shows what the nodes have, `rally status` what the machine has",
             )
         }

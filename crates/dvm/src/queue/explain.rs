@@ -38,7 +38,11 @@ pub enum Why {
     Limit(LimitHit),
     /// This job of the same user comes before it, and needs what is left of the user's limits.
     BehindLimit(JobId),
-    /// It needs nodes that are closed or removed. The open ones have room for this many units.
+    /// The nodes, closed or not, have room for this many units.
+    TooLarge {
+        room: u64,
+    },
+    /// It needs nodes that are closed. The open ones have room for this many units.
     NodesClosed {
         room: u64,
         closed: Vec<NodeId>,
@@ -141,8 +145,11 @@ impl Queue {
             let nodes = self.nodes.iter();
             let closed = nodes
                 .filter(|(id, node)| node.state == NodeState::Closed && job.demand.admits(*id));
-            let closed = closed.map(|(id, _)| id).collect();
-            return Why::NodesClosed { room, closed };
+            let closed: Vec<NodeId> = closed.map(|(id, _)| id).collect();
+            return match closed.is_empty() {
+                true => Why::TooLarge { room },
+                false => Why::NodesClosed { room, closed },
+            };
         }
         match plan {
             Some(plan) if self.nodes.fit(&job.demand, &NoLimit).is_some() => Why::WouldDelay {

@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// GPUs of a node that are known. Those beyond it are not used.
+const GPUS_MAX: usize = 256;
+/// Bytes in the name of a GPU. A list ends at a longer one.
+const GPU_NAME_MAX: usize = 128;
+
 /// Assignment of GPUs to procs, by an environment variable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuPlan {
@@ -94,14 +99,18 @@ impl NodeGpus {
         };
         if let Some((kind, listed)) = list {
             // As in the drivers, the list ends at the first item that is no device.
-            let names = listed
-                .split(',')
-                .map(str::trim)
-                .take_while(|name| !name.is_empty() && *name != "-1" && *name != "NoDevFiles");
-            return Some(Self {
-                kind,
-                names: names.map(str::to_owned).collect(),
-            });
+            let is_device = |name: &&str| {
+                !matches!(*name, "" | "-1" | "NoDevFiles") && name.len() <= GPU_NAME_MAX
+            };
+            let mut names: Vec<String> = Vec::new();
+            let listed = listed.split(',').map(str::trim).take_while(is_device);
+            for name in listed.take(GPUS_MAX) {
+                // The same one twice is one.
+                if !names.iter().any(|other| other == name) {
+                    names.push(name.to_owned());
+                }
+            }
+            return Some(Self { kind, names });
         }
         let (kind, number) = match (found.nvidia, found.amd) {
             (0, 0) => return None,
@@ -110,7 +119,10 @@ impl NodeGpus {
         };
         Some(Self {
             kind,
-            names: (0..number).map(|gpu| gpu.to_string()).collect(),
+            names: (0..number)
+                .take(GPUS_MAX)
+                .map(|gpu| gpu.to_string())
+                .collect(),
         })
     }
 }
@@ -133,7 +145,8 @@ mod tests {
             nvidia_list: Some(list),
             ..found(2, 0)
         };
-        let cases: [Case<'_>; 7] = [
+        let cases: [Case<'_>; 8] = [
+            (nvidia("1,0,1"), Some((GpuKind::Nvidia, &["1", "0"]))),
             (found(0, 0), None),
             (found(2, 0), Some((GpuKind::Nvidia, &["0", "1"]))),
             (found(0, 2), Some((GpuKind::Amd, &["0", "1"]))),

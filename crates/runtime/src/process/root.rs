@@ -116,7 +116,7 @@ pub(crate) fn run(birth: &mut Birth) -> Result<Exit, os::Error> {
     let control = take_control(birth.tool.take(), &mut daemon, &mut reactor)?;
     let machine = open_machine(machine, &allocation, local, &mut reactor);
     let (machine, tools) = match machine.map_err(CannotRun::from).and_then(|machine| {
-        let tools = open_door(birth, &record, &name, &daemon, machine.is_some())?;
+        let tools = announce(birth, &record, &name, &daemon, machine.is_some())?;
         Ok((machine, tools))
     }) {
         Ok(opened) => opened,
@@ -284,7 +284,7 @@ fn take_control(
 }
 
 /// Lets tools find the PMIx server of this process. Without its files they cannot, and the job runs all the same.
-fn open_door(
+fn announce(
     birth: &Birth,
     record: &Record,
     name: &str,

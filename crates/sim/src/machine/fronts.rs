@@ -380,7 +380,7 @@ impl World {
             (
                 None,
                 NotDone::NotAccepted(Refusal::NeverFits { .. })
-                | NotDone::NoResource(NoResource::TooMuch { .. }),
+                | NotDone::NoResource(NoResource::TooMuch(_)),
             ) => needs.is_some_and(|needs| !fits(&needs, &self.nodes)),
             _ => false,
         };

@@ -204,7 +204,7 @@ impl Moment<'_> {
                     && after.any(|after| after.on == *id && after.kind == DependencyKind::Succeeded)
             }
             NotDone::NotAccepted(Refusal::NeverFits { .. })
-            | NotDone::NoResource(NoResource::TooMuch { .. }) => !self.fits,
+            | NotDone::NoResource(NoResource::TooMuch(_)) => !self.fits,
             _ => false,
         }
     }

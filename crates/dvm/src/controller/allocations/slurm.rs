@@ -40,7 +40,7 @@ pub(in crate::controller) struct OfSlurm {
     /// `None` if we do not run inside Slurm.
     setup: Option<Setup>,
     /// Number of nodes of the job in which we run. Those of its allocations follow.
-    own_nodes: usize,
+    pub(in crate::controller) own_nodes: usize,
     all: BTreeMap<u32, Requested>,
     next: u32,
     /// The allocations of the commands that run and are heard.

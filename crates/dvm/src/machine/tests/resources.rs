@@ -256,12 +256,12 @@ fn procs_that_share_slots_share_no_resources() {
     world.submitted(on(with_gpus(4, GpuShare::Each(1)), "n0"));
     world.store();
     assert_eq!(world.gpus()[0].1, "1: 0,1,2,3@n0");
-    let two = NotDone::NoResource(NoResource::TooMuch {
+    let two = NotDone::NoResource(NoResource::TooMuch(TooMuch {
         name: "fpga".to_owned(),
         needed: 4,
         most: 2,
         of: ResourceOf::Node,
-    });
+    }));
     let mut eight = on(with_resource(None, Some(("fpga", 1))), "n1");
     eight.spec.placement.apps[0].count = Some(8);
     assert_eq!(world.refused(eight), two);
@@ -296,7 +296,11 @@ fn memory_is_counted_once_on_each_node() {
     let tasks: Vec<&str> = launches.iter().map(|(task, _)| task.as_str()).collect();
     assert_eq!(tasks, ["1 on 2@n0", "3 on 1@n0"]);
     assert_eq!(world.resources(0)["memory"], (100 << 20, 40 << 20));
-    assert!(world.machine.explained(world.now, JobId(2)).is_some());
+    let explained = world.machine.explained(world.now, JobId(2)).unwrap();
+    assert!(
+        matches!(explained.why, Reason::Head { .. }),
+        "{explained:?}"
+    );
     world.ends(launches[0].1, Cause::Success);
     world.store();
     assert_eq!(world.launches()[0].0, "2 on 1@n0");
@@ -322,12 +326,12 @@ fn declared_resources_are_counted() {
 fn what_cannot_be_is_refused() {
     let mut world = World::with_resources(&[found(&["0", "1"], 64 << 20), found(&[], 0)]);
     let too_much = |name: &str, needed, most, of| {
-        NotDone::NoResource(NoResource::TooMuch {
+        NotDone::NoResource(NoResource::TooMuch(TooMuch {
             name: name.to_owned(),
             needed,
             most,
             of,
-        })
+        }))
     };
     let there = vec!["fpga".to_owned(), "matlab".to_owned()];
     let unknown = |name: &str| {
@@ -386,11 +390,48 @@ fn needs_outlive_the_machine() {
     let explained = world.machine.explained(world.now, id).unwrap();
     let needs = explained.record.needs.unwrap();
     assert_eq!(needs.resources.job["matlab"], 1);
-    let lacks = NoResource::TooMuch {
+    let lacks = TooMuch {
         name: "matlab".to_owned(),
         needed: 1,
         most: 0,
         of: ResourceOf::Machine,
     };
-    assert_eq!(explained.why, Reason::NoResource(lacks));
+    assert_eq!(explained.why, Reason::TooMuch(lacks));
+}
+
+/// A job whose procs share slots needs the same of the next machine, which does not know the slots of its nodes when it starts.
+#[test]
+fn procs_that_share_slots_have_as_much_after_a_restart() {
+    let gpus = found(&["0", "1", "2", "3"], 0);
+    let setup = |stored: &BTreeMap<Key, Bytes>| Setup {
+        declared: declared(),
+        limits: Limits::default(),
+        name: "main".to_owned(),
+        epoch: Wall(1_000_000),
+        nodes: vec!["n0".to_owned()],
+        local: None,
+        stored: stored
+            .iter()
+            .map(|(key, value)| (*key, value.clone()))
+            .collect(),
+        model: None,
+    };
+    let mut world = World::with_resources(&[]);
+    for (released, expected) in [(false, vec![]), (true, vec!["1: 0,1,2,3@n0".to_owned()])] {
+        world.machine = Machine::new(&setup(&world.stored));
+        let slots = (2, Slots::Implicit);
+        world.machine.node_up(world.now, NodeId(0), slots, &gpus);
+        world.pump();
+        if released {
+            world.ask(Ask::Release(JobId(1)));
+            assert_eq!(world.reply(), Reply::Done);
+        } else {
+            let mut held = with_gpus(4, GpuShare::Each(1));
+            held.wishes.hold = Hold::ByUser;
+            world.submitted(held);
+        }
+        world.store();
+        let shown: Vec<String> = world.gpus().into_iter().map(|(_, shown)| shown).collect();
+        assert_eq!(shown, expected);
+    }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     bootstrap::{NotJoined, NotJoinedClass, Reason},
-    machine::{GPU, MEMORY, NoResource, NotDone, ResourceOf},
+    machine::{GPU, MEMORY, NoResource, NotDone, ResourceOf, TooMuch},
 };
 
 /// A class of failures of ssh.
@@ -482,11 +482,13 @@ fn resources_that_a_machine_lacks() {
         name: "fgpa".to_owned(),
         there,
     };
-    let too_much = |name: &str, needed, most, of| NoResource::TooMuch {
-        name: name.to_owned(),
-        needed,
-        most,
-        of,
+    let too_much = |name: &str, needed, most, of| {
+        NoResource::TooMuch(TooMuch {
+            name: name.to_owned(),
+            needed,
+            most,
+            of,
+        })
     };
     let all = [
         unknown(there()),

@@ -128,7 +128,7 @@ impl Controller {
 
     /// Returns true for a node of an allocation that procs have requested.
     pub(in crate::controller) fn is_of_allocation(&self, node: NodeId) -> bool {
-        self.is_in_slurm() && node.0 as usize >= self.of_slurm.own_nodes
+        self.is_in_slurm() && self.door != Some(node) && node.0 as usize >= self.of_slurm.own_nodes
     }
 
     /// Adds the jobs that have waited for daemons. Part of every input.
@@ -216,11 +216,7 @@ impl Controller {
         let hosts = failed.classes.iter();
         let nodes = hosts.flat_map(|class| self.nodes_named(&class.hosts));
         let nodes: BTreeSet<NodeId> = nodes.collect();
-        let has_others = self.allocation.nodes.len() > self.of_slurm.own_nodes;
-        if !self.is_in_slurm()
-            || !has_others
-            || !nodes.iter().all(|node| self.is_of_allocation(*node))
-        {
+        if nodes.is_empty() || !nodes.iter().all(|node| self.is_of_allocation(*node)) {
             return false;
         }
         let all = self.of_slurm.all.iter();
