@@ -149,13 +149,17 @@ fn run() -> u8 {
 
 /// Returns the directories that our environment names for runtime and temporary files.
 fn surroundings() -> Surroundings {
+    let gpus = |kind: GpuKind| {
+        let list = std::env::var_os(kind.variable())?;
+        Some(list.to_string_lossy().into_owned())
+    };
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     Surroundings {
         runtime: variable("XDG_RUNTIME_DIR"),
         temporary: variable("TMPDIR"),
         for_slurm: Some(slurm::environment_of_requests),
-        nvidia_gpus: std::env::var(GpuKind::Nvidia.variable()).ok(),
-        amd_gpus: std::env::var(GpuKind::Amd.variable()).ok(),
+        nvidia_gpus: gpus(GpuKind::Nvidia),
+        amd_gpus: gpus(GpuKind::Amd),
     }
 }
 

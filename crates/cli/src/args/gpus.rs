@@ -10,7 +10,7 @@ use super::{JobLine, World};
 pub(super) fn resolve(job: &JobLine, world: &World) -> Option<GpuPlan> {
     let share = match (job.args.resources.gpus, job.args.resources.gpus_per_proc) {
         (None, None) => return None,
-        // `--gpus 4 --gpus-per-proc 1` determines the total twice.
+        // `--gpus 4 --gpus-per-proc 1` determines the number of a node twice.
         (_, Some(each)) => GpuShare::Each(each),
         (Some(count), None) => GpuShare::Together(count),
     };

@@ -210,7 +210,7 @@ fn full_help_of_run() {
               Hosts and slots from a file
 
           --gpus <N>
-              Number of GPUs that all ranks of the job share
+              Number of GPUs that all ranks of a node share
 
               Ranks find their numbers in CUDA_VISIBLE_DEVICES or
               ROCR_VISIBLE_DEVICES.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use base::JobId;
 use dvm::{
     machine::{Explained, Needs, Reason, Record, Sooner, Start, Wall},
-    messages::{lacking, size},
+    messages::{size, too_much},
     queue::{Dependency, DependencyKind, Hold, LimitHit, TaskId},
     spec::{GpuShare, ResourceNeeds},
 };
@@ -240,10 +240,8 @@ pub(crate) fn why(why: &Reason, now: Wall) -> String {
                 "job {job} of the same user comes first, and needs what is left of the user's limits"
             )
         }
-        Reason::NodesClosed { room, closed, lost } if closed.is_empty() && lost.is_empty() => {
-            format!(
-                "the nodes of the machine have room for {room} of its units: it needs more of something than they have now"
-            )
+        Reason::TooLarge { room } => {
+            format!("the nodes that there are have room for {room} of its units")
         }
         Reason::NodesClosed { room, closed, lost } => {
             let nodes = if closed.is_empty() {
@@ -269,7 +267,7 @@ pub(crate) fn why(why: &Reason, now: Wall) -> String {
             )
         }
         Reason::NoRoom => "there is no room for it".to_owned(),
-        Reason::NoResource(lacks) => lacking(lacks),
+        Reason::TooMuch(what) => too_much(what),
         Reason::WouldDelay { head, at } => {
             let when = at.map_or_else(String::new, |at| {
                 format!(", which is to start {}", ahead_of(at, now))

@@ -1,7 +1,7 @@
 //! Why a job waits, in the few words that a list has room for. `rally explain` has the sentences.
 
 use dvm::{
-    machine::{NoResource, Reason, Record, State},
+    machine::{Reason, Record, State},
     queue::{DependencyKind, Hold, LimitHit},
 };
 
@@ -44,6 +44,7 @@ fn short(reason: &Reason) -> String {
             format!("limit: {tasks} tasks run")
         }
         Reason::BehindLimit(job) => format!("limit, behind {job}"),
+        Reason::TooLarge { .. } => "too large".to_owned(),
         Reason::NodesClosed { .. } => "nodes are closed".to_owned(),
         Reason::Head { waits_for } => match waits_for.as_slice() {
             [] => "next".to_owned(),
@@ -51,12 +52,7 @@ fn short(reason: &Reason) -> String {
             [one, rest @ ..] => format!("next, after {one} and {} more", rest.len()),
         },
         Reason::NoRoom => "no room".to_owned(),
-        Reason::NoResource(
-            NoResource::TooMuch { name, .. }
-            | NoResource::Unknown { name, .. }
-            | NoResource::OfNodes(name)
-            | NoResource::OfMachine(name),
-        ) => format!("too little {name}"),
+        Reason::TooMuch(what) => format!("too little {}", what.name),
         Reason::WouldDelay { head, .. } => format!("would delay {head}"),
     }
 }

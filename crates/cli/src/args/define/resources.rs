@@ -7,7 +7,7 @@ use crate::values;
 /// What a job needs beside slots.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ResourceArgs {
-    /// Number of GPUs that all ranks of the job share
+    /// Number of GPUs that all ranks of a node share
     ///
     /// Ranks find their numbers in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES.
     #[arg(long, value_name = "N", value_parser = values::gpus, hide_short_help = true, help_heading = "Placement")]
