@@ -5,13 +5,11 @@
  *
  *   support | status | memory | queue | servers | facts | log | deaths | abort
  */
-#include "../pmix/check.h"
+#include "waits.h"
 
 #include <pmix_tool.h>
 
 static char job[PMIX_MAX_NSLEN + 1];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned deaths;
 
 static pmix_status_t ask(const char *key, pmix_info_t *qualifiers, size_t nqualifiers, pmix_info_t **results,
@@ -205,21 +203,13 @@ static void on_death(size_t id, pmix_status_t code, const pmix_proc_t *source, p
     pthread_mutex_lock(&lock);
     printf("rank %u died: %d\n", (unsigned)source->rank, code);
     deaths++;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (done != NULL) {
-        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, cbdata);
-    }
+    tell();
+    handled(done, cbdata);
 }
 
 static void wait_for_deaths(unsigned number)
 {
-    AT("the deaths of processes");
-    pthread_mutex_lock(&lock);
-    while (deaths < number) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    pthread_mutex_unlock(&lock);
+    WAIT_UNTIL("the deaths of processes", deaths >= number);
 }
 
 /* Aborts both ranks, and waits for their deaths. */

@@ -5,13 +5,11 @@
  *   as NAME                                its own namespace
  *   table | pull | end | ready | signal N | kill | release | daemons | quiet | crash | unknown
  */
-#include "../pmix/check.h"
+#include "waits.h"
 
 #include <pmix_tool.h>
 
 static char job[PMIX_MAX_NSLEN + 1];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool has_ended, is_ready;
 
 static void on_end(size_t id, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[], size_t count,
@@ -28,11 +26,8 @@ static void on_end(size_t id, pmix_status_t code, const pmix_proc_t *source, pmi
     printf("job ended with %lld\n", number_in(status));
     pthread_mutex_lock(&lock);
     has_ended = true;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (done != NULL) {
-        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, cbdata);
-    }
+    tell();
+    handled(done, cbdata);
 }
 
 static void on_ready(size_t id, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[], size_t count,
@@ -49,11 +44,8 @@ static void on_ready(size_t id, pmix_status_t code, const pmix_proc_t *source, p
     CHECK_TEXT(name->data.string, job);
     pthread_mutex_lock(&lock);
     is_ready = true;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (done != NULL) {
-        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, cbdata);
-    }
+    tell();
+    handled(done, cbdata);
 }
 
 static void on_output(size_t handler, pmix_iof_channel_t channel, pmix_proc_t *source, pmix_byte_object_t *payload,
@@ -191,22 +183,12 @@ static void act(const char *order, const char *argument)
         handle_events(&code, 1, NULL, 0, on_end);
         printf("waits\n");
         fflush(stdout);
-        AT("the end of the job");
-        pthread_mutex_lock(&lock);
-        while (!has_ended) {
-            pthread_cond_wait(&changed, &lock);
-        }
-        pthread_mutex_unlock(&lock);
+        WAIT_UNTIL("the end of the job", has_ended);
     } else if (strcmp(order, "ready") == 0) {
         pmix_status_t code = PMIX_READY_FOR_DEBUG;
 
         handle_events(&code, 1, NULL, 0, on_ready);
-        AT("processes that wait for a debugger");
-        pthread_mutex_lock(&lock);
-        while (!is_ready) {
-            pthread_cond_wait(&changed, &lock);
-        }
-        pthread_mutex_unlock(&lock);
+        WAIT_UNTIL("processes that wait for a debugger", is_ready);
         printf("all wait\n");
     } else if (strcmp(order, "signal") == 0) {
         int number = atoi(argument);

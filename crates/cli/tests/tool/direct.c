@@ -11,13 +11,11 @@
  * target at once, and starts no daemons; with DYING, the daemons die before they
  * attach, and the debugger releases the target itself.
  */
-#include "../pmix/check.h"
+#include "waits.h"
 
 #include <libgen.h>
 #include <pmix_tool.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 /* What this process has heard: the ends of jobs by name, and jobs that wait. */
 static struct {
@@ -51,11 +49,8 @@ static void on_event(size_t id, pmix_status_t code, const pmix_proc_t *source, p
     } else if (code == PMIX_LAUNCH_COMPLETE) {
         launched++;
     }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (done != NULL) {
-        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, cbdata);
-    }
+    tell();
+    handled(done, cbdata);
 }
 
 static void handle(pmix_status_t code)
@@ -88,12 +83,7 @@ static long long end_of(const char *nspace)
 
 static void wait_ready(void)
 {
-    AT("processes that wait for a debugger");
-    pthread_mutex_lock(&lock);
-    while (ready == 0) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    pthread_mutex_unlock(&lock);
+    WAIT_UNTIL("processes that wait for a debugger", ready > 0);
 }
 
 /* Returns the number of processes of a job in a table: of all, or of this node. */

@@ -5,15 +5,13 @@
  *   feed PID directives        requests with unknown directives
  *   feed PID agent             an agent executes the program, which is copied or not
  */
-#include "../pmix/check.h"
+#include "waits.h"
 
 #include <pmix_tool.h>
 
 #define BLOCK 10000
 #define BLOCKS 100
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 /* Bytes and complete streams of each rank. */
 static size_t received[2];
 static bool complete[2];
@@ -41,11 +39,8 @@ static void on_end(size_t id, pmix_status_t code, const pmix_proc_t *source, pmi
     }
     printf("\n");
     has_ended = true;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (done != NULL) {
-        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, cbdata);
-    }
+    tell();
+    handled(done, cbdata);
 }
 
 static void on_output(size_t handler, pmix_iof_channel_t channel, pmix_proc_t *source, pmix_byte_object_t *payload,
@@ -63,8 +58,7 @@ static void on_output(size_t handler, pmix_iof_channel_t channel, pmix_proc_t *s
     if (end != NULL) {
         complete[source->rank] = true;
     }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    tell();
 }
 
 static void spawn(pmix_info_t *infos, size_t count, const char *script, int processes, pmix_nspace_t nspace,
@@ -102,12 +96,7 @@ static void push(const pmix_proc_t *to, char *text, size_t size, pmix_info_t *in
 
 static void wait_end(void)
 {
-    AT("the end of the job");
-    pthread_mutex_lock(&lock);
-    while (!has_ended) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    pthread_mutex_unlock(&lock);
+    WAIT_UNTIL("the end of the job", has_ended);
 }
 
 /* Ranks that read nothing at first: what is pushed fills pipes, and waits. */

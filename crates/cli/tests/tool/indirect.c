@@ -15,12 +15,10 @@
  *
  * It connects to the system server, and to no other.
  */
-#include "../pmix/check.h"
+#include "waits.h"
 
 #include <pmix_tool.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static size_t prepared, ready, started, launched, ended, gone;
 static long long end_status = -1;
 static char job[PMIX_MAX_NSLEN + 1];
@@ -53,11 +51,8 @@ static void on_event(size_t id, pmix_status_t code, const pmix_proc_t *source, p
     } else if (code == PMIX_ERR_LOST_CONNECTION) {
         gone++;
     }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (done != NULL) {
-        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, cbdata);
-    }
+    tell();
+    handled(done, cbdata);
 }
 
 static void handle(pmix_status_t code)

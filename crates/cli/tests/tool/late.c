@@ -4,12 +4,10 @@
  *   late PID stay           spawns a job of two that waits, with its output, and waits for its end
  *   late PID join NSPACE    pulls the output of that job
  */
-#include "../pmix/check.h"
+#include "waits.h"
 
 #include <pmix_tool.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int complete, processes = 1;
 static bool has_ended;
 
@@ -25,11 +23,8 @@ static void on_end(size_t id, pmix_status_t code, const pmix_proc_t *source, pmi
     (void)nresults;
     pthread_mutex_lock(&lock);
     has_ended = true;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-    if (done != NULL) {
-        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, cbdata);
-    }
+    tell();
+    handled(done, cbdata);
 }
 
 static void on_output(size_t handler, pmix_iof_channel_t channel, pmix_proc_t *source, pmix_byte_object_t *payload,
@@ -47,8 +42,7 @@ static void on_output(size_t handler, pmix_iof_channel_t channel, pmix_proc_t *s
     if (end != NULL) {
         complete++;
     }
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    tell();
 }
 
 static void spawn(const char *script, pmix_info_t *infos, size_t count, pmix_nspace_t nspace)
@@ -75,12 +69,7 @@ static void spawn(const char *script, pmix_info_t *infos, size_t count, pmix_nsp
 
 static void wait_for_end(void)
 {
-    AT("the end of the job");
-    pthread_mutex_lock(&lock);
-    while (!has_ended) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    pthread_mutex_unlock(&lock);
+    WAIT_UNTIL("the end of the job", has_ended);
 }
 
 static void pull(const char *nspace)
@@ -96,12 +85,7 @@ static void pull(const char *nspace)
 
 static void wait_for_output(void)
 {
-    AT("the ends of both streams of each process");
-    pthread_mutex_lock(&lock);
-    while (complete < 2 * processes) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    pthread_mutex_unlock(&lock);
+    WAIT_UNTIL("the ends of both streams of each process", complete >= 2 * processes);
 }
 
 static void short_job(const char *what)
