@@ -27,12 +27,17 @@ pub(crate) fn release() -> Result<()> {
     let flags = env::var("RUSTFLAGS").unwrap_or_default();
     products
         .args(["--target", &host])
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", format!("{flags} -Ctarget-feature=+crt-static"));
     steps::execute(&mut products, LIMIT)?;
     for binary in BINARIES {
         let built = target().join(&host).join("release").join(binary);
         let place = target().join("release").join(binary);
-        fs::copy(&built, &place).with_context(|| format!("cannot copy {}", built.display()))?;
+        let new = place.with_extension("new");
+        // The one that is there may run.
+        fs::copy(&built, &new)
+            .and_then(|_| fs::rename(&new, &place))
+            .with_context(|| format!("cannot copy {}", built.display()))?;
     }
     Ok(())
 }

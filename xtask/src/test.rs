@@ -334,7 +334,14 @@ fn fuzz_each(targets: &[String], seconds: u32) -> Result<()> {
     steps::execute(build.env("RUSTC_BOOTSTRAP", "1"), LIMIT)?;
     let waiting = Mutex::new(targets.iter());
     let next = || waiting.lock().ok().and_then(|mut targets| targets.next());
-    let fuzz_some = || std::iter::from_fn(next).try_for_each(|target| fuzz_one(target, seconds));
+    let fuzz_some = || {
+        let result = std::iter::from_fn(next).try_for_each(|target| fuzz_one(target, seconds));
+        if result.is_err() {
+            // The others need not run any more.
+            std::iter::from_fn(next).for_each(drop);
+        }
+        result
+    };
     thread::scope(|scope| {
         let fuzzers: Vec<_> = (0..FUZZERS).map(|_| scope.spawn(fuzz_some)).collect();
         fuzzers
