@@ -149,7 +149,7 @@ pub use self::{
     group::MAX_GROUPS,
     host::{
         Ask, Config, Conn, Door, Elsewhere, Event, GatherNumber, GatherTicket, Input, LogStream,
-        Output, PeerOwner, QuestionTicket, Refusal, Ticket, Tools, Visitor,
+        Output, PeerOwner, QuestionTicket, Redirected, Refusal, Ticket, Tools, Visitor,
     },
     kept::{KEPT_DEFAULT, Keeping, MAX_KEPT, MAX_KEPT_BYTES, MAX_KEPT_JOBS, Overflow},
     published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},

@@ -15,6 +15,7 @@ mod binding;
 mod cgroups;
 mod containers;
 mod debugger;
+mod doors;
 mod errors;
 mod examples;
 mod faces;

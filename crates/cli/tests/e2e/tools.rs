@@ -190,6 +190,42 @@ fn ranks_are_signaled_and_killed() {
     }
 }
 
+/// The user gets the output again when the tool has left, also by a crash.
+#[test]
+fn a_tool_takes_the_output_of_the_user() {
+    for library in LIBRARIES {
+        let site = Site::new(library);
+        let started = "rank 0 starts\nrank 1 starts\n";
+        let sorted = |job: &Finished| {
+            let mut lines: Vec<_> = job.out().lines().collect();
+            lines.sort_unstable();
+            lines.join("\n") + "\n"
+        };
+        let job = site.job(&[]);
+        let tool = site.attached(job.pid, &["take", "end"]);
+        tool.expect(Stream::Stdout, "waits");
+        site.go();
+        let tool = tool.end().expect_code(0);
+        for part in ["stdout of 0: rank 0 ends\n", "stdout of 1: rank 1 ends\n"] {
+            assert!(tool.out().contains(part), "{part:?}: {tool:?}");
+        }
+        assert_eq!(sorted(&job.end().expect_code(3)), started);
+        site.sandbox.expect_clean();
+
+        let site = Site::new(library);
+        let job = site.job(&[]);
+        let crashed = site.attach(job.pid, &["take", "crash"]);
+        assert_ne!(crashed.code(), 0);
+        // When another tool has its answer, the end of the first one is known.
+        site.attach(job.pid, &["table"]).expect_code(0);
+        site.go();
+        let job = job.end().expect_code(3);
+        let all = "rank 0 ends\nrank 0 starts\nrank 1 ends\nrank 1 starts\n";
+        assert_eq!(sorted(&job), all);
+        site.sandbox.expect_clean();
+    }
+}
+
 #[test]
 fn a_tool_that_crashes_or_hangs_harms_nobody() {
     let site = Site::new(Library::Debian);

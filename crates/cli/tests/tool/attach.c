@@ -3,7 +3,7 @@
  *
  *   pid N | nspace NAME | uri URI | any    how the server is found
  *   as NAME                                its own namespace
- *   table | pull | end | ready | signal N | kill | release | daemons | quiet | crash | unknown
+ *   table | pull | take | end | ready | signal N | kill | release | daemons | quiet | crash | unknown
  */
 #include "waits.h"
 
@@ -169,13 +169,15 @@ static void act(const char *order, const char *argument)
 
     if (strcmp(order, "table") == 0) {
         show_table();
-    } else if (strcmp(order, "pull") == 0) {
+    } else if (strcmp(order, "pull") == 0 || strcmp(order, "take") == 0) {
         pmix_proc_t all;
+        pmix_info_t redirect;
 
         PMIX_LOAD_PROCID(&all, job, PMIX_RANK_WILDCARD);
+        PMIX_INFO_LOAD(&redirect, PMIX_IOF_REDIRECT, &yes, PMIX_BOOL);
         /* A handle, or a success of the libraries that return none. */
-        CHECK(PMIx_IOF_pull(&all, 1, NULL, 0, PMIX_FWD_STDOUT_CHANNEL | PMIX_FWD_STDERR_CHANNEL, on_output, NULL,
-                            NULL) >= 0);
+        CHECK(PMIx_IOF_pull(&all, 1, &redirect, strcmp(order, "take") == 0,
+                            PMIX_FWD_STDOUT_CHANNEL | PMIX_FWD_STDERR_CHANNEL, on_output, NULL, NULL) >= 0);
         printf("pulls\n");
     } else if (strcmp(order, "end") == 0) {
         pmix_status_t code = PMIX_ERR_JOB_TERMINATED;

@@ -247,9 +247,13 @@ impl Controller {
             // The server of the tool has its copy.
             return self.credit_node(id, node, stream, bytes);
         }
+        // A machine keeps all output of a run.
         let Some(chunk) = self.capture(now, front, node, chunk) else {
             return;
         };
+        if self.subscribers.is_redirected(id, chunk.rank, stream) {
+            return self.credit_node(id, node, stream, bytes);
+        }
         match self.fronts.get_mut(&front) {
             Some(front) if front.state == State::Connected => {
                 front.uncredited.entry((id, node)).or_default()[stream as usize] += bytes;

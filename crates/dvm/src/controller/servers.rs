@@ -114,6 +114,16 @@ impl Controller {
                 }
                 Vec::new()
             }
+            FromServer::Redirected {
+                job,
+                stdout,
+                stderr,
+            } => {
+                if self.jobs.contains_key(&job) {
+                    self.subscribers.redirect(job, node, [stdout, stderr]);
+                }
+                Vec::new()
+            }
             FromServer::ToolConnects { .. }
             | FromServer::ToolLeft { .. }
             | FromServer::LauncherReleased { .. } => Vec::new(),

@@ -1,4 +1,5 @@
-//! Copies of output for PMIx processes on other nodes: of jobs that they have spawned, or whose output they pull.
+//! Copies of output for PMIx processes on other nodes: of jobs that they have spawned, or whose output they pull. A tool may also take
+//! output from the front of the job.
 //!
 //! A node reports which streams of a job its processes want ([`FromServer::Wanted`]). A process may spawn a job with its
 //! output forwarded. The controller then subscribes its node before the job starts, so that the beginning of the output
@@ -11,7 +12,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{JobId, NodeId, ProcId, RankSet};
+use base::{JobId, NodeId, ProcId, Rank, RankSet};
 use bytes::Bytes;
 
 use super::{Controller, Origin};
@@ -21,6 +22,8 @@ use crate::proto::{Chunk, EndClass, Stream, ToServer};
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
     by_job: BTreeMap<JobId, BTreeSet<(Stream, NodeId)>>,
+    /// Ranks whose output goes to tools on a node in place of the front, for each [`Stream`].
+    redirected: BTreeMap<(JobId, NodeId), [RankSet; 2]>,
 }
 
 impl Subscribers {
@@ -32,6 +35,21 @@ impl Subscribers {
         if wanted.is_empty() {
             self.by_job.remove(&job);
         }
+    }
+
+    /// Sets whose output goes to tools on a node in place of the front.
+    pub(super) fn redirect(&mut self, job: JobId, node: NodeId, ranks: [RankSet; 2]) {
+        match ranks.iter().all(RankSet::is_empty) {
+            true => drop(self.redirected.remove(&(job, node))),
+            false => drop(self.redirected.insert((job, node), ranks)),
+        }
+    }
+
+    /// Returns true if output of a rank goes to tools in place of the front.
+    pub(super) fn is_redirected(&self, job: JobId, rank: Rank, stream: Stream) -> bool {
+        let range = (job, NodeId(0))..=(job, NodeId(u32::MAX));
+        let mut nodes = self.redirected.range(range);
+        nodes.any(|(_, ranks)| ranks[stream as usize].contains(rank))
     }
 
     /// Returns the nodes that want a stream of a job, except for `but`, the node that produced the output.
@@ -50,9 +68,11 @@ impl Subscribers {
 
     pub(super) fn forget_job(&mut self, job: JobId) {
         self.by_job.remove(&job);
+        self.redirected.retain(|(of, _), _| *of != job);
     }
 
     pub(super) fn forget_node(&mut self, node: NodeId) {
+        self.redirected.retain(|(_, of), _| *of != node);
         self.by_job.retain(|_, wanted| {
             wanted.retain(|(_, other)| *other != node);
             !wanted.is_empty()

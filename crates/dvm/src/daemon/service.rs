@@ -454,6 +454,15 @@ impl Service {
                         }
                     }
                 }
+                FromServer::Redirected { nspace, redirected } => {
+                    if let Some(job) = self.jobs.get(&nspace).copied() {
+                        self.say(FromOurs::Redirected {
+                            job,
+                            stdout: redirected.stdout,
+                            stderr: redirected.stderr,
+                        });
+                    }
+                }
                 FromServer::Stdin {
                     ticket,
                     from,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use base::{JobId, NodeId, ProcId};
+use base::{JobId, NodeId, ProcId, RankSet};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,12 @@ pub enum FromServer {
     /// Set of streams, of a job with ranks elsewhere, that processes on this node subscribe to. It replaces the
     /// previous set. The controller answers with [`ToServer::Output`], any number of times.
     Wanted { job: JobId, streams: Vec<Stream> },
+    /// The ranks of a job, for each stream, whose output tools on this node get in place of the front. Replaces the previous ones.
+    Redirected {
+        job: JobId,
+        stdout: RankSet,
+        stderr: RankSet,
+    },
     /// A tool wants to connect, by a connection with this number. The controller answers once, with [`ToServer::ToolAdmitted`].
     ToolConnects { conn: u64, visitor: Visitor },
     /// The connection of a tool that was admitted has ended.

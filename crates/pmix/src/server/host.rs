@@ -314,6 +314,12 @@ pub enum Output {
         nspace: Nspace,
         channels: IofChannels,
     },
+    /// The output of a job that tools get in place of whoever runs the job. Replaces what was said of this job before. The end of a job
+    /// ends its redirections.
+    Redirected {
+        nspace: Nspace,
+        redirected: Redirected,
+    },
     /// Stdin for processes. The host answers once by [`Input::Answer`], when it has taken the data and has room for
     /// more. A rank in `to` may be a wildcard.
     Stdin {
@@ -394,3 +400,10 @@ pub struct GatherNumber(pub u64);
 /// Identifies an [`Output::Question`] of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuestionTicket(pub u64);
+
+/// Output of a job that tools get in place of whoever runs the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redirected {
+    pub stdout: RankSet,
+    pub stderr: RankSet,
+}

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base::{Rank, RankSet};
 use bytes::Bytes;
 
 use super::{
-    Conn, Output, ReplyTo, Server, Tools,
+    Conn, Output, Redirected, ReplyTo, Server, Tools,
     event::packed,
     info, is_set,
     kept::{Keeping, Kept, MAX_KEPT_BYTES},
@@ -15,7 +16,7 @@ use crate::{
     codec::Format,
     keys,
     message::{Answer, Push},
-    value::{Info, IofChannels, Nspace, Proc, Status, Value},
+    value::{Info, IofChannels, Nspace, PmixRank, Proc, Status, Value},
 };
 
 /// Subscriptions that one connection may have. The next one gets OUT_OF_RESOURCE.
@@ -30,6 +31,8 @@ pub(super) struct Subscriptions {
     by_number: BTreeMap<u64, Subscription>,
     /// Channels of each job that the last [`Output::Wanted`] asked for.
     wanted: BTreeMap<Nspace, IofChannels>,
+    /// What the last [`Output::Redirected`] said of each job; never empty sets.
+    redirected: BTreeMap<Nspace, Redirected>,
     kept: Kept,
     next: u64,
 }
@@ -48,7 +51,8 @@ struct Subscription {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Copy,
-    /// The receiver gets this output by this subscription, and by no other that is not a redirection.
+    /// The receiver gets this output by this subscription, and by no other that is not a redirection. If it is a tool, whoever runs the
+    /// job does not get this output.
     Redirect,
 }
 
@@ -76,7 +80,14 @@ impl Subscriptions {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.by_number.is_empty() && self.wanted.is_empty() && self.kept.is_empty()
+        let Self {
+            by_number,
+            wanted,
+            redirected,
+            kept,
+            next: _,
+        } = self;
+        by_number.is_empty() && wanted.is_empty() && redirected.is_empty() && kept.is_empty()
     }
 }
 
@@ -290,11 +301,54 @@ impl Server {
         });
         // The host knows that the job has ended: no [`Output::Wanted`].
         self.subscriptions.wanted.remove(nspace);
+        self.subscriptions.redirected.remove(nspace);
         self.subscriptions.kept.job_ended(nspace);
+    }
+
+    /// Tells the host which output tools have redirected, for each job where this has changed.
+    fn say_redirected(&mut self) {
+        let mut now: BTreeMap<Nspace, Redirected> = BTreeMap::new();
+        for subscription in self.subscriptions.by_number.values() {
+            if subscription.mode != Mode::Redirect || !self.is_tool(subscription.conn) {
+                continue;
+            }
+            for proc in &subscription.procs {
+                let Some(job) = self.jobs.get(&proc.nspace) else {
+                    continue;
+                };
+                let ranks = match proc.rank {
+                    PmixRank::WILDCARD => RankSet::range(0..job.size()),
+                    PmixRank(rank) if rank < job.size() => RankSet::single(Rank(rank)),
+                    _ => continue,
+                };
+                let redirected = now.entry(proc.nspace.clone()).or_default();
+                for (channel, of) in [
+                    (IofChannels::STDOUT, &mut redirected.stdout),
+                    (IofChannels::STDERR, &mut redirected.stderr),
+                ] {
+                    if channel.meets(subscription.channels) {
+                        of.append(&ranks);
+                    }
+                }
+            }
+        }
+        now.retain(|_, redirected| *redirected != Redirected::default());
+        let before = std::mem::replace(&mut self.subscriptions.redirected, now);
+        let now = &self.subscriptions.redirected;
+        let names: BTreeSet<&Nspace> = before.keys().chain(now.keys()).collect();
+        for nspace in names {
+            if before.get(nspace) != now.get(nspace) {
+                self.out.push_back(Output::Redirected {
+                    nspace: nspace.clone(),
+                    redirected: now.get(nspace).cloned().unwrap_or_default(),
+                });
+            }
+        }
     }
 
     /// Tells the host which channels are wanted, for each job where this has changed.
     fn say_wanted(&mut self) {
+        self.say_redirected();
         let mut wanted: BTreeMap<Nspace, IofChannels> = BTreeMap::new();
         for subscription in self.subscriptions.by_number.values() {
             for proc in &subscription.procs {

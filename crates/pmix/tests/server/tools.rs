@@ -4,7 +4,9 @@ use pmix::{
     handshake::{ConnectorKind, Owner, Welcome},
     keys,
     message::{Answer, Push, Request},
-    server::{Conn, Door, Elsewhere, Event, Input, NodeFacts, Output, PeerOwner, Refusal},
+    server::{
+        Conn, Door, Elsewhere, Event, Input, NodeFacts, Output, PeerOwner, Redirected, Refusal,
+    },
     value::{Info, IofChannels, Proc, Query, Range, Status, Text, Value},
 };
 
@@ -610,6 +612,50 @@ fn a_redirection_replaces_other_subscriptions_of_the_tool() {
         assert_eq!(*id, expected);
         world.close(conn);
     }
+    world.assert_no_state_left();
+}
+
+/// What a tool redirects, whoever runs the job does not get, until the tool stops or leaves.
+#[test]
+fn a_redirection_of_a_tool_replaces_the_output_of_the_user() {
+    let mut world = World::with_door();
+    let tools = [
+        connect(&mut world, "one", V5),
+        connect(&mut world, "two", V5),
+    ];
+    let rank = world.connect("a", 0);
+    let redirect = |procs: Vec<Proc>, channels| Request::IofPull {
+        procs,
+        infos: vec![info(keys::IOF_REDIRECT, Value::Bool(true))],
+        channels,
+        id: 1,
+    };
+    let both = IofChannels::STDOUT.with(IofChannels::STDERR);
+    // Only tools take the output of others away.
+    assert_eq!(
+        world.status_of(rank, &redirect(vec![all("a")], both)),
+        Status::SUCCESS
+    );
+    assert_eq!(world.redirected, []);
+    let said = |world: &mut World| {
+        let said = std::mem::take(&mut world.redirected);
+        let said = said.into_iter().map(|(nspace, redirected)| {
+            let Redirected { stdout, stderr } = redirected;
+            format!("{nspace}: {stdout} {stderr}")
+        });
+        said.collect::<Vec<_>>().join(", ")
+    };
+    let one = redirect(vec![proc("a", 1), proc("a", 99), proc("unknown", 0)], both);
+    assert_eq!(world.status_of(tools[0], &one), Status::SUCCESS);
+    insta::assert_snapshot!(said(&mut world), @"a: 1 1");
+    let two = redirect(vec![all("a")], IofChannels::STDERR);
+    assert_eq!(world.status_of(tools[1], &two), Status::SUCCESS);
+    insta::assert_snapshot!(said(&mut world), @"a: 1 0-1");
+    world.close(tools[0]);
+    insta::assert_snapshot!(said(&mut world), @"a:  0-1");
+    world.close(tools[1]);
+    insta::assert_snapshot!(said(&mut world), @"a:  ");
+    world.close(rank);
     world.assert_no_state_left();
 }
 

@@ -15,7 +15,7 @@ use pmix::{
     message::{Answer, Command, Facts, GroupForm, Push, Request, Shape},
     server::{
         AppFacts, Ask, Config, Conn, Elsewhere, Event, Input, Job, NodeFacts, Output, PeerOwner,
-        RankFacts, Refusal, Server, Ticket, Tools, Visitor,
+        RankFacts, Redirected, Refusal, Server, Ticket, Tools, Visitor,
     },
     value::{Info, IofChannels, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
@@ -36,6 +36,7 @@ pub(crate) struct World {
     /// Processes that wait for a debugger.
     pub(crate) ready: Vec<Proc>,
     pub(crate) wanted: Vec<(Nspace, IofChannels)>,
+    pub(crate) redirected: Vec<(Nspace, Redirected)>,
     pub(crate) stdin: Vec<(Ticket, Vec<Proc>, Bytes, bool)>,
     pub(crate) log: Vec<Bytes>,
     /// Tools that wait to be admitted.
@@ -260,6 +261,7 @@ impl World {
             lost: Vec::new(),
             ready: Vec::new(),
             wanted: Vec::new(),
+            redirected: Vec::new(),
             stdin: Vec::new(),
             log: Vec::new(),
             visitors: Vec::new(),
@@ -298,6 +300,9 @@ impl World {
                 Output::Lost { proc } => self.lost.push(proc),
                 Output::Ready { proc } => self.ready.push(proc),
                 Output::Wanted { nspace, channels } => self.wanted.push((nspace, channels)),
+                Output::Redirected { nspace, redirected } => {
+                    self.redirected.push((nspace, redirected));
+                }
                 Output::Stdin {
                     ticket,
                     to,
