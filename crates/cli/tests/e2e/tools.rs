@@ -197,7 +197,8 @@ fn a_tool_takes_the_output_of_the_user() {
         let site = Site::new(library);
         let started = "rank 0 starts\nrank 1 starts\n";
         let sorted = |job: &Finished| {
-            let mut lines: Vec<_> = job.out().lines().collect();
+            let out = job.out();
+            let mut lines: Vec<_> = out.lines().collect();
             lines.sort_unstable();
             lines.join("\n") + "\n"
         };
