@@ -31,8 +31,9 @@ impl Controller {
         let mut wishes = Vec::new();
         for query in queries {
             // A result may be long, and a key is short: each is answered once.
-            let keys: BTreeSet<_> = query.keys.iter().flatten().collect();
-            for key in keys {
+            let mut answered = BTreeSet::new();
+            let keys = query.keys.iter().flatten();
+            for key in keys.filter(|key| answered.insert(*key)) {
                 let qualifiers = &query.qualifiers;
                 if key.as_c_str() == keys::QUERY_MEMORY_USAGE {
                     wishes.extend(self.memory_wish(asker, by, qualifiers));

@@ -146,8 +146,9 @@ impl Server {
         let mut infos = Vec::new();
         for query in queries {
             // A result may be long, and a key is short: each is answered once.
-            let keys: BTreeSet<_> = query.keys.iter().flatten().collect();
-            for key in keys {
+            let mut answered = BTreeSet::new();
+            let keys = query.keys.iter().flatten();
+            for key in keys.filter(|key| answered.insert(*key)) {
                 if key.as_c_str() == keys::QUERY_ATTRIBUTE_SUPPORT {
                     infos.extend(support::supported(&query.qualifiers));
                     continue;
