@@ -33,7 +33,10 @@ fn is_sent(packet: &Packet, framing: Framing) -> bool {
 fuzz_target!(|input: (u8, &[u8])| {
     let (piece, bytes) = input;
     let (packets, malformed) = decode(bytes, bytes.len().max(1));
-    assert_eq!(decode(bytes, usize::from(piece) + 1), (packets.clone(), malformed));
+    assert_eq!(
+        decode(bytes, usize::from(piece) + 1),
+        (packets.clone(), malformed)
+    );
     for packet in packets {
         for framing in [Framing::Ascii, Framing::Binary] {
             if is_sent(&packet, framing) && packet.id <= 0xffff {

@@ -301,6 +301,32 @@ impl Args {
 }
 
 impl Event {
+    /// Adds what another event says of further processes of the same job, if it says the same of them. Returns false if it does not.
+    pub(crate) fn join(&mut self, other: &Self) -> bool {
+        let (
+            Self::Change {
+                kind: Kind::Process,
+                job,
+                elements,
+            },
+            Self::Change {
+                kind: Kind::Process,
+                job: other_job,
+                elements: others,
+            },
+        ) = (self, other)
+        else {
+            return false;
+        };
+        match (&mut elements[..], &others[..]) {
+            ([mine], [theirs]) if job == other_job && mine.attributes == theirs.attributes => {
+                mine.ids.append(&theirs.ids);
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn id(&self) -> u32 {
         match self {
             Self::Ok => 0,

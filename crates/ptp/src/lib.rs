@@ -9,9 +9,12 @@
 mod ascii;
 mod binary;
 mod command;
+mod definitions;
 mod event;
 mod huffman;
+mod model;
 mod packet;
+mod session;
 mod stream;
 mod submission;
 #[cfg(test)]
@@ -23,7 +26,12 @@ pub use self::{
         Attribute, Charset, Definition, Dialect, Elements, Event, JobState, Kind, Level,
         ProcessState, Type,
     },
+    model::{ENDED_MAX, JobKey, NodeFacts, ProcessFacts, RankState},
     packet::{Bound, Framing, MAX_ARGS, MAX_PACKET, Malformed, Packet},
+    session::{
+        ANSWERS_MAX, ASKED_MAX, Config, Fault, Input, LEAVE, NEWS_MAX, Output, Over, Session,
+        Stream, TEXT_MAX, Taken, Ticket,
+    },
     stream::{Decoder, encode},
     submission::{Debugger, Procs, Program, Submission},
 };
