@@ -1,6 +1,7 @@
 //! Tests of both framings: what real clients and proxies send, what is refused, and that nothing panics.
 
 mod contents;
+mod golden;
 mod session;
 
 use proptest::{collection::vec, prelude::*};
