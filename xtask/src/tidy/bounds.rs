@@ -12,7 +12,7 @@ const DOCUMENT: &str = "docs/bounds.md";
 
 /// The crates whose bounds must be in the document: the logic crates, and `runtime`, which does their I/O.
 const CRATES: [&str; 8] = [
-    "base", "pmix", "overlay", "message", "dvm", "mpir", "debug", "runtime",
+    "base", "pmix", "ptp", "overlay", "message", "dvm", "mpir", "debug", "runtime",
 ];
 
 pub(super) fn check(files: &[Source]) -> Complaints {

@@ -1,0 +1,37 @@
+//! The protocol between Eclipse PTP, versions 2 to 6, and the proxy of a resource manager.
+//!
+//! The client, an Eclipse, sends commands. The proxy, which we are, answers each one with an event and sends further events about
+//! machines, nodes, queues, jobs and processes. Every message is a [`Packet`] in one of two framings, which the first byte of a
+//! connection tells apart. `docs/formats/ptp.md` describes both; its sections are named here.
+//!
+//! The crate does no I/O: [`Decoder`] takes bytes as they come, and [`encode`] makes them.
+
+mod ascii;
+mod binary;
+mod command;
+mod definitions;
+mod event;
+mod huffman;
+mod model;
+mod packet;
+mod session;
+mod stream;
+mod submission;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    command::{Command, Filters, NoCommand},
+    event::{
+        Attribute, Charset, Definition, Dialect, Elements, Event, JobState, Kind, Level,
+        ProcessState, Type,
+    },
+    model::{ENDED_MAX, JobKey, NodeFacts, ProcessFacts, RankState},
+    packet::{Bound, Framing, MAX_ARGS, MAX_PACKET, Malformed, Packet},
+    session::{
+        ANSWERS_MAX, ASKED_MAX, Config, Fault, Input, LEAVE, NEWS_MAX, Output, Over, Session,
+        Stream, TEXT_MAX, Taken, Ticket,
+    },
+    stream::{Decoder, encode},
+    submission::{Debugger, Procs, Program, Submission},
+};
