@@ -1,6 +1,6 @@
 //! Commands of a client, and what is wrong with one (section 5).
 
-use crate::{Packet, submission::Submission};
+use crate::{Packet, packet::number, submission::Submission};
 
 /// The version that all clients announce.
 const VERSION: &str = "2.0";
@@ -97,13 +97,6 @@ impl Command {
             unknown => return Err(NoCommand::Unknown(unknown)),
         })
     }
-}
-
-/// Reads a number of an element. Clients take them as signed numbers of 32 bits.
-pub(crate) fn number(digits: &[u8]) -> Option<u32> {
-    let number: u32 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    i32::try_from(number).ok()?;
-    Some(number)
 }
 
 fn init(packet: &Packet) -> Result<Command, NoCommand> {

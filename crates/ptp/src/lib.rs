@@ -4,7 +4,10 @@
 //! machines, nodes, queues, jobs and processes. Every message is a [`Packet`] in one of two framings, which the first byte of a
 //! connection tells apart. `docs/formats/ptp.md` describes both; its sections are named here.
 //!
-//! The crate does no I/O: [`Decoder`] takes bytes as they come, and [`encode`] makes them.
+//! [`Session`] is the proxy's side of a connection. [`Decoder`] and [`encode`] are for both sides.
+//!
+//! **Architecture invariant:** nothing here does I/O or reads a clock, and nothing knows what runs the jobs: a host passes the bytes of the
+//! client and the answers of a platform to the session, and does what it says.
 
 mod ascii;
 mod binary;

@@ -78,3 +78,10 @@ pub enum Malformed {
     #[error("the frequencies of a compressed packet are negative or add up to more than 31 bits")]
     Frequencies,
 }
+
+/// Reads a number of an element. Clients take them as signed numbers of 32 bits.
+pub(crate) fn number(digits: &[u8]) -> Option<u32> {
+    let number: u32 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    i32::try_from(number).ok()?;
+    Some(number)
+}

@@ -1,6 +1,6 @@
 //! What a client submits (section 7).
 
-use crate::command::number;
+use crate::packet::number;
 
 /// A job, as a client describes it. Nothing of it is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::{Complaints, Source};
 const DOCUMENT: &str = "docs/bounds.md";
 
 /// The crates whose bounds must be in the document: the logic crates, and `runtime`, which does their I/O.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "base", "pmix", "ptp", "overlay", "message", "dvm", "mpir", "debug", "runtime",
 ];
 
