@@ -145,10 +145,8 @@ impl Server {
     fn answer_query(&mut self, reply: ReplyTo, from: &Proc, queries: &[Query], away: &Away) {
         let mut infos = Vec::new();
         for query in queries {
-            // A result may be long, and a key is short: each is answered once.
-            let keys: BTreeSet<_> = query.keys.iter().flatten().collect();
-            for key in keys {
-                if key.as_c_str() == keys::QUERY_ATTRIBUTE_SUPPORT {
+            for key in query.distinct_keys() {
+                if key == keys::QUERY_ATTRIBUTE_SUPPORT {
                     infos.extend(support::supported(&query.qualifiers));
                     continue;
                 }
