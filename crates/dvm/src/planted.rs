@@ -183,11 +183,19 @@ pub enum Bug {
     OrphansStayHeld,
     /// The controller does not hear that a process releases held ranks.
     ReleaseNotPassedOn,
+    /// Jobs wait for a node more if the controller's host is none.
+    DoorAwaited,
+    /// The daemon beside the controller does not hear of jobs.
+    DoorNotTold,
+    /// The session goes on while a tool is connected.
+    SessionAwaitsTools,
+    /// A job gets the number of a tool.
+    NumberOfToolReused,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 86] = [
+    pub const ALL: [Self; 90] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -274,6 +282,10 @@ impl Bug {
         Self::RefusedNotCounted,
         Self::OrphansStayHeld,
         Self::ReleaseNotPassedOn,
+        Self::DoorAwaited,
+        Self::DoorNotTold,
+        Self::SessionAwaitsTools,
+        Self::NumberOfToolReused,
     ];
 }
 

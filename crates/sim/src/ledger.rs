@@ -16,12 +16,12 @@ use dvm::{
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
     stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
-use pmix::value::Proc;
+use pmix::value::{Proc, Status};
 
 use self::{clients::Clients, facts::Facts, known::Known, traffic::Traffic};
 pub(crate) use self::{
-    clients::{Reaped, TERMINATIONS},
-    facts::host,
+    clients::{Inquiry, Reaped, TERMINATIONS},
+    facts::{host, job_id},
 };
 use crate::{kernel::Pid, names::called};
 
@@ -268,6 +268,8 @@ pub(crate) struct Ledger {
     pub(crate) facts: Facts,
     pub(crate) known: Known,
     traffic: Traffic,
+    /// Numbers of tools that were admitted.
+    tools: BTreeSet<JobId>,
     /// Upper bound of a round trip between a process and the controller.
     pub(crate) slack: Duration,
     /// Sum of the times for which processes of daemons were stopped.
@@ -307,6 +309,7 @@ impl Ledger {
             facts: Facts::default(),
             known: Known::default(),
             traffic: Traffic::default(),
+            tools: BTreeSet::new(),
             slack,
             stops: Duration::ZERO,
             lost: BTreeSet::new(),
@@ -327,6 +330,22 @@ impl Ledger {
         if self.over.iter().all(|(other, _)| *other != job) {
             self.over.push((job, code));
         }
+    }
+
+    /// Records that a tool was admitted under a number. Returns false if a job or another tool has it.
+    pub(crate) fn on_admitted(&mut self, number: JobId) -> bool {
+        self.facts.size(number) == 0 && self.tools.insert(number)
+    }
+
+    /// Returns true if a tool has this number.
+    pub(crate) fn is_tool(&self, number: JobId) -> bool {
+        self.tools.contains(&number)
+    }
+
+    /// Returns the status of a job that has ended.
+    pub(crate) fn status_of(&self, job: JobId) -> Option<Status> {
+        let over = self.over.iter().find(|(one, _)| *one == job);
+        over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)))
     }
 
     /// Records that a daemon receives the event for the end of a job. Returns a description of the error if it has not ended, or was

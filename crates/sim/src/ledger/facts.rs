@@ -365,7 +365,7 @@ fn differs(of: &Proc, key: &CStr, fact: &Fact, told: Option<&Value>) -> Option<S
     (!is_right).then(|| format!("`{key}` of {of} is {told}, and not {fact}"))
 }
 
-pub(super) fn job_id(name: &Nspace) -> Option<JobId> {
+pub(crate) fn job_id(name: &Nspace) -> Option<JobId> {
     let name = name.to_string();
     let (_, number) = name.rsplit_once('@')?;
     Some(JobId(number.parse().ok()?))

@@ -161,6 +161,12 @@ impl Node {
                 Piece::Closed if self.is_visitor(id) => {
                     self.tell_visitor(world, id, pmix::client::Input::Closed);
                 }
+                Piece::Bytes(bytes) if self.is_guest(id) => {
+                    self.tell_guest(world, id, pmix::client::Input::Bytes(&bytes));
+                }
+                Piece::Closed if self.is_guest(id) => {
+                    self.tell_guest(world, id, pmix::client::Input::Closed);
+                }
                 Piece::Bytes(bytes) => self.kernel.client_bytes(world.now, id, &bytes),
                 Piece::Closed => self.kernel.client_hung_up(world.now, id),
             }

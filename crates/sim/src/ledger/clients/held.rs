@@ -144,8 +144,7 @@ impl Ledger {
                 "hears of the end of job {job}: before it was {before:?}"
             ));
         }
-        let over = self.over.iter().find(|(one, _)| *one == job);
-        let right = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
+        let right = self.status_of(job);
         (right.is_none() || end.status != right)
             .then(|| format!("hears that job {job} has come to {end:?}, really: {right:?}"))
     }
