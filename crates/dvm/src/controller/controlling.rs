@@ -8,10 +8,10 @@
 //! | `Nobody` | – | – | – | – |
 //! | `Expected` | of a tool that has started us: `Waits` | `Released` by that tool | – | `Gone` |
 //! | `Waits` | – | `Released` | `Gone` | `Gone` |
-//! | `Released` | – | – | the jobs go on | the jobs end |
+//! | `Released` | – | – | the jobs go on | the jobs end: `Gone` |
 //! | `Gone` | – | – | – | – |
 //!
-//! In `Gone`, jobs are refused: nobody is left to release them. In `Expected`, the user's own signals end the wait.
+//! In `Gone`, jobs are refused: nobody is left to release them, or to hear of them. In `Expected`, the user's own signals end the wait.
 
 #[cfg(test)]
 mod tests;
@@ -177,6 +177,8 @@ impl Controller {
                 for id in jobs.map(|job| job.id).collect::<Vec<_>>() {
                     self.end(id, Cause::Ended(EndReason::ToolEnded));
                 }
+                // A job that is submitted from now on would run without it.
+                self.controlling.state = State::Gone;
             }
             State::Nobody | State::Gone => {}
         }

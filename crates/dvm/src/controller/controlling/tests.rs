@@ -19,7 +19,7 @@ use crate::{
         tests::{FRONT, JOB, NODES, World, hello},
     },
     proto::{
-        Chunk, ChunkEnd, Door, Dropped, FromServer, Keeping, Launch, Relation, Stream,
+        Chunk, ChunkEnd, Door, Dropped, FromFront, FromServer, Keeping, Launch, Relation, Stream,
         ToController, ToDaemon, Visitor,
     },
 };
@@ -208,6 +208,29 @@ fn the_death_of_the_tool_ends_a_job_that_runs_unless_it_is_to_go_on() {
     }
 }
 
+/// The front may submit its job only when the tool has released the launcher and died.
+#[test]
+fn a_job_that_comes_after_the_death_of_its_tool_is_refused() {
+    let spec = || crate::controller::spawned::tests::job(crate::spec::OnFailure::Continue);
+    for (directives, refused) in [
+        (Vec::new(), true),
+        (vec![info(keys::NOHUP, Value::Bool(true))], false),
+    ] {
+        let mut world = World::empty(Some(ControllerInput::Controlled(started(&directives))));
+        for node in 0..NODES {
+            world.says(node, hello(node));
+        }
+        connects(&mut world, Door::Theirs);
+        releases(&mut world);
+        world.handle(ControllerInput::ControllingToolDied);
+        world.connects(FRONT, 77);
+        let outputs = world.hears(FRONT, FromFront::Submit(Box::new(spec())));
+        let expected = refused.then_some(&Refusal::ToolEnded);
+        assert_eq!(refusal(&outputs), expected, "{directives:?}");
+        assert_eq!(launch(&outputs).is_none(), refused, "{directives:?}");
+    }
+}
+
 #[test]
 fn any_tool_ends_a_pause() {
     let mut world = World::after(Some(ControllerInput::Controlled(Control::Pause)));
@@ -281,7 +304,7 @@ fn agents_beside_a_job_do_not_wait() {
     releases(&mut world);
     let job = crate::controller::spawned::tests::job(crate::spec::OnFailure::Continue);
     world.connects(FrontId(5), 88);
-    let beside = crate::proto::FromFront::SubmitBeside(Box::new(job));
+    let beside = FromFront::SubmitBeside(Box::new(job));
     let outputs = world.hears(FrontId(5), beside);
     let launch = launch(&outputs).unwrap();
     assert_eq!(
