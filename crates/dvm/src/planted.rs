@@ -191,11 +191,17 @@ pub enum Bug {
     SessionAwaitsTools,
     /// A job gets the number of a tool.
     NumberOfToolReused,
+    /// A job starts when its controlling tool has connected, and not when that releases it.
+    StartedByConnecting,
+    /// A job goes on to wait for a tool that is dead.
+    DeadToolAwaited,
+    /// A job goes on when the tool that has started the launcher is dead.
+    RunsOnWithoutTool,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 90] = [
+    pub const ALL: [Self; 93] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -286,6 +292,9 @@ impl Bug {
         Self::DoorNotTold,
         Self::SessionAwaitsTools,
         Self::NumberOfToolReused,
+        Self::StartedByConnecting,
+        Self::DeadToolAwaited,
+        Self::RunsOnWithoutTool,
     ];
 }
 

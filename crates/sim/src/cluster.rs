@@ -185,6 +185,7 @@ impl Cluster {
             stopped_until: Time::ZERO,
         };
         cluster.open_door();
+        cluster.summon();
         if let Some(plan) = scenario.tree {
             let count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
             let rng = cluster.world.rng.clone();
@@ -331,6 +332,7 @@ impl Cluster {
             // The process of the controller ends with its last job, and its connections with it.
             Event::GuestActs { .. } | Event::GuestTick { .. } if self.finished.is_some() => {}
             Event::GuestComes { number } => self.guest_comes(number),
+            Event::KeepaliveCloses => self.keepalive_closes(),
             Event::Fault { index } => self.break_something(index),
             Event::Mend { index } => {
                 if let Some((_, Fault::Trouble(trouble))) = self.faults.get(index).cloned() {
@@ -553,6 +555,10 @@ impl Cluster {
         for (node, message) in said {
             self.take_note(&ControllerInput::Daemon(*node, message.clone()));
         }
+        if self.verdicts.control.waits() {
+            let now = self.world.now;
+            self.world.ledger.busy(now);
+        }
         self.world.ledger.ending.extend(self.verdicts.ending());
         for (job, verdict) in self.verdicts.all().filter(|(_, one)| one.is_over()) {
             self.world.ledger.on_job_over(job, verdict.code());
@@ -563,6 +569,7 @@ impl Cluster {
         }
         self.check_children();
         self.check_door_told();
+        self.check_wait();
         self.check_finished();
         let due = self.controller.deadline();
         if due != self.tick_for {
@@ -717,6 +724,7 @@ impl Cluster {
             }
             ToFront::Refused(why) => {
                 side.said_last = true;
+                self.check_refusal(why);
                 let is_justified =
                     self.files.is_troubled() || !matches!(why, Refusal::NotPreloaded(_));
                 self.world

@@ -16,7 +16,10 @@ use dvm::{
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
     stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
-use pmix::value::{Proc, Status};
+use pmix::{
+    tool::Stage,
+    value::{Proc, Status},
+};
 
 use self::{clients::Clients, facts::Facts, known::Known, traffic::Traffic};
 pub(crate) use self::{
@@ -270,6 +273,16 @@ pub(crate) struct Ledger {
     traffic: Traffic,
     /// Numbers of tools that were admitted.
     tools: BTreeSet<JobId>,
+    /// Number of the tool that has started the launcher.
+    pub(crate) starter: Option<JobId>,
+    /// True once that tool has died, has left, or may have.
+    pub(crate) is_starter_gone: bool,
+    /// Time at which a tool has released the launcher.
+    pub(crate) released_at: Option<Time>,
+    /// Number of times that the door was told that the launcher waits for a tool.
+    pub(crate) readies_told: u64,
+    /// Time at which the door was told how far a job has come that a tool controls.
+    pub(crate) stages_told: BTreeMap<(JobId, Stage), Time>,
     /// Upper bound of a round trip between a process and the controller.
     pub(crate) slack: Duration,
     /// Sum of the times for which processes of daemons were stopped.
@@ -310,6 +323,11 @@ impl Ledger {
             known: Known::default(),
             traffic: Traffic::default(),
             tools: BTreeSet::new(),
+            starter: None,
+            is_starter_gone: false,
+            released_at: None,
+            readies_told: 0,
+            stages_told: BTreeMap::new(),
             slack,
             stops: Duration::ZERO,
             lost: BTreeSet::new(),
@@ -345,7 +363,10 @@ impl Ledger {
     /// Returns the status of a job that has ended.
     pub(crate) fn status_of(&self, job: JobId) -> Option<Status> {
         let over = self.over.iter().find(|(one, _)| *one == job);
-        over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)))
+        let over = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
+        // Who ends a job that was not launched is the cause of its end.
+        let is_canceled = || self.ending.contains(&job) && self.facts.size(job) == 0;
+        over.or_else(|| is_canceled().then_some(Status(1)))
     }
 
     /// Records that a daemon receives the event for the end of a job. Returns a description of the error if it has not ended, or was

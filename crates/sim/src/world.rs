@@ -132,6 +132,8 @@ pub(crate) enum Event {
         id: ClientId,
         due: Time,
     },
+    /// The pipe to the tool that has started the launcher closes.
+    KeepaliveCloses,
     DaemonTick {
         node: NodeId,
         due: Time,

@@ -40,6 +40,7 @@ use super::{
 };
 use crate::{
     place,
+    planted::{self, Bug},
     proto::{Cause, EndReason, FrontId, Note, Refusal, ToDaemon, ToFront},
     spec::{HoldAt, JobSpec, MapFor},
 };
@@ -122,7 +123,12 @@ impl Controller {
         match admitted {
             Some((job, rank)) if self.controlling.state == State::Expected => {
                 let rank = Rank(rank);
-                self.controlling.state = State::Waits(ProcId { job, rank });
+                let tool = ProcId { job, rank };
+                self.controlling.state = if planted::is(Bug::StartedByConnecting) {
+                    State::Released(tool)
+                } else {
+                    State::Waits(tool)
+                };
             }
             Some(_) => {}
             None => self.lose_controlling_tool(),
@@ -171,6 +177,7 @@ impl Controller {
         match self.controlling.state {
             State::Expected | State::Waits(_) => self.lose_controlling_tool(),
             State::Released(_) if self.controlling.goes_on() => {}
+            State::Released(_) if planted::is(Bug::RunsOnWithoutTool) => {}
             State::Released(_) => {
                 let is_controlled = |job: &&Job| matches!(job.origin, Origin::Controlled { .. });
                 let jobs = self.jobs.values().filter(is_controlled);
@@ -185,6 +192,9 @@ impl Controller {
     }
 
     fn lose_controlling_tool(&mut self) {
+        if planted::is(Bug::DeadToolAwaited) {
+            return;
+        }
         self.controlling.state = State::Gone;
         for id in self.living() {
             self.launch_if_ready(id);

@@ -4,21 +4,25 @@ use std::{collections::BTreeSet, time::Duration};
 
 use base::{JobId, NodeId, Time};
 use dvm::{
-    ControllerInput,
-    proto::{Launch, ToController, ToDaemon},
+    Control, ControllerInput,
+    proto::{Launch, Refusal, ToController, ToDaemon},
 };
 
 use super::Cluster;
 use crate::{
-    scenario::{DoorPlan, GuestPlan},
+    scenario::{ControlPlan, DoorPlan, GuestPlan},
     world::Event,
 };
+
+/// Time in which a job starts that was released, in addition to the delays of the run: all nodes have joined, or do that soon.
+const START_MAX: Duration = Duration::from_millis(60);
 
 /// The door of a run.
 #[derive(Debug)]
 pub(super) struct Door {
     pub(super) node: NodeId,
     guests: Vec<GuestPlan>,
+    control: ControlPlan,
     /// True once its daemon has said hello.
     has_joined: bool,
     /// Jobs that were launched, and those of which it was told.
@@ -31,6 +35,7 @@ impl Door {
         Self {
             node,
             guests: plan.guests,
+            control: plan.control,
             has_joined: false,
             launched: BTreeSet::new(),
             told: BTreeSet::new(),
@@ -44,6 +49,87 @@ impl Cluster {
         if self.door.is_some() {
             self.tell(ControllerInput::Door);
         }
+    }
+
+    /// Lets the launcher wait for a tool, if it is to wait.
+    pub(super) fn summon(&mut self) {
+        let Some(Door { node, control, .. }) = &self.door else {
+            return;
+        };
+        let control = match control {
+            ControlPlan::Nobody => return,
+            ControlPlan::Pause => Some(Control::Pause),
+            ControlPlan::Started(plan) => {
+                if plan.goes_on {
+                    self.verdicts.control.goes_on();
+                }
+                let node = self.nodes.get_mut(node);
+                let directives = node.and_then(|node| node.summon(&mut self.world, plan));
+                directives.map(|directives| Control::Started { directives })
+            }
+        };
+        match control {
+            Some(control) => self.tell(ControllerInput::Controlled(control)),
+            None => self
+                .world
+                .fault("the launcher and its tool do not find each other".to_owned()),
+        }
+    }
+
+    /// The tool that has started the launcher has closed its pipe.
+    pub(super) fn keepalive_closes(&mut self) {
+        if self.finished.is_none() {
+            self.tell(ControllerInput::ControllingToolDied);
+        }
+    }
+
+    /// Checks that the job of a front may start that waits for a tool.
+    fn check_released(&mut self, launch: &Launch) {
+        let front = self.verdicts.front_of(launch.job);
+        let is_first = front.and_then(|front| self.verdicts.job_of(front)) == Some(launch.job);
+        let Some(front) = front.filter(|_| is_first) else {
+            return;
+        };
+        let may_start = self.verdicts.control.lets_start(front);
+        self.world.require(may_start, || {
+            format!("job {} starts without its tool", launch.job)
+        });
+        let is_controlled = launch.parent.is_some();
+        let is_released = self.world.ledger.released_at.is_some();
+        self.world.require(is_released || !is_controlled, || {
+            format!("job {} starts, and nobody has released it", launch.job)
+        });
+    }
+
+    /// Checks that a job neither waits for a dead tool nor for one that has released it.
+    pub(super) fn check_wait(&mut self) {
+        let control = &self.verdicts.control;
+        let Some(front) = control.front() else {
+            return;
+        };
+        let verdict = self.verdicts.of_front(front);
+        let waits = verdict.is_some_and(|verdict| verdict.ranks.is_empty() && !verdict.ending);
+        let is_told = self.fronts.get(&front).is_none_or(|side| side.said_last);
+        if !waits || is_told {
+            return;
+        }
+        let patience = self.world.ledger.slack + START_MAX;
+        let is_late = |since: Time| self.world.now > since + patience;
+        if control.is_gone() {
+            self.world.fault("a job waits for a dead tool".to_owned());
+        } else if let Some(since) = control.released().filter(|since| is_late(*since)) {
+            self.world.fault(format!(
+                "a job does not start, although it was released at {since}"
+            ));
+        }
+    }
+
+    /// Checks that a job is refused because its tool is gone.
+    pub(super) fn check_refusal(&mut self, why: &Refusal) {
+        let is_gone = self.world.ledger.is_starter_gone && self.verdicts.control.is_gone();
+        let is_right = *why != Refusal::ToolEnded || is_gone;
+        self.world
+            .require(is_right, || "its tool is there".to_owned());
     }
 
     pub(super) fn is_door(&self, node: NodeId) -> bool {
@@ -66,11 +152,14 @@ impl Cluster {
 
     /// Notes what the door is told.
     pub(super) fn tell_door(&mut self, node: NodeId, message: &ToDaemon) {
-        if let ToDaemon::LaunchedElsewhere(launch) = message
-            && let Some(door) = self.door.as_mut().filter(|door| door.node == node)
-        {
+        let Some(door) = self.door.as_mut().filter(|door| door.node == node) else {
+            return;
+        };
+        if let ToDaemon::LaunchedElsewhere(launch) = message {
             door.told.insert(launch.job);
         }
+        self.verdicts.control.on_told(message);
+        self.world.ledger.starter = self.verdicts.control.tool();
     }
 
     /// Checks that the door is told of each job as soon as it is launched.
@@ -119,7 +208,8 @@ impl Cluster {
             | Event::ControllerTick { .. }
             | Event::FromFront { .. }
             | Event::FilesFound { .. }
-            | Event::FileRead { .. } => true,
+            | Event::FileRead { .. }
+            | Event::KeepaliveCloses => true,
             Event::ToDaemon { node }
             | Event::ClientUp { node, .. }
             | Event::DaemonTick { node, .. } => self.is_door(*node),
@@ -130,6 +220,7 @@ impl Cluster {
 
     /// Checks that no job notices the door.
     pub(super) fn check_place(&mut self, launch: &Launch) {
+        self.check_released(launch);
         if let Some(door) = &mut self.door {
             door.launched.insert(launch.job);
         }

@@ -5,11 +5,19 @@ use std::{
     time::Duration,
 };
 
-use base::{JobId, NodeId, Time};
+use base::{JobId, NodeId, Rank, Time};
+use bytes::Bytes;
+use dvm::Caller;
 use pmix::{
-    client::{Config, Connector, Done, Input, Lost, Output, ProgramEvent, Ticket},
+    client::{
+        Config, Connector, Done, Input, Lost, Output, ProgramEvent, ServerUri, Terms, Ticket, infos,
+    },
+    codec::{Format, Writer},
+    keys,
+    launcher::{Callback, Called, Step},
+    server::Conn,
     tool::{Event as Said, Extent, Follow, JobEnd, Stage, Tool},
-    value::{Nspace, Proc, ProcInfo, Status},
+    value::{Info, Nspace, Proc, ProcInfo, Status, Value},
 };
 
 use super::Node;
@@ -17,13 +25,16 @@ use crate::{
     kernel::{ClientId, GARBAGE, OWNER},
     ledger::{Inquiry, job_id},
     names::{NAME, nspace},
-    scenario::{Errand, GuestPlan, Where},
-    script::Question,
+    scenario::{Errand, GuestPlan, Keepalive, StarterPlan, Where},
+    script::{Question, named},
     world::{Event, World},
 };
 
 /// Time that a tool may wait for what the server or the controller can answer at once, in addition to the delays of the run.
 const ANSWER_MAX: Duration = Duration::from_millis(60);
+
+/// The number of the tool that has started the launcher, among all tools.
+const STARTER: usize = 99;
 
 /// A tool, and what it has heard.
 #[derive(Debug)]
@@ -35,11 +46,26 @@ pub(super) struct Guest {
     /// Time at which it was admitted.
     ready: Option<Time>,
     asked: BTreeMap<Ticket, (Asked, Time)>,
-    follows: bool,
+    /// Time from which it surely hears of all jobs.
+    follows: Option<Time>,
     /// Jobs of whose end it has heard.
     ended: BTreeSet<JobId>,
+    stages: BTreeSet<(JobId, Stage)>,
+    /// The launcher that it may release: the server to which it has connected, or the name that it has given the launcher.
+    launcher: Option<Proc>,
+    role: Role,
+    /// Number of times that it was told that the launcher waits for it.
+    readies: u64,
     state: State,
     tick_for: Option<Time>,
+}
+
+/// What a tool is to the launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Guest,
+    /// It has started the launcher.
+    Starter(Keepalive),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,20 +82,41 @@ enum State {
 enum Asked {
     Table(Question, Nspace),
     Follow,
+    Ready,
+    Release,
     Finalize,
 }
 
+/// Returns the directives of a tool for the job of the launcher.
+fn directives(plan: &StarterPlan) -> Vec<Info> {
+    let mut directives = Vec::new();
+    if plan.goes_on {
+        directives.extend(infos([(keys::NOHUP, Value::Bool(true))]));
+    }
+    directives
+}
+
 impl Guest {
-    fn new(now: Time, number: usize, tool: Tool, plan: GuestPlan) -> Self {
+    fn new(
+        now: Time,
+        number: usize,
+        tool: Tool,
+        role: Role,
+        errands: Vec<(Duration, Errand)>,
+    ) -> Self {
         Self {
             tool,
             number,
-            errands: plan.errands.into(),
+            errands: errands.into(),
             opened: now,
             ready: None,
             asked: BTreeMap::new(),
-            follows: false,
+            follows: None,
             ended: BTreeSet::new(),
+            stages: BTreeSet::new(),
+            launcher: None,
+            role,
+            readies: 0,
             state: State::There,
             tick_for: None,
         }
@@ -94,6 +141,12 @@ impl Guest {
                 self.asked
                     .insert(ticket, (Asked::Table(question, about), now));
             }
+            Errand::Release => {
+                let ticket = self
+                    .tool
+                    .release(self.launcher.clone().into_iter().collect());
+                self.asked.insert(ticket, (Asked::Release, now));
+            }
             Errand::Finalize => {
                 let ticket = self.tool.program().finalize(now);
                 self.asked.insert(ticket, (Asked::Finalize, now));
@@ -104,6 +157,7 @@ impl Guest {
                 return GARBAGE.to_vec();
             }
             Errand::Die => self.state = State::Gone,
+            Errand::ClosePipe => {}
         }
         Vec::new()
     }
@@ -120,6 +174,14 @@ impl Guest {
             Said::Table { ticket, result } => self.on_table(world, door, ticket, &result),
             Said::JobStage { nspace, stage } => self.on_stage(world, door, &nspace, stage),
             Said::JobEnded { nspace, end } => self.on_ended(world, &nspace, end),
+            Said::Program(ProgramEvent::Notice { notice, .. })
+                if notice.status == Status::LAUNCHER_READY =>
+            {
+                self.readies += 1;
+                let told = world.ledger.readies_told;
+                (self.readies > told)
+                    .then(|| format!("hears that the launcher waits, which was told {told} times"))
+            }
             Said::Program(ProgramEvent::Finalized) if self.state == State::Leaves => {
                 self.state = State::Gone;
                 None
@@ -149,6 +211,7 @@ impl Guest {
         if server.nspace.to_string() != format!("{NAME}-{door}") {
             return Some(format!("is admitted by {server}"));
         }
+        self.launcher = Some(server.clone());
         let number = job_id(&me.nspace);
         let is_new = number.is_some_and(|number| world.ledger.on_admitted(number));
         (!is_new).then(|| format!("has the name {me}, which is none of its own"))
@@ -164,10 +227,10 @@ impl Guest {
         match (&asked, result) {
             (_, Err(Status::UNREACH)) if self.state != State::There => None,
             (Asked::Follow, Ok(Done::Nothing)) => {
-                self.follows = true;
+                self.follows.get_or_insert(now);
                 None
             }
-            (Asked::Finalize, Ok(Done::Nothing)) => None,
+            (Asked::Ready | Asked::Release | Asked::Finalize, Ok(Done::Nothing)) => None,
             _ => Some(format!(
                 "asks at {at} for {asked:?} and is answered at {now}: {result:?}"
             )),
@@ -197,12 +260,24 @@ impl Guest {
         world.ledger.on_told_table(inquiry, result)
     }
 
-    /// Checks that a job has come so far. Nobody hears of the start of jobs that nobody has asked for.
-    fn on_stage(&self, world: &World, door: NodeId, name: &Nspace, stage: Stage) -> Option<String> {
+    /// Checks that a job has come so far. Only the tool for which the launcher has waited hears of the start of its job.
+    fn on_stage(
+        &mut self,
+        world: &World,
+        door: NodeId,
+        name: &Nspace,
+        stage: Stage,
+    ) -> Option<String> {
         let job = job_id(name)?;
-        let is_held = world.ledger.held_told.contains_key(&(door, job));
-        (stage != Stage::ReadyForDebug || !is_held)
-            .then(|| format!("hears that job {job} has come to {stage:?}"))
+        let is_told = match stage {
+            Stage::ReadyForDebug => world.ledger.held_told.contains_key(&(door, job)),
+            Stage::Started | Stage::Launched => {
+                let by = world.ledger.facts.controller_of(job);
+                by == self.job_number(world) && world.ledger.stages_told.contains_key(&(job, stage))
+            }
+        };
+        let is_first = self.stages.insert((job, stage));
+        (!is_first || !is_told).then(|| format!("hears that job {job} has come to {stage:?}"))
     }
 
     fn on_ended(&mut self, world: &World, name: &Nspace, end: JobEnd) -> Option<String> {
@@ -211,6 +286,14 @@ impl Guest {
         let right = world.ledger.status_of(job);
         (!is_first || right.is_none() || end.status != right)
             .then(|| format!("hears that job {job} has come to {end:?}, really: {right:?}"))
+    }
+
+    /// Returns its number at the controller.
+    fn job_number(&self, world: &World) -> Option<JobId> {
+        match self.role {
+            Role::Guest => job_id(&self.tool.as_program().me()?.nspace),
+            Role::Starter(_) => world.ledger.starter,
+        }
     }
 
     /// Returns what is missing when nothing happens any more. `finished` is the time at which the controller had nothing left to do:
@@ -227,9 +310,24 @@ impl Guest {
         if let Some((asked, at)) = asked.find(|(_, at)| *at + patience < finished) {
             return Some(format!("was never answered to {asked:?} at {at}"));
         }
+        if self.role != Role::Guest && self.readies < world.ledger.readies_told {
+            return Some("has not heard that the launcher waits".to_owned());
+        }
+        let number = self.job_number(world);
+        let mut stages = world.ledger.stages_told.iter();
+        let missed = stages.find(|((job, stage), at)| {
+            let is_for_it = world.ledger.facts.controller_of(*job) == number;
+            let is_late = self.follows.is_some_and(|since| **at > since);
+            is_for_it && is_late && !self.stages.contains(&(*job, *stage))
+        });
+        if let Some(((job, stage), at)) = missed {
+            return Some(format!(
+                "has not heard at {at} that job {job} has come to {stage:?}"
+            ));
+        }
         let mut over = world.ledger.over_told.iter();
         let missed = over.find(|((node, job), at)| {
-            *node == door && **at > ready && self.follows && !self.ended.contains(job)
+            *node == door && **at > ready && self.follows.is_some() && !self.ended.contains(job)
         });
         missed.map(|((_, job), at)| format!("has not heard of the end of job {job} at {at}"))
     }
@@ -248,9 +346,85 @@ impl Node {
         let (id, now) = (self.kernel.new_client(), world.now);
         let config = Config::new(server, Connector::Tool, OWNER).describe(4243, "guest");
         let tool = Tool::new(now, config);
-        self.guests.insert(id, Guest::new(now, number, tool, plan));
+        self.guests
+            .insert(id, Guest::new(now, number, tool, Role::Guest, plan.errands));
         self.client_opened(world, id, self.port, OWNER.uid);
         self.tell_guest(world, id, Input::Opened);
+    }
+
+    /// Lets the tool that has started the launcher accept its connection, which the daemon then takes over. Returns the directives, packed.
+    pub(crate) fn summon(&mut self, world: &mut World, plan: &StarterPlan) -> Option<Bytes> {
+        let name = |text: &str| {
+            let nspace = Nspace::from_text(text).ok()?;
+            Some(named(&nspace, Rank(0)))
+        };
+        let (tool, launcher) = (name("debugger")?, name("debugger:1")?);
+        let uri: ServerUri = "debugger.0;tcp4://127.0.0.1:999".parse().ok()?;
+        let terms = Terms {
+            uri: uri.clone(),
+            launcher: Some(launcher.clone()),
+            directives: directives(plan),
+            owner: OWNER,
+        };
+        let now = world.now;
+        let mut starter = Tool::accept(now, terms);
+        let (mut callback, hello) = Callback::new(uri, launcher.clone(), OWNER, 77, "rally run");
+        let mut to_tool = vec![hello];
+        let mut called = None;
+        while let Some(bytes) = to_tool.pop() {
+            starter.handle(now, Input::Bytes(&bytes));
+            while let Some(output) = starter.poll() {
+                let Output::Send(bytes) = output else {
+                    continue;
+                };
+                match callback.handle(&bytes).ok()? {
+                    Step::Send(bytes) => to_tool.push(bytes),
+                    Step::Receive => {}
+                    Step::Called(by) => called = Some(by),
+                }
+            }
+        }
+        let called = called.filter(|called| called.tool == tool)?;
+        let id = self.kernel.new_client();
+        let errands = plan.errands.clone();
+        let mut guest = Guest::new(
+            now,
+            STARTER,
+            starter,
+            Role::Starter(plan.keepalive),
+            errands,
+        );
+        guest.ready = Some(now);
+        guest.launcher = Some(launcher);
+        self.guests.insert(id, guest);
+        self.take_over(world, id, &called);
+        self.with_guest(world, id, |guest, now| {
+            let codes = vec![Status::LAUNCHER_READY];
+            let (_, ticket) = guest.tool.program().register(codes, Vec::new());
+            guest.asked.insert(ticket, (Asked::Ready, now));
+            Vec::new()
+        });
+        self.guest_goes_on(world, id);
+        let mut writer = Writer::new(Format::V4);
+        writer.list(&called.directives);
+        Some(writer.into_bytes().into())
+    }
+
+    /// Gives the daemon the connection to the tool that has started the launcher.
+    fn take_over(&mut self, world: &mut World, id: ClientId, called: &Called) {
+        let conn = Conn(id.0);
+        let text = |proc: &Proc| (proc.nspace.to_string(), proc.rank.0);
+        let caller = Caller {
+            tool: text(&called.tool),
+            me: text(&called.me),
+            version: called.version,
+        };
+        self.client_taken_over(id);
+        self.tell(world, dvm::Input::Called { conn, caller });
+        let bytes = &called.rest[..];
+        if !bytes.is_empty() {
+            self.tell(world, dvm::Input::ClientBytes { conn, bytes });
+        }
     }
 
     pub(super) fn is_guest(&self, id: ClientId) -> bool {
@@ -277,7 +451,8 @@ impl Node {
     pub(super) fn guest_acts(&mut self, world: &mut World, id: ClientId) {
         let mut done = None;
         self.with_guest(world, id, |guest, now| {
-            let Some((_, errand)) = guest.errands.pop_front() else {
+            let next = guest.errands.pop_front();
+            let Some((_, errand)) = next.filter(|_| guest.state == State::There) else {
                 return Vec::new();
             };
             done = Some((guest.number, errand));
@@ -289,6 +464,23 @@ impl Node {
         world.note(|| format!("g{number}"), || format!("{errand:?}"));
         if errand == Errand::Die {
             self.client_closed(world, id);
+        }
+        if errand == Errand::Release {
+            let now = world.now;
+            world.ledger.released_at.get_or_insert(now);
+            world.ledger.on_notified_at(self.id);
+        }
+        let role = self.guests.get(&id).map(|guest| guest.role);
+        if role == Some(Role::Starter(Keepalive::Pipe))
+            && matches!(errand, Errand::Die | Errand::ClosePipe)
+        {
+            let delay = world.delay(world.latency.io_max);
+            world.after(delay, Event::KeepaliveCloses);
+        }
+        if role.is_some_and(|role| role != Role::Guest)
+            && !matches!(errand, Errand::Follow | Errand::Table(..) | Errand::Release)
+        {
+            world.ledger.is_starter_gone = true;
         }
         self.guest_goes_on(world, id);
     }

@@ -106,6 +106,11 @@ impl Node {
         self.wires.insert(id, wire);
     }
 
+    /// Connects a process and the daemon, which have their connection already.
+    pub(super) fn client_taken_over(&mut self, id: ClientId) {
+        self.wires.insert(id, Wire::default());
+    }
+
     pub(super) fn client_sent(&mut self, world: &mut World, id: ClientId, bytes: Vec<u8>) {
         let node = self.id;
         if let Some(wire) = self.wires.get_mut(&id) {

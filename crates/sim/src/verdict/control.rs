@@ -1,9 +1,9 @@
 //! What is expected of a launcher that waits for a tool: whether its job may start, may have to be refused, or has to end.
 
-use base::JobId;
+use base::{JobId, Time};
 use dvm::{
     Control, ControllerInput,
-    proto::{Door, FrontId, FromServer, ToController, ToDaemon, ToServer},
+    proto::{Door, FromFront, FromServer, FrontId, ToController, ToDaemon, ToServer},
 };
 
 /// How far the tool has come, as far as the controller knows.
@@ -30,6 +30,8 @@ pub(crate) struct ControlVerdict {
     tool: Option<JobId>,
     /// The front whose job waits: the first one.
     front: Option<FrontId>,
+    /// Time from which its job has nothing to wait for but its nodes.
+    released: Option<Time>,
 }
 
 /// What an input means for the job that a tool controls.
@@ -52,7 +54,7 @@ impl ControlVerdict {
     }
 
     /// Takes what the controller is about to hear, and returns what follows for the job.
-    pub(super) fn on_input(&mut self, input: &ControllerInput) -> Consequence {
+    pub(super) fn on_input(&mut self, now: Time, input: &ControllerInput) -> Consequence {
         match input {
             ControllerInput::Controlled(Control::Started { .. } | Control::Pause) => {
                 self.state = State::Awaited;
@@ -67,6 +69,9 @@ impl ControlVerdict {
                     return Consequence::Ends;
                 }
             }
+            ControllerInput::Front(_, FromFront::Submit(_)) if self.released.is_some() => {
+                self.released = Some(now);
+            }
             ControllerInput::Daemon(_, ToController::Server(message)) => match **message {
                 FromServer::ToolConnects { conn, ref visitor } if visitor.door == Door::Theirs => {
                     self.conn = Some(conn);
@@ -78,6 +83,7 @@ impl ControlVerdict {
                 }
                 FromServer::LauncherReleased { .. } if self.state == State::Awaited => {
                     self.state = State::Released;
+                    self.released = Some(now);
                     return Consequence::Begins;
                 }
                 _ => {}
@@ -105,7 +111,7 @@ impl ControlVerdict {
         self.tool
     }
 
-    pub(super) const fn front(&self) -> Option<FrontId> {
+    pub(crate) const fn front(&self) -> Option<FrontId> {
         self.front
     }
 
@@ -117,6 +123,11 @@ impl ControlVerdict {
     /// Returns true if the job of a front may start.
     pub(crate) fn lets_start(&self, front: FrontId) -> bool {
         self.front != Some(front) || matches!(self.state, State::Nobody | State::Released)
+    }
+
+    /// Returns the time from which the job has had nothing to wait for but its nodes.
+    pub(crate) fn released(&self) -> Option<Time> {
+        self.released.filter(|_| self.state == State::Released)
     }
 
     /// Returns true if the job of the front has to be refused.
