@@ -20,7 +20,7 @@ use crate::{
     },
     proto::{
         Chunk, ChunkEnd, Door, Dropped, FromFront, FromServer, Keeping, Launch, Relation, Stream,
-        ToController, ToDaemon, Visitor,
+        ToController, ToDaemon, ToServer, Visitor,
     },
 };
 
@@ -205,6 +205,36 @@ fn the_death_of_the_tool_ends_a_job_that_runs_unless_it_is_to_go_on() {
         )));
         let outputs = world.handle(ControllerInput::ControllingToolDied);
         assert_eq!(is_ended(outputs), ends, "{directives:?}");
+    }
+}
+
+/// What is kept begins with the first output, also of nodes that start the job before the server of the tool has asked for it.
+#[test]
+fn output_is_kept_from_the_start() {
+    for (directives, copied) in [
+        (Vec::new(), false),
+        (vec![info(keys::IOF_CACHE_SIZE, Value::Uint32(100))], true),
+    ] {
+        let (mut world, _) = controlled(started(&directives));
+        connects(&mut world, Door::Theirs);
+        releases(&mut world);
+        let chunk = Chunk {
+            job: JOB,
+            rank: Rank(1),
+            stream: Stream::Stderr,
+            bytes: "text\n".into(),
+            end: ChunkEnd::Line,
+        };
+        let outputs = world.says(1, ToController::Output { job: JOB, chunk });
+        let mut outputs = outputs.iter();
+        let is_copied = outputs.any(|output| {
+            matches!(
+                output,
+                ControllerOutput::Daemon(NodeId(0), ToDaemon::Server(message))
+                    if matches!(**message, ToServer::Output { .. })
+            )
+        });
+        assert_eq!(is_copied, copied, "{directives:?}");
     }
 }
 
