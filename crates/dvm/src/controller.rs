@@ -403,7 +403,8 @@ impl Controller {
     /// Returns true if there are no jobs, and this is no machine that goes on.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.has_no_machine()
+        let is_awaited = planted::is(Bug::SessionAwaitsTools) && !self.tools.is_empty();
+        self.jobs.is_empty() && self.has_no_machine() && !is_awaited
     }
 
     /// Returns true if a job runs, or waits in the queue of this machine.

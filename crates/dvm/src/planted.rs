@@ -183,11 +183,25 @@ pub enum Bug {
     OrphansStayHeld,
     /// The controller does not hear that a process releases held ranks.
     ReleaseNotPassedOn,
+    /// Jobs wait for a node more if the controller's host is none.
+    DoorAwaited,
+    /// The daemon beside the controller does not hear of jobs.
+    DoorNotTold,
+    /// The session goes on while a tool is connected.
+    SessionAwaitsTools,
+    /// A job gets the number of a tool.
+    NumberOfToolReused,
+    /// A job starts when its controlling tool has connected, and not when that releases it.
+    StartedByConnecting,
+    /// A job goes on to wait for a tool that is dead.
+    DeadToolAwaited,
+    /// A job goes on when the tool that has started the launcher is dead.
+    RunsOnWithoutTool,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 86] = [
+    pub const ALL: [Self; 93] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -274,6 +288,13 @@ impl Bug {
         Self::RefusedNotCounted,
         Self::OrphansStayHeld,
         Self::ReleaseNotPassedOn,
+        Self::DoorAwaited,
+        Self::DoorNotTold,
+        Self::SessionAwaitsTools,
+        Self::NumberOfToolReused,
+        Self::StartedByConnecting,
+        Self::DeadToolAwaited,
+        Self::RunsOnWithoutTool,
     ];
 }
 

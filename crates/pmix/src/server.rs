@@ -354,6 +354,7 @@ impl Server {
         if let Some((spawner, keeping)) = keep {
             self.keep(&nspace, spawner.as_ref(), keeping);
         }
+        self.say_wanted_of(&nspace);
         self.retry_gets(now, &nspace);
         self.announce_ends();
     }

@@ -9,6 +9,7 @@ mod status;
 
 use std::{
     borrow::Borrow,
+    collections::BTreeSet,
     ffi::{CStr, CString},
     fmt,
     sync::Arc,
@@ -298,6 +299,15 @@ pub struct ProcInfo {
 pub struct Query {
     pub keys: Vec<Text>,
     pub qualifiers: Vec<Info>,
+}
+
+impl Query {
+    /// Returns the keys in their order, each once: a key is short, and its result may be long.
+    pub fn distinct_keys(&self) -> impl Iterator<Item = &CStr> {
+        let mut seen = BTreeSet::new();
+        let keys = self.keys.iter().flatten().map(|key| key.as_c_str());
+        keys.filter(move |key| seen.insert(*key))
+    }
 }
 
 /// Directive about an environment variable: to set it, add to it, or remove it.

@@ -1,6 +1,7 @@
 //! One run: a controller, its nodes and its fronts, and the checks that need more than one of them.
 
 mod check;
+mod door;
 mod tree;
 
 use std::{
@@ -16,6 +17,7 @@ use dvm::{
     spec::{HoldAt, HoldPlan, JobSpec, NodeResources},
 };
 
+use self::door::Door;
 use crate::{
     carrier::Carrier,
     files::{Disk, FilesPlan, Source},
@@ -68,6 +70,10 @@ pub(crate) struct Cluster {
     calm_at: Time,
     /// True once a run with a tree only waits for its end. No fault happens then.
     is_ending: bool,
+    /// `None` if the controller's host is node 0.
+    door: Option<Door>,
+    /// Time until which the process of the controller is stopped, if it has a door.
+    stopped_until: Time,
 }
 
 /// A front, and what the controller has sent to it.
@@ -93,8 +99,11 @@ impl Cluster {
     fn new(scenario: Scenario, rng: Rng, recorded: Recorded) -> Self {
         let ids: Vec<NodeId> = (0..)
             .map(NodeId)
-            .take(scenario.allocation.nodes.len())
+            .take(scenario.allocation.nodes.len() + usize::from(scenario.door.is_some()))
             .collect();
+        let last = ids.last().copied().unwrap_or(NodeId(0));
+        let door = scenario.door.as_ref();
+        let door = door.map(|plan| Door::new(last, plan.clone()));
         let numbers = (0..).map(FrontId).take(scenario.fronts.len());
         let links = Links {
             up: ids.iter().map(|id| (*id, Link::new())).collect(),
@@ -104,7 +113,7 @@ impl Cluster {
         };
         let latency = scenario.latency;
         let slack = 4 * (latency.link_max + latency.io_max + latency.tick_late_max);
-        let slack = slack + scenario.tree_slack();
+        let slack = slack + scenario.tree_slack() + scenario.stops();
         let mut ledger = Ledger::new(slack);
         ledger.has_troubled_files = scenario.files.is_troubled();
         let mut world = World::new(rng, scenario.latency, links, ledger, recorded);
@@ -122,7 +131,13 @@ impl Cluster {
                 topology: Topology::flat(CORES),
                 resources: NodeResources::default(),
                 descriptors: u64::MAX,
-                service: Some(service(*id)),
+                service: Some(match &door {
+                    Some(door) if door.node == *id => ServiceConfig {
+                        tools: dvm::Tools::Admitted,
+                        ..service(*id)
+                    },
+                    _ => service(*id),
+                }),
             };
             let disk = Disk::new(&scenario.files, id.0);
             (*id, Node::new(config, programs.clone(), disk))
@@ -166,7 +181,11 @@ impl Cluster {
             struck: 0,
             calm_at: Time::ZERO,
             is_ending: false,
+            door,
+            stopped_until: Time::ZERO,
         };
+        cluster.open_door();
+        cluster.summon();
         if let Some(plan) = scenario.tree {
             let count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
             let rng = cluster.world.rng.clone();
@@ -183,6 +202,7 @@ impl Cluster {
 
     /// Schedules what the scenario plans, from now on.
     fn schedule(&mut self) {
+        self.invite();
         for (when, visit) in &self.visits {
             let visit = *visit;
             self.world.after(*when, Event::Visit { visit });
@@ -239,6 +259,7 @@ impl Cluster {
         }
         if !self.world.is_faulty() && !self.headless {
             self.check_told();
+            self.check_guests();
         }
         Report {
             events,
@@ -308,6 +329,10 @@ impl Cluster {
                     node.visit(&mut self.world, visit);
                 }
             }
+            // The process of the controller ends with its last job, and its connections with it.
+            Event::GuestActs { .. } | Event::GuestTick { .. } if self.finished.is_some() => {}
+            Event::GuestComes { number } => self.guest_comes(number),
+            Event::KeepaliveCloses => self.keepalive_closes(),
             Event::Fault { index } => self.break_something(index),
             Event::Mend { index } => {
                 if let Some((_, Fault::Trouble(trouble))) = self.faults.get(index).cloned() {
@@ -335,8 +360,9 @@ impl Cluster {
                     self.world.require(!again, || {
                         "the controller wants to be woken again at once".to_owned()
                     });
-                    // The controller and the daemon of node 0 share a process and its timer, so that daemon is woken too.
-                    if let Some(node) = self.nodes.get_mut(&NodeId(0)).filter(|node| node.is_on()) {
+                    // The controller shares a process and its timer with a daemon, which is woken too.
+                    let beside = self.beside_controller();
+                    if let Some(node) = self.nodes.get_mut(&beside).filter(|node| node.is_on()) {
                         node.tick(&mut self.world);
                     }
                 }
@@ -355,6 +381,8 @@ impl Cluster {
             | Event::ClientUp { node, .. }
             | Event::ClientDown { node, .. }
             | Event::VisitorTick { node, .. }
+            | Event::GuestActs { node, .. }
+            | Event::GuestTick { node, .. }
             | Event::DaemonTick { node, .. } => {
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.on_event(&mut self.world, event);
@@ -366,6 +394,10 @@ impl Cluster {
     /// Tells the controller a message of a daemon, merged with those of other daemons that are next on their links and of the
     /// same class.
     fn hear_daemon(&mut self, node: NodeId, message: ToController) {
+        // The process of the controller ends with its last job.
+        if self.finished.is_some() && self.is_door(node) {
+            return;
+        }
         let mut said = vec![(node, message)];
         if let Some(class) = said[0].1.class() {
             for (other, link) in &mut self.world.links.up {
@@ -464,8 +496,14 @@ impl Cluster {
                     self.world.send_up(id, Carried::Lost);
                 }
             }
+            Fault::StopController(time) => {
+                self.struck += 1;
+                self.stop_controller(time);
+            }
             Fault::KillRank(rank) => {
-                let job = JobId(1);
+                // Tools are numbered too.
+                let first = self.verdicts.all().next();
+                let job = first.map_or(JobId(1), |(job, _)| job);
                 for node in self.nodes.values_mut() {
                     let is_hit = node.kill_rank(&mut self.world, ProcId { job, rank });
                     self.struck += u32::from(is_hit);
@@ -483,6 +521,10 @@ impl Cluster {
                 links.from_front.values_mut().for_each(Link::cut);
                 let now = self.world.now;
                 self.world.ledger.busy(now);
+                let door = self.door.as_ref().map(|door| door.node);
+                if let Some(node) = door.and_then(|door| self.nodes.get_mut(&door)) {
+                    node.power_off(&mut self.world);
+                }
                 // The daemons notice it by themselves.
                 if let Some(carrier) = &mut self.world.carrier {
                     return carrier.kill_root(now);
@@ -509,8 +551,13 @@ impl Cluster {
         self.world
             .note(|| "ctl".to_owned(), || format!("<- {input:?}"));
         self.take_note(&input);
+        self.hear_door(&input);
         for (node, message) in said {
             self.take_note(&ControllerInput::Daemon(*node, message.clone()));
+        }
+        if self.verdicts.control.waits() {
+            let now = self.world.now;
+            self.world.ledger.busy(now);
         }
         self.world.ledger.ending.extend(self.verdicts.ending());
         for (job, verdict) in self.verdicts.all().filter(|(_, one)| one.is_over()) {
@@ -521,6 +568,8 @@ impl Cluster {
             self.carry_out(output);
         }
         self.check_children();
+        self.check_door_told();
+        self.check_wait();
         self.check_finished();
         let due = self.controller.deadline();
         if due != self.tick_for {
@@ -560,8 +609,10 @@ impl Cluster {
                     .fault("the controller is no machine, and not in Slurm".to_owned());
             }
             ControllerOutput::Daemon(node, message) => {
+                self.tell_door(node, &message);
                 match &message {
                     ToDaemon::Launch(launch) => {
+                        self.check_place(launch);
                         self.verdicts.on_launch(self.world.now, node, launch);
                         self.world.ledger.facts.on_launch(node, launch);
                     }
@@ -673,6 +724,7 @@ impl Cluster {
             }
             ToFront::Refused(why) => {
                 side.said_last = true;
+                self.check_refusal(why);
                 let is_justified =
                     self.files.is_troubled() || !matches!(why, Refusal::NotPreloaded(_));
                 self.world

@@ -16,12 +16,15 @@ use dvm::{
     proto::{Chunk, ChunkEnd, StartFailure, Stream},
     stdio::{BLOCK, CUT_DELAY, Conduit, LINE_MAX, PARTIAL_DELAY},
 };
-use pmix::value::Proc;
+use pmix::{
+    tool::Stage,
+    value::{Proc, Status},
+};
 
 use self::{clients::Clients, facts::Facts, known::Known, traffic::Traffic};
 pub(crate) use self::{
-    clients::{Reaped, TERMINATIONS},
-    facts::host,
+    clients::{Inquiry, Reaped, TERMINATIONS},
+    facts::{host, job_id},
 };
 use crate::{kernel::Pid, names::called};
 
@@ -268,6 +271,18 @@ pub(crate) struct Ledger {
     pub(crate) facts: Facts,
     pub(crate) known: Known,
     traffic: Traffic,
+    /// Numbers of tools that were admitted.
+    tools: BTreeSet<JobId>,
+    /// Number of the tool that has started the launcher.
+    pub(crate) starter: Option<JobId>,
+    /// True once that tool has died, has left, or may have.
+    pub(crate) is_starter_gone: bool,
+    /// Time at which a tool has released the launcher.
+    pub(crate) released_at: Option<Time>,
+    /// Number of times that the door was told that the launcher waits for a tool.
+    pub(crate) readies_told: u64,
+    /// Time at which the door was told how far a job has come that a tool controls.
+    pub(crate) stages_told: BTreeMap<(JobId, Stage), Time>,
     /// Upper bound of a round trip between a process and the controller.
     pub(crate) slack: Duration,
     /// Sum of the times for which processes of daemons were stopped.
@@ -307,6 +322,12 @@ impl Ledger {
             facts: Facts::default(),
             known: Known::default(),
             traffic: Traffic::default(),
+            tools: BTreeSet::new(),
+            starter: None,
+            is_starter_gone: false,
+            released_at: None,
+            readies_told: 0,
+            stages_told: BTreeMap::new(),
             slack,
             stops: Duration::ZERO,
             lost: BTreeSet::new(),
@@ -327,6 +348,25 @@ impl Ledger {
         if self.over.iter().all(|(other, _)| *other != job) {
             self.over.push((job, code));
         }
+    }
+
+    /// Records that a tool was admitted under a number. Returns false if a job or another tool has it.
+    pub(crate) fn on_admitted(&mut self, number: JobId) -> bool {
+        self.facts.size(number) == 0 && self.tools.insert(number)
+    }
+
+    /// Returns true if a tool has this number.
+    pub(crate) fn is_tool(&self, number: JobId) -> bool {
+        self.tools.contains(&number)
+    }
+
+    /// Returns the status of a job that has ended.
+    pub(crate) fn status_of(&self, job: JobId) -> Option<Status> {
+        let over = self.over.iter().find(|(one, _)| *one == job);
+        let over = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
+        // Who ends a job that was not launched is the cause of its end.
+        let is_canceled = || self.ending.contains(&job) && self.facts.size(job) == 0;
+        over.or_else(|| is_canceled().then_some(Status(1)))
     }
 
     /// Records that a daemon receives the event for the end of a job. Returns a description of the error if it has not ended, or was

@@ -3,6 +3,7 @@
 //! The host corresponds to `runtime` on a real kernel. It also checks every action and every report of the daemon.
 
 mod carry;
+mod guest;
 mod streams;
 mod visitor;
 mod wire;
@@ -19,6 +20,7 @@ use dvm::{
 };
 
 use self::{
+    guest::Guest,
     visitor::{Untold, Visitor},
     wire::Wire,
 };
@@ -127,6 +129,7 @@ pub(crate) struct Node {
     port: u16,
     wires: BTreeMap<ClientId, Wire>,
     visitors: BTreeMap<ClientId, Visitor>,
+    guests: BTreeMap<ClientId, Guest>,
     untold: Untold,
     shares: BTreeMap<JobId, Share>,
     ports: BTreeMap<(ProcId, Stream), Port>,
@@ -164,6 +167,7 @@ impl Node {
             port,
             wires: BTreeMap::new(),
             visitors: BTreeMap::new(),
+            guests: BTreeMap::new(),
             untold: Untold::default(),
             shares: BTreeMap::new(),
             ports: BTreeMap::new(),
@@ -437,6 +441,8 @@ impl Node {
             Event::ClientUp { id, .. } => self.client_up(world, id),
             Event::ClientDown { id, .. } => self.client_down(world, id),
             Event::VisitorTick { id, .. } => self.tick_visitor(world, id),
+            Event::GuestActs { id, .. } => self.guest_acts(world, id),
+            Event::GuestTick { id, due, .. } => self.tick_guest(world, id, due),
             Event::DaemonTick { due, .. } if self.tick_for == Some(due) => {
                 self.tick(world);
             }

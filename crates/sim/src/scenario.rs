@@ -2,6 +2,7 @@
 
 mod company;
 mod course;
+mod doors;
 mod dvm;
 mod files;
 mod make;
@@ -24,6 +25,7 @@ use base::{NodeId, Rank, Signal};
 use bytes::Bytes;
 
 pub(crate) use self::{
+    doors::{ControlPlan, DoorPlan, Errand, GuestPlan, Keepalive, StarterPlan, Where},
     make::make,
     visits::{Guise, Manner, Visit},
 };
@@ -81,11 +83,13 @@ pub enum Family {
     Queue,
     /// A machine with its queue, whose fronts, store and runs are simulated, and which is killed.
     Machine,
+    /// A controller whose host is no node of the jobs, and tools that come to it.
+    Doors,
 }
 
 impl Family {
     /// The families that are played by default.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Life,
         Self::Output,
         Self::Flood,
@@ -109,6 +113,7 @@ impl Family {
         Self::Debug,
         Self::Queue,
         Self::Machine,
+        Self::Doors,
     ];
 
     /// Families that fail today, and why. They are played only if the user names them.
@@ -141,6 +146,7 @@ impl Family {
             Self::Debug => "debug",
             Self::Queue => "queue",
             Self::Machine => "machine",
+            Self::Doors => "doors",
         }
     }
 
@@ -205,6 +211,8 @@ pub(crate) enum Fault {
     /// The controller and all fronts die, and every daemon loses its link to the controller.
     LoseController,
     KillFront(FrontId),
+    /// The process of the controller is stopped for a while. Only with a door.
+    StopController(Duration),
 }
 
 /// The programs of a job that a process may spawn.
@@ -245,6 +253,8 @@ pub(crate) struct Scenario {
     pub(crate) files: FilesPlan,
     /// The tree that joins the daemons; `None` if links do that on which nothing fails.
     pub(crate) tree: Option<TreePlan>,
+    /// `None` if the controller's host is a node.
+    pub(crate) door: Option<DoorPlan>,
     pub(crate) latency: Latency,
 }
 
@@ -267,6 +277,15 @@ impl Scenario {
         troubles.fold(way, |slack, trouble| {
             slack + trouble.lasts() + 2 * (timing.lease + timing.window)
         })
+    }
+
+    /// Returns the time for which the process of the controller is stopped.
+    pub(crate) fn stops(&self) -> Duration {
+        let stops = self.faults.iter().filter_map(|(_, fault)| match fault {
+            Fault::StopController(time) => Some(*time),
+            _ => None,
+        });
+        stops.sum()
     }
 
     /// Returns the programs of all jobs. A child has its own number, and the jobs of further fronts are numbered after the

@@ -1,7 +1,12 @@
 //! The expected end of each job. It is computed from the messages that the controller receives and the launches that it
 //! sends, by a second, simpler implementation of the controller's rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod control;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Time};
 use dvm::{
@@ -12,11 +17,14 @@ use dvm::{
     spec::{EndPolicy, OnFailure},
 };
 
+use self::control::{Consequence, ControlVerdict};
+
 /// The expected state of one job at the controller.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     on_failure: OnFailure,
     on_node_loss: OnFailure,
+    limit: Option<Duration>,
     limit_at: Option<Time>,
     /// Front that submitted the job or, for a spawned job, the ancestor that no process spawned.
     front: FrontId,
@@ -42,6 +50,7 @@ impl Verdict {
         Self {
             on_failure: end.on_failure,
             on_node_loss: end.on_node_loss,
+            limit: end.time_limit,
             limit_at: end.time_limit.map(|limit| now + limit),
             front,
             parent,
@@ -148,6 +157,7 @@ pub(crate) struct Verdicts {
     jobs: BTreeMap<JobId, Verdict>,
     /// Ranks that daemons have reported because ranks on other nodes may wait for them.
     exited_early: BTreeMap<(JobId, PmiState), RankSet>,
+    pub(crate) control: ControlVerdict,
 }
 
 impl Verdicts {
@@ -155,13 +165,21 @@ impl Verdicts {
     pub(crate) fn on_accepted(&mut self, now: Time, front: FrontId, job: JobId) {
         let state = self.fronts.entry(front).or_default();
         state.job = Some(job);
-        let verdict = Verdict::new(now, &state.end, front, None);
+        let mut verdict = Verdict::new(now, &state.end, front, None);
+        if self.control.waits() && self.control.front() == Some(front) {
+            verdict.limit_at = None;
+        }
         self.jobs.insert(job, verdict);
     }
 
     /// Returns the expected state of the job that a front submitted; `None` before the controller accepts it.
     pub(crate) fn of_front(&self, front: FrontId) -> Option<&Verdict> {
         self.of(self.fronts.get(&front)?.job?)
+    }
+
+    /// Returns the job that a front has submitted.
+    pub(crate) fn job_of(&self, front: FrontId) -> Option<JobId> {
+        self.fronts.get(&front)?.job
     }
 
     pub(crate) fn is_lost(&self, front: FrontId) -> bool {
@@ -216,6 +234,22 @@ impl Verdicts {
 
     /// Updates the expectations for an input that the controller is about to handle.
     pub(crate) fn on_input(&mut self, now: Time, input: &ControllerInput) {
+        let consequence = self.control.on_input(now, input);
+        let controlled = self
+            .control
+            .front()
+            .and_then(|front| self.fronts.get(&front)?.job);
+        if let Some(job) = controlled {
+            match consequence {
+                Consequence::Nothing => {}
+                Consequence::Begins => {
+                    if let Some(verdict) = self.of_mut(job) {
+                        verdict.limit_at = verdict.limit.map(|limit| now + limit);
+                    }
+                }
+                Consequence::Ends => self.end(job, Cause::Ended(EndReason::ToolEnded)),
+            }
+        }
         match input {
             ControllerInput::Front(front, message) => self.on_front(*front, message),
             // All daemons of the simulated cluster start, and nobody else connects to them. What files do to a job is checked
@@ -225,8 +259,9 @@ impl Verdicts {
             | ControllerInput::Stranger { .. }
             | ControllerInput::FilesFound { .. }
             | ControllerInput::FileRead { .. } => {}
-            // None is a machine, in Slurm, or controlled by a tool.
+            // Looked at above.
             ControllerInput::Controlled(_) | ControllerInput::ControllingToolDied => {}
+            // None is a machine, or in Slurm.
             ControllerInput::Slurm(_) | ControllerInput::Command(..) => {}
             ControllerInput::Machine(_)
             | ControllerInput::Door
@@ -266,7 +301,10 @@ impl Verdicts {
     fn on_front(&mut self, front: FrontId, message: &FromFront) {
         let state = self.fronts.entry(front).or_default();
         match message {
-            FromFront::Submit(spec) => state.end = spec.end,
+            FromFront::Submit(spec) => {
+                state.end = spec.end;
+                self.control.on_submit(front);
+            }
             FromFront::End(reason) | FromFront::Kill(reason) => {
                 if let Some(job) = state.job {
                     self.end(job, Cause::Ended(*reason));

@@ -118,6 +118,22 @@ pub(crate) enum Event {
         node: NodeId,
         id: ClientId,
     },
+    /// A tool connects to the server beside the controller.
+    GuestComes {
+        number: usize,
+    },
+    /// It does what it does next.
+    GuestActs {
+        node: NodeId,
+        id: ClientId,
+    },
+    GuestTick {
+        node: NodeId,
+        id: ClientId,
+        due: Time,
+    },
+    /// The pipe to the tool that has started the launcher closes.
+    KeepaliveCloses,
     DaemonTick {
         node: NodeId,
         due: Time,

@@ -13,7 +13,7 @@ const fn seeds(family: Family) -> u64 {
         Family::Thousand => 0,
         Family::Dvm => 40,
         Family::Debug => 100,
-        Family::Fronts | Family::Files => 150,
+        Family::Fronts | Family::Files | Family::Doors => 150,
         Family::Output | Family::Input | Family::Pmix | Family::Spawn | Family::Nodes => 150,
         _ => 300,
     }
@@ -65,6 +65,7 @@ families! {
     debug: Debug,
     queue: Queue,
     machine: Machine,
+    doors: Doors,
 }
 
 /// A family that no longer fails has to move to [`Family::ALL`].

@@ -3,7 +3,7 @@
 use sim::Family;
 
 /// The files in `seeds`, one per family. Each line has a seed and the bug that it found.
-const FILES: [(Family, &str); 23] = [
+const FILES: [(Family, &str); 24] = [
     (Family::Life, include_str!("../seeds/life.txt")),
     (Family::Output, include_str!("../seeds/output.txt")),
     (Family::Flood, include_str!("../seeds/flood.txt")),
@@ -27,6 +27,7 @@ const FILES: [(Family, &str); 23] = [
     (Family::Debug, include_str!("../seeds/debug.txt")),
     (Family::Queue, include_str!("../seeds/queue.txt")),
     (Family::Machine, include_str!("../seeds/machine.txt")),
+    (Family::Doors, include_str!("../seeds/doors.txt")),
 ];
 
 #[test]

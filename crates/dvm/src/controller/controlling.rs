@@ -8,10 +8,10 @@
 //! | `Nobody` | – | – | – | – |
 //! | `Expected` | of a tool that has started us: `Waits` | `Released` by that tool | – | `Gone` |
 //! | `Waits` | – | `Released` | `Gone` | `Gone` |
-//! | `Released` | – | – | the jobs go on | the jobs end |
+//! | `Released` | – | – | the jobs go on | the jobs end: `Gone` |
 //! | `Gone` | – | – | – | – |
 //!
-//! In `Gone`, jobs are refused: nobody is left to release them. In `Expected`, the user's own signals end the wait.
+//! In `Gone`, jobs are refused: nobody is left to release them, or to hear of them. In `Expected`, the user's own signals end the wait.
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +40,7 @@ use super::{
 };
 use crate::{
     place,
+    planted::{self, Bug},
     proto::{Cause, EndReason, FrontId, Note, Refusal, ToDaemon, ToFront},
     spec::{HoldAt, JobSpec, MapFor},
 };
@@ -122,7 +123,12 @@ impl Controller {
         match admitted {
             Some((job, rank)) if self.controlling.state == State::Expected => {
                 let rank = Rank(rank);
-                self.controlling.state = State::Waits(ProcId { job, rank });
+                let tool = ProcId { job, rank };
+                self.controlling.state = if planted::is(Bug::StartedByConnecting) {
+                    State::Released(tool)
+                } else {
+                    State::Waits(tool)
+                };
             }
             Some(_) => {}
             None => self.lose_controlling_tool(),
@@ -171,18 +177,24 @@ impl Controller {
         match self.controlling.state {
             State::Expected | State::Waits(_) => self.lose_controlling_tool(),
             State::Released(_) if self.controlling.goes_on() => {}
+            State::Released(_) if planted::is(Bug::RunsOnWithoutTool) => {}
             State::Released(_) => {
                 let is_controlled = |job: &&Job| matches!(job.origin, Origin::Controlled { .. });
                 let jobs = self.jobs.values().filter(is_controlled);
                 for id in jobs.map(|job| job.id).collect::<Vec<_>>() {
                     self.end(id, Cause::Ended(EndReason::ToolEnded));
                 }
+                // A job that is submitted from now on would run without it.
+                self.controlling.state = State::Gone;
             }
             State::Nobody | State::Gone => {}
         }
     }
 
     fn lose_controlling_tool(&mut self) {
+        if planted::is(Bug::DeadToolAwaited) {
+            return;
+        }
         self.controlling.state = State::Gone;
         for id in self.living() {
             self.launch_if_ready(id);

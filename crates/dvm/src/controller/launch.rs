@@ -337,7 +337,9 @@ impl Controller {
         self.subscribe_spawner(id);
         self.with(id, |job| job.launch(&launch));
         let is_there = |node: &NodeId| launch.map.nodes().any(|one| one == *node);
+        let is_told = |node: &&NodeId| !planted::is(Bug::DoorNotTold) || self.door != Some(**node);
         let others = self.nodes.keys().filter(|node| !is_there(node));
+        let others = others.filter(is_told);
         let told = others.map(|node| {
             let launch = ToDaemon::LaunchedElsewhere(Arc::clone(&launch));
             ControllerOutput::Daemon(*node, launch)

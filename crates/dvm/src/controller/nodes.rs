@@ -13,6 +13,7 @@ use crate::{
     alloc::{AllocatedNode, Allocation, Slots},
     bootstrap::{Addition, NotJoined},
     place::{self, CpuUnit, Request},
+    planted::{self, Bug},
     proto::{Note, Refusal, ToDaemon, ToFront},
 };
 
@@ -151,7 +152,8 @@ impl Controller {
     /// the first ones.
     pub(super) fn own_nodes(&self) -> usize {
         let all = self.allocation.nodes.len();
-        let door = self.door.map_or(all, |door| door.0 as usize);
+        let door = self.door.filter(|_| !planted::is(Bug::DoorAwaited));
+        let door = door.map_or(all, |door| door.0 as usize);
         let others = self.is_in_slurm().then_some(self.of_slurm.own_nodes);
         all.min(door).min(others.unwrap_or(all))
     }

@@ -2,10 +2,7 @@
 //!
 //! What a job uses is measured on its nodes. The query is answered when all of them have said it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ffi::CStr,
-};
+use std::{collections::BTreeMap, ffi::CStr};
 
 use base::{JobId, ProcId, Rank, Time};
 use pmix::{
@@ -30,12 +27,9 @@ impl Controller {
         let mut infos = Vec::new();
         let mut wishes = Vec::new();
         for query in queries {
-            // A result may be long, and a key is short: each is answered once.
-            let mut answered = BTreeSet::new();
-            let keys = query.keys.iter().flatten();
-            for key in keys.filter(|key| answered.insert(*key)) {
+            for key in query.distinct_keys() {
                 let qualifiers = &query.qualifiers;
-                if key.as_c_str() == keys::QUERY_MEMORY_USAGE {
+                if key == keys::QUERY_MEMORY_USAGE {
                     wishes.extend(self.memory_wish(asker, by, qualifiers));
                     continue;
                 }

@@ -81,16 +81,23 @@ impl Subscribers {
 }
 
 impl Controller {
-    /// Subscribes the node of the process that has spawned a job, if its output is to be forwarded.
+    /// Subscribes the node of the process that has spawned a job, if its output is to be forwarded, or kept where tools connect.
     pub(super) fn subscribe_spawner(&mut self, id: JobId) {
-        let (by, forward) = match self.jobs.get(&id).map(|job| &job.origin) {
-            Some(Origin::Spawned { by, forward, .. } | Origin::Controlled { by, forward, .. }) => {
-                (by, forward)
-            }
+        let (by, forward, keep) = match self.jobs.get(&id).map(|job| &job.origin) {
+            Some(
+                Origin::Spawned {
+                    by, forward, keep, ..
+                }
+                | Origin::Controlled { by, forward, keep },
+            ) => (*by, &forward[..], keep),
             Some(Origin::Front | Origin::Beside) | None => return,
         };
-        if let Some(node) = self.node_of(*by) {
-            self.subscribers.set(id, node, forward);
+        let streams = match keep {
+            Some(_) if self.tools.contains(by.job) => &Stream::BOTH,
+            _ => forward,
+        };
+        if let Some(node) = self.node_of(by) {
+            self.subscribers.set(id, node, streams);
         }
     }
 

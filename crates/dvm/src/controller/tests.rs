@@ -44,8 +44,8 @@ impl World {
         Self::limited(first, None)
     }
 
-    /// The same, with this time limit.
-    pub(super) fn limited(first: Option<ControllerInput>, limit: Option<Duration>) -> Self {
+    /// Creates a world without a job, after this input.
+    pub(super) fn empty(first: Option<ControllerInput>) -> Self {
         let node = |number: u32| AllocatedNode {
             name: format!("n{number}"),
             slots: Slots::Explicit(1),
@@ -62,6 +62,12 @@ impl World {
         if let Some(first) = first {
             world.handle(first);
         }
+        world
+    }
+
+    /// Creates a world whose job, which has this time limit, still waits for the daemons, after this input.
+    pub(super) fn limited(first: Option<ControllerInput>, limit: Option<Duration>) -> Self {
+        let mut world = Self::empty(first);
         let mut spec = job(OnFailure::Continue);
         spec.placement.apps[0].count = Some(NODES);
         spec.end.time_limit = limit;

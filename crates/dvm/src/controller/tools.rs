@@ -14,7 +14,10 @@ use pmix::value::{Nspace, Status};
 
 pub(super) use self::spawns::target_of;
 use super::Controller;
-use crate::proto::{Door, FromServer, ToServer, ToolName, Visitor};
+use crate::{
+    planted::{self, Bug},
+    proto::{Door, FromServer, ToServer, ToolName, Visitor},
+};
 
 /// Tools that may be connected at the same time. Further ones are refused.
 const TOOLS_MAX: usize = 256;
@@ -81,7 +84,9 @@ impl Controller {
             Err(Status::EXISTS.0)
         } else if self.tools.0.len() < TOOLS_MAX {
             let tool = JobId(self.next_job);
-            self.next_job += 1;
+            if !planted::is(Bug::NumberOfToolReused) {
+                self.next_job += 1;
+            }
             let (nspace, rank) = visitor.name.unwrap_or_else(|| (self.nspace(tool), 0));
             let named = ToolName {
                 tool,

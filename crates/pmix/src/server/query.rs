@@ -145,11 +145,8 @@ impl Server {
     fn answer_query(&mut self, reply: ReplyTo, from: &Proc, queries: &[Query], away: &Away) {
         let mut infos = Vec::new();
         for query in queries {
-            // A result may be long, and a key is short: each is answered once.
-            let mut answered = BTreeSet::new();
-            let keys = query.keys.iter().flatten();
-            for key in keys.filter(|key| answered.insert(*key)) {
-                if key.as_c_str() == keys::QUERY_ATTRIBUTE_SUPPORT {
+            for key in query.distinct_keys() {
+                if key == keys::QUERY_ATTRIBUTE_SUPPORT {
                     infos.extend(support::supported(&query.qualifiers));
                     continue;
                 }

@@ -203,7 +203,6 @@ impl Server {
         let spawner = spawner.filter(is_tool).cloned();
         let kept = &mut self.subscriptions.kept;
         kept.keep(nspace, both, keeping, spawner);
-        self.say_wanted();
     }
 
     /// Subscribes the spawner of a job to its output from the start, under the handle 0. No effect if it is not
@@ -223,9 +222,8 @@ impl Server {
             channels,
             mode: Mode::Copy,
         };
-        if self.subscriptions.insert(subscription).is_ok() {
-            self.say_wanted();
-        }
+        // Without room for it, it gets nothing.
+        self.subscriptions.insert(subscription).ok();
     }
 
     pub(super) fn on_stop_pulling(&mut self, reply: ReplyTo, number: u64) {
@@ -344,6 +342,12 @@ impl Server {
                 });
             }
         }
+    }
+
+    /// Tells the host once what is wanted of a job that it has not known until now. A tool may have asked before.
+    pub(super) fn say_wanted_of(&mut self, nspace: &Nspace) {
+        self.subscriptions.wanted.remove(nspace);
+        self.say_wanted();
     }
 
     /// Tells the host which channels are wanted, for each job where this has changed.

@@ -597,6 +597,21 @@ fn queries() {
         panic!("no infos");
     };
     assert_eq!((status, infos.len()), (Status::SUCCESS, 1));
+    // In the order in which they were asked for, and each once.
+    let names = ["pmix.job.size", "pmix.qry.ns", "pmix.job.napps"];
+    let thrice = Request::Query {
+        queries: vec![Query {
+            keys: names.iter().chain(&names).map(|name| text(name)).collect(),
+            qualifiers: Vec::new(),
+        }],
+    };
+    let Answer::Infos { infos, .. } = world.ask(conn, &thrice) else {
+        panic!("no infos");
+    };
+    let told = infos
+        .iter()
+        .map(|info| info.key.as_c_str().to_str().unwrap());
+    assert_eq!(told.collect::<Vec<_>>(), names);
     world.assert_no_state_left();
 }
 

@@ -77,6 +77,19 @@ fn pulled(world: &mut World, conn: Conn, of: Proc) -> String {
     pushes.collect::<Vec<_>>().join(" | ")
 }
 
+/// The host forgets what is wanted of a job that it does not know.
+#[test]
+fn who_pulls_before_a_job_exists_gets_its_output() {
+    let mut world = World::with_door();
+    let first = tool(&mut world, "t");
+    assert_eq!(pulled(&mut world, first, all("b")), "");
+    world.wanted.clear();
+    world.handle(Input::Register(Box::new(job("b", 2))));
+    assert_eq!(world.wanted, [(nspace("b"), OUT.with(ERR))]);
+    prints(&mut world, proc("b", 0), OUT, "one");
+    assert_eq!(world.pushes(first).len(), 1);
+}
+
 #[test]
 fn who_pulls_late_gets_what_was_before() {
     let mut world = World::with_door();

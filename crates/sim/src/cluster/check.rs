@@ -102,7 +102,7 @@ impl Cluster {
             + 4 * (latency.link_max + latency.io_max + latency.tick_late_max + latency.spawn_max);
         let slack = match self.world.carrier {
             Some(_) => slack + self.world.ledger.slack,
-            None => slack,
+            None => slack + self.world.ledger.stops,
         };
         let bound = self.world.ledger.busy_until + LEAK_MAX + ASK_MAX + stuck + slack;
         let now = self.world.now;

@@ -68,7 +68,9 @@ impl Cluster {
 
     /// Returns the time until which the process that an event concerns is stopped, if it is. Ranks are not stopped with it.
     fn stopped(&self, event: &Event) -> Option<Time> {
-        let carrier = self.world.carrier.as_ref()?;
+        let Some(carrier) = &self.world.carrier else {
+            return self.stopped_with_controller(event);
+        };
         match event {
             Event::Readable { node, .. }
             | Event::FeedStdin { node, .. }

@@ -21,10 +21,8 @@ use pmix::{
 };
 
 pub(super) use self::groups::COORDINATOR;
-use self::{
-    invite::Left,
-    questions::{Inquiry, Session},
-};
+pub(crate) use self::questions::Inquiry;
+use self::{invite::Left, questions::Session};
 use super::{Ledger, proc_id};
 use crate::{
     kernel::{Ask, News, Together},
@@ -547,7 +545,7 @@ impl Ledger {
             }
             (Ask::Question(question, about, _), result) => {
                 let inquiry = Inquiry {
-                    by: proc,
+                    here: self.facts.node_of(proc)?,
                     question,
                     about,
                     asked,

@@ -9,7 +9,7 @@ use std::{
 
 use base::{JobId, NodeId, ProcId, Rank};
 use dvm::{
-    proto::{Launch, StartFailure, StartStep},
+    proto::{Launch, Parent, Relation, StartFailure, StartStep},
     spec::HoldAt,
 };
 use pmix::{
@@ -59,6 +59,8 @@ struct Job {
     universe: u32,
     offset: u32,
     parent: Option<Proc>,
+    /// The tool for which the launcher has waited.
+    controller: Option<JobId>,
     is_held: bool,
     /// The name of the program of each app.
     programs: Vec<String>,
@@ -160,7 +162,12 @@ impl Facts {
         job.universe = launch.universe.size();
         job.offset = launch.offset;
         job.is_held = launch.hold.at != HoldAt::Nowhere;
-        job.parent = launch.parent.as_ref().and_then(|parent| {
+        let parent = launch.parent.as_ref();
+        let controls = |parent: &&Parent| parent.relation == Relation::Controller;
+        job.controller = parent.filter(controls).map(|parent| parent.proc.job);
+        // The procs do not know of a tool.
+        let parent = parent.filter(|parent| !controls(parent));
+        job.parent = parent.and_then(|parent| {
             let nspace = Nspace::from_text(&parent.nspace).ok()?;
             Some(named(&nspace, parent.proc.rank))
         });
@@ -192,6 +199,11 @@ impl Facts {
     /// Returns the job whose process spawned this job; `None` if a front submitted it.
     pub(crate) fn parent_of(&self, job: JobId) -> Option<JobId> {
         job_id(&self.jobs.get(&job)?.parent.as_ref()?.nspace)
+    }
+
+    /// Returns the number of the tool that controls a job.
+    pub(crate) fn controller_of(&self, job: JobId) -> Option<JobId> {
+        self.jobs.get(&job)?.controller
     }
 
     /// Returns the process that has spawned a job whose ranks are held.
@@ -365,7 +377,7 @@ fn differs(of: &Proc, key: &CStr, fact: &Fact, told: Option<&Value>) -> Option<S
     (!is_right).then(|| format!("`{key}` of {of} is {told}, and not {fact}"))
 }
 
-pub(super) fn job_id(name: &Nspace) -> Option<JobId> {
+pub(crate) fn job_id(name: &Nspace) -> Option<JobId> {
     let name = name.to_string();
     let (_, number) = name.rsplit_once('@')?;
     Some(JobId(number.parse().ok()?))

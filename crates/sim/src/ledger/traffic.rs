@@ -101,6 +101,11 @@ impl Ledger {
         }
     }
 
+    /// Records an event of a tool as the cause of messages.
+    pub(crate) fn on_notified_at(&mut self, node: NodeId) {
+        self.traffic.nodes.entry(node).or_default().notified += 1;
+    }
+
     /// Records the end of a rank as the cause of messages.
     pub(crate) fn on_end_known(&mut self, proc: ProcId, status: ExitStatus) {
         let Some(node) = self.facts.node_of(proc) else {

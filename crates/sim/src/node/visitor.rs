@@ -193,6 +193,10 @@ impl Node {
 
     /// Records that the daemon has closed a connection.
     pub(super) fn on_refused(&mut self, world: &mut World, id: ClientId) {
+        if self.is_guest(id) {
+            // It is no process of a job, whose user could be told.
+            return;
+        }
         let visitor = self.visitors.get(&id);
         let is_tool = visitor.is_some_and(|one| one.visit.guise.is_tool());
         self.untold.tools += u64::from(is_tool);

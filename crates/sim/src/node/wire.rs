@@ -106,6 +106,11 @@ impl Node {
         self.wires.insert(id, wire);
     }
 
+    /// Connects a process and the daemon, which have their connection already.
+    pub(super) fn client_taken_over(&mut self, id: ClientId) {
+        self.wires.insert(id, Wire::default());
+    }
+
     pub(super) fn client_sent(&mut self, world: &mut World, id: ClientId, bytes: Vec<u8>) {
         let node = self.id;
         if let Some(wire) = self.wires.get_mut(&id) {
@@ -160,6 +165,12 @@ impl Node {
                 }
                 Piece::Closed if self.is_visitor(id) => {
                     self.tell_visitor(world, id, pmix::client::Input::Closed);
+                }
+                Piece::Bytes(bytes) if self.is_guest(id) => {
+                    self.tell_guest(world, id, pmix::client::Input::Bytes(&bytes));
+                }
+                Piece::Closed if self.is_guest(id) => {
+                    self.tell_guest(world, id, pmix::client::Input::Closed);
                 }
                 Piece::Bytes(bytes) => self.kernel.client_bytes(world.now, id, &bytes),
                 Piece::Closed => self.kernel.client_hung_up(world.now, id),

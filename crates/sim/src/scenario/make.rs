@@ -84,8 +84,10 @@ pub(super) struct Maker<'a> {
 
 /// Generates a scenario of a family.
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
-    if family == Family::Fronts {
-        return fronts(rng);
+    match family {
+        Family::Fronts => return fronts(rng),
+        Family::Doors => return super::doors::with_door(rng),
+        _ => {}
     }
     let nodes = nodes(family, rng);
     make_on(nodes, family, rng)
@@ -258,6 +260,7 @@ impl Maker<'_> {
             visits,
             files,
             tree: self.tree.clone(),
+            door: None,
             latency,
         }
     }
@@ -320,7 +323,8 @@ impl Maker<'_> {
                 | Family::Thousand
                 | Family::Debug
                 | Family::Queue
-                | Family::Machine => match self.rng.below(5) {
+                | Family::Machine
+                | Family::Doors => match self.rng.below(5) {
                     0 => self.writer(),
                     1 => self.reader(),
                     2 => self.endless(),

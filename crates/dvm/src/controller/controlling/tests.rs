@@ -19,8 +19,8 @@ use crate::{
         tests::{FRONT, JOB, NODES, World, hello},
     },
     proto::{
-        Chunk, ChunkEnd, Door, Dropped, FromServer, Keeping, Launch, Relation, Stream,
-        ToController, ToDaemon, Visitor,
+        Chunk, ChunkEnd, Door, Dropped, FromFront, FromServer, Keeping, Launch, Relation, Stream,
+        ToController, ToDaemon, ToServer, Visitor,
     },
 };
 
@@ -208,6 +208,59 @@ fn the_death_of_the_tool_ends_a_job_that_runs_unless_it_is_to_go_on() {
     }
 }
 
+/// What is kept begins with the first output, also of nodes that start the job before the server of the tool has asked for it.
+#[test]
+fn output_is_kept_from_the_start() {
+    for (directives, copied) in [
+        (Vec::new(), false),
+        (vec![info(keys::IOF_CACHE_SIZE, Value::Uint32(100))], true),
+    ] {
+        let (mut world, _) = controlled(started(&directives));
+        connects(&mut world, Door::Theirs);
+        releases(&mut world);
+        let chunk = Chunk {
+            job: JOB,
+            rank: Rank(1),
+            stream: Stream::Stderr,
+            bytes: "text\n".into(),
+            end: ChunkEnd::Line,
+        };
+        let outputs = world.says(1, ToController::Output { job: JOB, chunk });
+        let mut outputs = outputs.iter();
+        let is_copied = outputs.any(|output| {
+            matches!(
+                output,
+                ControllerOutput::Daemon(NodeId(0), ToDaemon::Server(message))
+                    if matches!(**message, ToServer::Output { .. })
+            )
+        });
+        assert_eq!(is_copied, copied, "{directives:?}");
+    }
+}
+
+/// The front may submit its job only when the tool has released the launcher and died.
+#[test]
+fn a_job_that_comes_after_the_death_of_its_tool_is_refused() {
+    let spec = || crate::controller::spawned::tests::job(crate::spec::OnFailure::Continue);
+    for (directives, refused) in [
+        (Vec::new(), true),
+        (vec![info(keys::NOHUP, Value::Bool(true))], false),
+    ] {
+        let mut world = World::empty(Some(ControllerInput::Controlled(started(&directives))));
+        for node in 0..NODES {
+            world.says(node, hello(node));
+        }
+        connects(&mut world, Door::Theirs);
+        releases(&mut world);
+        world.handle(ControllerInput::ControllingToolDied);
+        world.connects(FRONT, 77);
+        let outputs = world.hears(FRONT, FromFront::Submit(Box::new(spec())));
+        let expected = refused.then_some(&Refusal::ToolEnded);
+        assert_eq!(refusal(&outputs), expected, "{directives:?}");
+        assert_eq!(launch(&outputs).is_none(), refused, "{directives:?}");
+    }
+}
+
 #[test]
 fn any_tool_ends_a_pause() {
     let mut world = World::after(Some(ControllerInput::Controlled(Control::Pause)));
@@ -281,7 +334,7 @@ fn agents_beside_a_job_do_not_wait() {
     releases(&mut world);
     let job = crate::controller::spawned::tests::job(crate::spec::OnFailure::Continue);
     world.connects(FrontId(5), 88);
-    let beside = crate::proto::FromFront::SubmitBeside(Box::new(job));
+    let beside = FromFront::SubmitBeside(Box::new(job));
     let outputs = world.hears(FrontId(5), beside);
     let launch = launch(&outputs).unwrap();
     assert_eq!(

@@ -1,14 +1,14 @@
 //! Checks of what tools hear of the jobs that they have spawned: that all ranks are held, and that the job has ended.
 
-use base::{JobId, NodeId, ProcId, Time};
+use base::{JobId, NodeId, ProcId, Rank, Time};
 use pmix::{
     client::Notice,
     codec::Format,
     frame::Tag,
     keys,
     message::Push,
-    tool::JobEnd,
-    value::{Nspace, Proc, Status, Value},
+    tool::{JobEnd, Stage},
+    value::{Info, Nspace, Proc, Status, Value},
 };
 
 use super::{
@@ -16,6 +16,12 @@ use super::{
     Heard, SLACK,
 };
 use crate::names::nspace;
+
+/// Returns the job that an event names.
+fn job_named(infos: &[Info]) -> Option<JobId> {
+    let name = infos.iter().find(|info| info.key == *keys::NSPACE)?;
+    job_id(&Nspace::new(name.value.as_text()?).ok()?)
+}
 
 impl Ledger {
     /// Records an event of the controller that a daemon receives. Returns a description of an error.
@@ -44,14 +50,28 @@ impl Ledger {
                 return self.on_over_told(now, node, job);
             }
             Status::READY_FOR_DEBUG => {
-                let name = infos.iter().find(|info| info.key == *keys::NSPACE);
-                let name = name.and_then(|info| info.value.as_text());
-                let name = name.and_then(|name| Nspace::new(name).ok());
-                let Some(job) = name.and_then(|name| job_id(&name)) else {
+                let Some(job) = job_named(&infos) else {
                     return Some(format!("node {node} is told that some job is held"));
                 };
                 self.held_told.insert((node, job), now);
             }
+            Status::EVENT_JOB_START | Status::LAUNCH_COMPLETE => {
+                let stage = match status {
+                    Status::EVENT_JOB_START => Stage::Started,
+                    _ => Stage::Launched,
+                };
+                let job = job_named(&infos);
+                let Some(job) = job.filter(|job| self.facts.controller_of(*job).is_some()) else {
+                    return Some(format!("node {node} is told {status} of {job:?}"));
+                };
+                let ranks = (0..self.facts.size(job)).map(Rank);
+                let mut ranks = ranks.map(|rank| ProcId { job, rank });
+                if let Some(absent) = ranks.find(|rank| !self.known.has_heard_of(*rank)) {
+                    return Some(format!("node {node} is told {status}, without {absent:?}"));
+                }
+                self.stages_told.entry((job, stage)).or_insert(now);
+            }
+            Status::LAUNCHER_READY => self.readies_told += 1,
             other => return Some(format!("node {node} is told {other} by the controller")),
         }
         None
@@ -144,8 +164,7 @@ impl Ledger {
                 "hears of the end of job {job}: before it was {before:?}"
             ));
         }
-        let over = self.over.iter().find(|(one, _)| *one == job);
-        let right = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
+        let right = self.status_of(job);
         (right.is_none() || end.status != right)
             .then(|| format!("hears that job {job} has come to {end:?}, really: {right:?}"))
     }

@@ -43,14 +43,15 @@ impl Session {
     }
 }
 
-/// The question, who has asked it, and when it was asked and answered.
+/// The question, where it was asked, and when it was asked and answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inquiry<'a> {
-    pub(super) by: ProcId,
-    pub(super) question: &'a Question,
-    pub(super) about: &'a Nspace,
-    pub(super) asked: Time,
-    pub(super) now: Time,
+pub(crate) struct Inquiry<'a> {
+    /// The node whose server was asked.
+    pub(crate) here: NodeId,
+    pub(crate) question: &'a Question,
+    pub(crate) about: &'a Nspace,
+    pub(crate) asked: Time,
+    pub(crate) now: Time,
 }
 
 /// The time in which all that was shown was true at once.
@@ -192,7 +193,7 @@ impl Ledger {
             return (!is_over).then(|| self.on_unanswered(now, by, asked, &question, &about))?;
         }
         let inquiry = Inquiry {
-            by,
+            here: self.facts.node_of(by)?,
             question: &question,
             about: &about,
             asked,
@@ -202,7 +203,7 @@ impl Ledger {
     }
 
     /// Checks a process table. Returns a description of an error.
-    fn on_told_table(
+    pub(crate) fn on_told_table(
         &self,
         inquiry: Inquiry<'_>,
         result: &Result<Vec<ProcInfo>, Status>,
@@ -217,7 +218,7 @@ impl Ledger {
     /// Checks that there may be no answer: the server of the node did not know the job, or not yet the pid.
     fn explains_nothing(&self, inquiry: Inquiry<'_>) -> Option<String> {
         let Inquiry { asked, now, .. } = inquiry;
-        let node = self.facts.node_of(inquiry.by)?;
+        let node = inquiry.here;
         let job = job_id(inquiry.about);
         let span = job.and_then(|job| self.known.of_job(node, job));
         let is_known = span.is_some_and(|span| span.covers(asked, now));
@@ -255,8 +256,9 @@ impl Ledger {
     }
 
     fn on_told_rows(&self, inquiry: Inquiry<'_>, rows: &[ProcInfo]) -> Option<String> {
-        let Inquiry { asked, now, .. } = inquiry;
-        let here = self.facts.node_of(inquiry.by)?;
+        let Inquiry {
+            here, asked, now, ..
+        } = inquiry;
         let job = job_id(inquiry.about);
         let span = job.and_then(|job| self.known.of_job(here, job));
         let Some((job, _)) = job.zip(span.filter(|span| span.meets(asked, now))) else {
@@ -391,7 +393,7 @@ impl Ledger {
 
     fn on_told_pid(&self, inquiry: Inquiry<'_>, rank: Rank, infos: &[Info]) -> Option<String> {
         let job = job_id(inquiry.about)?;
-        let node = self.facts.node_of(inquiry.by)?;
+        let node = inquiry.here;
         let of = ProcId { job, rank };
         let shown = self.shown(node, of);
         let pid = shown
@@ -423,8 +425,12 @@ impl Ledger {
     }
 
     fn on_told_jobs(&self, inquiry: Inquiry<'_>, infos: &[Info]) -> Option<String> {
-        let Inquiry { asked, now, .. } = inquiry;
-        let node = self.facts.node_of(inquiry.by)?;
+        let Inquiry {
+            here: node,
+            asked,
+            now,
+            ..
+        } = inquiry;
         let text = match infos {
             [one] if one.key == *keys::QUERY_NAMESPACES => one.value.as_text(),
             _ => None,

@@ -1,0 +1,223 @@
+//! Runs whose controller is on a host that is no node of the jobs. Its daemon is a *door*: no rank runs there, and tools come to its
+//! server.
+
+use std::time::Duration;
+
+use ::dvm::proto::{EndReason, FrontId};
+
+use super::{Act, Family, Fault, Scenario};
+use crate::rng::Rng;
+
+/// The tools that come to the door.
+#[derive(Clone, Debug)]
+pub(crate) struct DoorPlan {
+    pub(crate) guests: Vec<GuestPlan>,
+    pub(crate) control: ControlPlan,
+}
+
+/// Whether the launcher waits for a tool.
+#[derive(Clone, Debug)]
+pub(crate) enum ControlPlan {
+    Nobody,
+    /// Its environment says so, and any tool may release it.
+    Pause,
+    /// This tool has started it.
+    Started(StarterPlan),
+}
+
+/// A tool that starts the launcher.
+#[derive(Clone, Debug)]
+pub(crate) struct StarterPlan {
+    pub(crate) keepalive: Keepalive,
+    /// True if the job is to go on when the tool has died.
+    pub(crate) goes_on: bool,
+    pub(crate) errands: Vec<(Duration, Errand)>,
+}
+
+/// Whether the launcher has a pipe whose other end closes when its tool dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keepalive {
+    Pipe,
+    Nothing,
+}
+
+/// A tool that connects to the server beside the controller.
+#[derive(Clone, Debug)]
+pub(crate) struct GuestPlan {
+    pub(crate) comes: Duration,
+    /// What it does once it is admitted, each after a pause since the one before. Then it stays.
+    pub(crate) errands: Vec<(Duration, Errand)>,
+}
+
+/// What a guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// It wants to hear of all jobs.
+    Follow,
+    /// It asks for the process table of the job with this number. There may be none, or a tool may have the number.
+    Table(u32, Where),
+    /// It lets the launcher go on.
+    Release,
+    /// It closes the pipe to the launcher, and stays.
+    ClosePipe,
+    /// It ends its connection in order.
+    Finalize,
+    /// It is killed.
+    Die,
+    /// It breaks the protocol.
+    Babble,
+}
+
+/// Which processes of a job a guest asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    Anywhere,
+    /// On the node of the server. There are none.
+    AtTheDoor,
+}
+
+/// The families whose jobs run while there is a door.
+const FAMILIES: [Family; 10] = [
+    Family::Life,
+    Family::Output,
+    Family::Hold,
+    Family::Start,
+    Family::Front,
+    Family::Loss,
+    Family::Mix,
+    Family::Pmix,
+    Family::Spawn,
+    Family::Nodes,
+];
+/// Maximum number of tools of a run.
+const GUESTS_MAX: u64 = 6;
+/// Maximum number of errands of a tool, without the last one.
+const ERRANDS_MAX: u64 = 6;
+/// Largest number of a job for which a tool asks. Tools have numbers too, so that some of these are no jobs.
+const NUMBER_MAX: u32 = 5;
+/// Time after which the user ends a job that a tool controls.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Generates a scenario of another family, with a door.
+pub(super) fn with_door(rng: &mut Rng) -> Scenario {
+    let family = rng.pick(FAMILIES);
+    let mut own = Rng::new(rng.next());
+    let mut scenario = super::make(family, rng);
+    let mut guests: Vec<GuestPlan> = (0..own.between(1, GUESTS_MAX))
+        .map(|_| guest(&mut own))
+        .collect();
+    let control = match own.below(10) {
+        0..4 => ControlPlan::Nobody,
+        4 | 5 => {
+            release(&mut own, &mut guests);
+            ControlPlan::Pause
+        }
+        _ => ControlPlan::Started(starter(&mut own)),
+    };
+    if !matches!(control, ControlPlan::Nobody)
+        && let Some(front) = scenario.fronts.first_mut()
+    {
+        // Whatever the tools do, the user loses patience some day.
+        front.acts.push((PATIENCE, Act::End(EndReason::TimeLimit)));
+        if own.chance(15) {
+            scenario
+                .faults
+                .push((time(&mut own), Fault::KillFront(FrontId(0))));
+        }
+    }
+    scenario.door = Some(DoorPlan { guests, control });
+    if own.chance(30) {
+        for _ in 0..own.between(1, 2) {
+            let fault = Fault::StopController(own.millis(1, 3_000));
+            scenario.faults.push((time(&mut own), fault));
+        }
+    }
+    scenario
+}
+
+/// Returns a time before, while or after jobs run.
+fn time(rng: &mut Rng) -> Duration {
+    match rng.below(4) {
+        0 => rng.micros(0, 500),
+        1 | 2 => rng.millis(0, 1_500),
+        _ => rng.millis(1_500, 20_000),
+    }
+}
+
+fn pause(rng: &mut Rng) -> Duration {
+    match rng.below(3) {
+        0 => Duration::ZERO,
+        1 => rng.micros(0, 3_000),
+        _ => rng.millis(0, 800),
+    }
+}
+
+/// Lets some of the tools release the launcher, most often.
+fn release(rng: &mut Rng, guests: &mut [GuestPlan]) {
+    for guest in guests {
+        if rng.chance(50) {
+            let at = rng.length(0, guest.errands.len().saturating_sub(1));
+            guest.errands.insert(at, (pause(rng), Errand::Release));
+        }
+    }
+}
+
+/// Returns a tool that starts the launcher. Most often it releases it.
+fn starter(rng: &mut Rng) -> StarterPlan {
+    let keepalive = if rng.chance(75) {
+        Keepalive::Pipe
+    } else {
+        Keepalive::Nothing
+    };
+    let mut errands: Vec<(Duration, Errand)> = (0..rng.between(0, 3))
+        .map(|_| (pause(rng), errand(rng)))
+        .collect();
+    if rng.chance(70) {
+        errands.insert(0, (pause(rng), Errand::Follow));
+    }
+    if rng.chance(80) {
+        let at = rng.length(0, errands.len());
+        errands.insert(at, (pause(rng), Errand::Release));
+    }
+    let last = match rng.below(10) {
+        0..5 => Some(Errand::Die),
+        5 => Some(Errand::Finalize),
+        6 => Some(Errand::ClosePipe),
+        7 => Some(Errand::Babble),
+        _ => None,
+    };
+    let when = if rng.chance(50) {
+        pause(rng)
+    } else {
+        rng.millis(0, 2_500)
+    };
+    errands.extend(last.map(|last| (when, last)));
+    StarterPlan {
+        keepalive,
+        goes_on: rng.chance(20),
+        errands,
+    }
+}
+
+fn guest(rng: &mut Rng) -> GuestPlan {
+    let comes = time(rng);
+    let mut errands: Vec<(Duration, Errand)> = (0..rng.between(0, ERRANDS_MAX))
+        .map(|_| (pause(rng), errand(rng)))
+        .collect();
+    let last = match rng.below(10) {
+        0..3 => Some(Errand::Finalize),
+        3..5 => Some(Errand::Die),
+        5 => Some(Errand::Babble),
+        _ => None,
+    };
+    errands.extend(last.map(|last| (pause(rng), last)));
+    GuestPlan { comes, errands }
+}
+
+fn errand(rng: &mut Rng) -> Errand {
+    match rng.below(10) {
+        0..3 => Errand::Follow,
+        3 => Errand::Table(rng.number(1, NUMBER_MAX), Where::AtTheDoor),
+        _ => Errand::Table(rng.number(1, NUMBER_MAX), Where::Anywhere),
+    }
+}
