@@ -46,6 +46,9 @@ keys! {
     APP_LEADER = c"pmix.aldr",
     APP_ARGV = c"pmix.app.argv",
     WORKING_DIR = c"pmix.wdir",
+    PSET_NAME = c"pmix.pset.nm",
+    PSET_NAMES = c"pmix.pset.nms",
+    PSET_MEMBERS = c"pmix.pset.mems",
     // Directives of a spawn.
     HOST = c"pmix.host",
     COLOCATE_PROCS = c"pmix.colproc",
@@ -167,6 +170,7 @@ keys! {
     QUERY_JOB_STATUS = c"pmix.qry.jst",
     QUERY_NUM_PSETS = c"pmix.qry.psetnum",
     QUERY_PSET_NAMES = c"pmix.qry.psets",
+    QUERY_PSET_MEMBERSHIP = c"pmix.qry.pmems",
     QUERY_NUM_GROUPS = c"pmix.qry.pgrpnum",
     QUERY_GROUP_NAMES = c"pmix.qry.pgrp",
     QUERY_GROUP_MEMBERSHIP = c"pmix.qry.pgrpmems",

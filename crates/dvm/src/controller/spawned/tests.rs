@@ -21,7 +21,10 @@ use crate::{
         AskId, Drained, Dropped, EndClass, FromFront, FrontId, Keeping, Launch, Started, Stream,
         ToController, ToDaemon, VERSION,
     },
-    spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, StdinTarget, StdioPlan},
+    spec::{
+        App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, SetName, StdinTarget,
+        StdioPlan,
+    },
 };
 
 fn directive(key: &CStr, value: Value) -> Info {
@@ -236,6 +239,7 @@ pub(super) fn app(program: &str) -> App {
 pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
         needs: Default::default(),
+        sets: Default::default(),
         limits: Default::default(),
         map: MapFor::Launch,
         watch: None,
@@ -798,5 +802,43 @@ fn variables_change_as_directives_say() {
             .map(|(name, value)| format!("{}={}", name.display(), value.display()))
             .collect();
         assert_eq!(line.join(" "), expected, "{text}");
+    }
+}
+
+/// The name of an app takes precedence over that of the job. Sets of the spawner's job are not inherited.
+#[test]
+fn apps_name_their_process_sets() {
+    let name = |text: &str| directive(keys::PSET_NAME, Value::text(text));
+    let set = |text: &str| SetName::try_from(text.to_owned()).unwrap();
+    let mut spawner = job(OnFailure::EndJob);
+    spawner.sets.insert(0, set("land"));
+    let flag = directive(keys::PSET_NAME, Value::Bool(true));
+    let cases = [
+        (vec![], vec![], Ok(vec![])),
+        (vec![], vec![name("ocean")], Ok(vec![(1, "ocean")])),
+        (
+            vec![name("air")],
+            vec![name("ocean")],
+            Ok(vec![(0, "air"), (1, "ocean")]),
+        ),
+        (vec![], vec![name("a,b")], Err(Status::BAD_PARAM)),
+        (vec![name("")], vec![], Err(Status::BAD_PARAM)),
+        (vec![], vec![flag], Err(Status::BAD_PARAM)),
+    ];
+    for (infos, of_second, expected) in cases {
+        let app = |info: &[Info]| SpawnedApp {
+            command: CString::new("a").ok(),
+            maxprocs: 1,
+            info: info.to_vec(),
+            ..SpawnedApp::default()
+        };
+        let apps = vec![app(&[]), app(&of_second)];
+        let here = LocalNames::new("n0");
+        let made = spec(&here, &spawner, None, &infos, apps).map(|(spec, _)| spec.sets);
+        let expected = expected.map(|sets| {
+            let sets = sets.into_iter();
+            sets.map(|(app, name)| (app, set(name))).collect()
+        });
+        assert_eq!(made, expected, "{infos:?} {of_second:?}");
     }
 }
