@@ -67,6 +67,8 @@ keys! {
     NOTIFY_JOB_EVENTS = c"pmix.note.jev",
     NOTIFY_PROC_TERMINATION = c"pmix.noteproc",
     NOTIFY_PROC_ABNORMAL_TERMINATION = c"pmix.noteabproc",
+    LOG_JOB_EVENTS = c"pmix.log.jev",
+    LOG_COMPLETION = c"pmix.logcomp",
     PERSONALITY = c"pmix.pers",
     REQUESTOR_IS_TOOL = c"pmix.req.tool",
     REQUESTOR_IS_CLIENT = c"pmix.req.client",

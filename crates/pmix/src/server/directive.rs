@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Directives of a spawn request, which `pmix.qry.spawn` reports as supported.
-pub(super) const OF_SPAWN: [&CStr; 31] = [
+pub(super) const OF_SPAWN: [&CStr; 33] = [
     keys::WORKING_DIR,
     keys::HOST,
     keys::MAP_BY,
@@ -46,6 +46,8 @@ pub(super) const OF_SPAWN: [&CStr; 31] = [
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
     keys::NOTIFY_PROC_ABNORMAL_TERMINATION,
+    keys::LOG_JOB_EVENTS,
+    keys::LOG_COMPLETION,
     keys::NOHUP,
 ];
 

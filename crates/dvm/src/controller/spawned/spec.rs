@@ -19,7 +19,7 @@ use pmix::{
 };
 
 use super::{
-    super::job::{Spawner, StartNews},
+    super::job::{LoggedNews, Spawner, StartNews},
     agent,
     colocation::{Colocation, Places},
     files::Files,
@@ -226,6 +226,16 @@ pub(super) fn start_news(infos: &[Info], spawner: Spawner) -> StartNews {
     match said.unwrap_or(matches!(spawner, Spawner::Tool(_))) {
         true => StartNews::Told,
         false => StartNews::Untold,
+    }
+}
+
+/// Returns what the spawner wants logged of a job's start and end.
+pub(super) fn logged_news(infos: &[Info]) -> LoggedNews {
+    let is_set = |key| find(infos, key).is_some_and(Value::is_set);
+    match (is_set(keys::LOG_JOB_EVENTS), is_set(keys::LOG_COMPLETION)) {
+        (true, _) => LoggedNews::StartAndEnd,
+        (false, true) => LoggedNews::End,
+        (false, false) => LoggedNews::Nothing,
     }
 }
 

@@ -18,8 +18,8 @@ use crate::{
     controller::{ControllerInput, ControllerOutput, job::StartNews},
     place::{self, AppRequest, TopologyDigest},
     proto::{
-        AskId, Drained, Dropped, EndClass, FromFront, FrontId, Keeping, Launch, Started, Stream,
-        ToController, ToDaemon, VERSION,
+        AskId, Drained, Dropped, EndClass, FromFront, FrontId, JobNews, Keeping, Launch, Started,
+        Stream, ToController, ToDaemon, VERSION,
     },
     spec::{
         App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, SetName, StdinTarget,
@@ -840,5 +840,58 @@ fn apps_name_their_process_sets() {
             sets.map(|(app, name)| (app, set(name))).collect()
         });
         assert_eq!(made, expected, "{infos:?} {of_second:?}");
+    }
+}
+
+/// The front prints starts and ends where the spawner wants it, also that of a job that has failed.
+#[test]
+fn starts_and_ends_are_logged() {
+    let asks = |key, value| directive(key, Value::Bool(value));
+    let (all, end) = (keys::LOG_JOB_EVENTS, keys::LOG_COMPLETION);
+    for (infos, expected) in [
+        (vec![], &[][..]),
+        (vec![asks(all, false)], &[]),
+        (vec![asks(end, true)], &["ended 3"]),
+        (vec![asks(all, true)], &["started 2", "ended 3"]),
+        (
+            vec![asks(end, true), asks(all, true)],
+            &["started 2", "ended 3"],
+        ),
+    ] {
+        let mut world = World::new(OnFailure::EndJob);
+        let request = pmix::message::Request::Spawn {
+            infos,
+            apps: vec![SpawnedApp {
+                command: CString::new("./a").ok(),
+                maxprocs: 2,
+                ..SpawnedApp::default()
+            }],
+        };
+        let mut writer = Writer::new(Format::V4);
+        request.encode(&mut writer);
+        world.daemon(ToController::Ask {
+            proc: ProcId {
+                job: FIRST,
+                rank: Rank(0),
+            },
+            ticket: AskId::Pmix(1),
+            request: writer.into_bytes().into(),
+        });
+        let second = world.launch().job;
+        world.launched(second, 2);
+        world.fails(second);
+        world.gone(second, 1);
+        let logged = world.outputs.iter().filter_map(|output| match output {
+            ControllerOutput::Front(FRONT, ToFront::Note(Note::Logged { job, news, .. })) => {
+                assert_eq!(*job, second);
+                Some(match news {
+                    JobNews::Started { ranks } => format!("started {ranks}"),
+                    JobNews::Ended { code, .. } => format!("ended {code}"),
+                })
+            }
+            _ => None,
+        });
+        assert_eq!(logged.collect::<Vec<_>>(), expected);
+        assert_eq!(world.notes(), 1);
     }
 }
