@@ -32,9 +32,9 @@ mod tests;
 use base::{JobId, Rank};
 use bytes::{BufMut, Bytes, BytesMut};
 use dvm::proto::{Chunk, Stream, TableRow};
+use message::{WallClock, rfc3339};
 
 use self::tags::{Hosts, digits, push_number};
-pub(crate) use self::tags::{WallClock, rfc3339};
 use crate::args::{Format, FrontOptions, Label, Timestamps};
 
 /// The form of printed output.

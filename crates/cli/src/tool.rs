@@ -63,6 +63,7 @@ impl Tools {
             limits: ResourceLimits::default(),
             watch: None,
             needs: ResourceNeeds::default(),
+            sets: Default::default(),
         };
         ToolRequest {
             target: JobRef::Own,

@@ -12,7 +12,7 @@ use std::{
 use base::{JobId, RankSet, Signal};
 use dvm::{
     bootstrap::TreeStart,
-    spec::{UniverseSize, Warning},
+    spec::{SetName, SetNameError, UniverseSize, Warning},
 };
 use thiserror::Error;
 
@@ -125,6 +125,8 @@ pub(crate) enum ValueError {
     NotATemplate,
     #[error(transparent)]
     Open(Open),
+    #[error(transparent)]
+    Set(SetNameError),
     #[error("a daemon has at least one child")]
     NoChildren,
     #[error("it is neither a number of nodes nor `on` nor `off`")]
@@ -475,6 +477,11 @@ pub(crate) fn slurm_time(text: &str) -> Result<Option<Duration>, ValueError> {
         (None, _) => first * 60 + second,
     };
     duration(u128::from(seconds) * 1_000_000_000).map(Some)
+}
+
+/// Parses the name of a process set.
+pub(crate) fn set(text: &str) -> Result<SetName, ValueError> {
+    SetName::try_from(text.to_owned()).map_err(ValueError::Set)
 }
 
 /// Parses a file mode creation mask in octal.

@@ -10,6 +10,7 @@
 mod controlling;
 mod kind;
 mod limits;
+mod logged;
 mod machine;
 mod nodes;
 mod preload;
@@ -254,6 +255,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
         Note::AllocationRefused { by, why } => slurm::refused(*by, why),
         Note::AllocationLeft { job, why } => slurm::left(*job, why),
         Note::SpawnedFailed { job, cause } => spawned_failed(*job, cause),
+        Note::Logged { job, news, at } => logged::news(*job, news, *at),
         Note::LeftBehind { node, count: left } => Message::new(
             &k::LEFT_BEHIND,
             format!(

@@ -27,9 +27,9 @@ pub use self::{
     beside::{Beside, NoTarget, OnePer},
     fence::{Broken, FenceId, FenceNews, Shares},
     front::{
-        AllocationRefusal, CannotRun, FromFront, FrontId, HoldingJob, JobRef, Missing, NotReleased,
-        Note, OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow, ToFront, ToolNews,
-        ToolRequest,
+        AllocationRefusal, CannotRun, FromFront, FrontId, HoldingJob, JobNews, JobRef, Missing,
+        NotReleased, Note, OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow, ToFront,
+        ToolNews, ToolRequest,
     },
     launch::{
         Dropped, Keeping, Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Relation, Universe,

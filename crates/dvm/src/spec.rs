@@ -3,6 +3,7 @@
 mod environment;
 mod gpus;
 mod needs;
+mod set;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,6 +19,7 @@ pub use self::{
     environment::Environment,
     gpus::{FoundGpus, GpuKind, GpuPlan, GpuShare, NodeGpus},
     needs::{NodeResources, ResourceNeeds},
+    set::{SET_NAME_MAX, SetName, SetNameError},
 };
 use crate::place;
 
@@ -46,6 +48,8 @@ pub struct JobSpec {
     pub watch: Option<Duration>,
     /// Counted resources of a machine.
     pub needs: ResourceNeeds,
+    /// Process sets to which the procs of apps belong, by the index of the app.
+    pub sets: BTreeMap<u32, SetName>,
 }
 
 /// Limits for all procs of a job on one node together, on each of its nodes. `None` stands for no limit.

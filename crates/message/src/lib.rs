@@ -10,6 +10,7 @@
 
 mod nearest;
 mod text;
+mod time;
 pub mod visible;
 mod words;
 
@@ -17,6 +18,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 pub use nearest::nearest;
 pub use text::{Format, print, text};
+pub use time::{WallClock, date, rfc3339};
 pub use words::duration;
 
 /// Severity of a message.

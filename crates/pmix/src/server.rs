@@ -105,6 +105,7 @@ mod query;
 mod question;
 mod registration;
 mod request;
+mod set;
 mod share;
 mod stored;
 mod subscription;
@@ -357,5 +358,6 @@ impl Server {
         self.say_wanted_of(&nspace);
         self.retry_gets(now, &nspace);
         self.announce_ends();
+        self.announce_sets(&nspace);
     }
 }

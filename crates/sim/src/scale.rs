@@ -529,6 +529,7 @@ fn spec(ranks: u32) -> JobSpec {
         map: MapFor::Launch,
         watch: None,
         needs: ResourceNeeds::default(),
+        sets: Default::default(),
     }
 }
 

@@ -14,7 +14,7 @@ use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use dvm::{
     bootstrap::TreeStart,
-    spec::{UniverseSize, Warning},
+    spec::{SetName, UniverseSize, Warning},
 };
 
 use self::resources::{LimitArgs, ResourceArgs};
@@ -242,6 +242,12 @@ pub(crate) struct AppArgs {
 
     #[command(flatten)]
     pub(crate) preload: AppPreloadArgs,
+
+    /// Name of the process set to which the procs belong
+    ///
+    /// PMIx programs and tools can ask for the sets and their members. Apps with one name are one set.
+    #[arg(long, value_name = "NAME", value_parser = values::set, hide_short_help = true, help_heading = "App")]
+    pub(crate) pset: Option<SetName>,
 
     /// File mode creation mask of the procs, in octal
     #[arg(long, value_name = "MASK", value_parser = values::mask, hide_short_help = true, help_heading = "App")]

@@ -206,7 +206,6 @@ pub(crate) enum NotOffered {
     Restarts,
     MpiType,
     GpuChoice,
-    ProcessSets,
     ProgramCopies,
 }
 
@@ -238,9 +237,6 @@ impl NotOffered {
             Self::GpuChoice => "use `--gpus-per-proc N`, or set CUDA_VISIBLE_DEVICES in a script",
             Self::ProgramCopies => {
                 "name a directory, with a slash at its end: `--bcast=/tmp/`; or leave the path out"
-            }
-            Self::ProcessSets => {
-                "leave it out; programs can create groups of their own (PMIx_Group_construct)"
             }
             Self::RankMap => {
                 "write a rankfile and use `--map-by rankfile:FILE=NAME` (`rally help placement`)"
@@ -281,7 +277,6 @@ impl fmt::Display for NotOffered {
             Self::ProgramCopies => {
                 "a program is copied into a directory of the job, not to a name of yours"
             }
-            Self::ProcessSets => "PMIx process sets cannot be named",
             Self::RankMap => "the rank maps of Hydra are not read",
             Self::PrependPattern => "labels have fixed forms",
             Self::Xml => "output is text or JSON lines",

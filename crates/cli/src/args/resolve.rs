@@ -1,7 +1,7 @@
 //! Turns [`Args`] into a [`Request`]. Only this step consults the world.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     sync::Arc,
@@ -10,7 +10,7 @@ use std::{
 use dvm::machine::JOB_VARIABLE;
 use dvm::spec::{
     App, EndPolicy, Family, HoldAt, HoldPlan, JobSpec, MapFor, OnDebuggerLoss, OnFailure,
-    ResourceLimits, ResourceNeeds, StdinTarget, Tracers,
+    ResourceLimits, ResourceNeeds, SetName, StdinTarget, Tracers,
 };
 
 use super::{
@@ -353,6 +353,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         limits: limits(job),
         watch: None,
         needs: needs(job),
+        sets: sets(apps),
     };
     check_jobid(job, world)?;
     let void = inputs::void_exit_error(*personality, world);
@@ -529,6 +530,13 @@ fn app(line: &AppLine, personality: Personality, world: &World) -> Done<App> {
         umask: line.args.umask.unwrap_or(world.umask),
         tracers: Tracers::Ancestors,
     })
+}
+
+/// Returns the process sets to which apps belong, by the index of the app.
+fn sets(apps: &[AppLine]) -> BTreeMap<u32, SetName> {
+    let sets = (0..).zip(apps);
+    let sets = sets.filter_map(|(index, app)| Some((index, app.args.pset.clone()?)));
+    sets.collect()
 }
 
 /// Returns the families of variables that tell ranks their identity.

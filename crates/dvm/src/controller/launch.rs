@@ -327,6 +327,7 @@ impl Controller {
             gpus: job.spec.gpus.clone(),
             granted_gpus: self.granted_gpus(job),
             preloaded: job.spec.preload.as_ref().map(|one| one.use_of.clone()),
+            sets: job.spec.sets.clone(),
             beside: job.beside.clone(),
         });
         if launch.beside.is_some() {

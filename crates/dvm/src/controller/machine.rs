@@ -503,7 +503,8 @@ impl Controller {
                 end: job.spec.end,
             },
         );
-        if message.severity != Severity::Note {
+        let is_wanted = matches!(note, Note::Logged { .. });
+        if message.severity != Severity::Note || is_wanted {
             self.write_in_output(front, &message);
         }
     }

@@ -5,6 +5,7 @@ pub(super) mod agent;
 pub(super) mod colocation;
 pub(super) mod cospawn;
 mod files;
+mod logged;
 pub(super) mod spec;
 #[cfg(test)]
 pub(super) mod tests;
@@ -23,7 +24,7 @@ use pmix::{
 use self::{
     cospawn::Partner,
     files::MAX_COPIED,
-    spec::{forwarded, kept, preput, spec, start_news, to_tool, told},
+    spec::{forwarded, kept, logged_news, preput, spec, start_news, to_tool, told},
 };
 use super::{
     Controller, Job, MAX_JOBS, Origin,
@@ -131,6 +132,7 @@ impl Controller {
             told: told(&said),
             spawner,
             start: start_news(&said, spawner),
+            log: logged_news(&said),
             partner,
         };
         let spawn = Spawn {
@@ -338,6 +340,7 @@ impl Controller {
     /// Reports the failure of a spawned job to the user.
     pub(super) fn spawned_ended(&mut self, job: &Job, outcome: Outcome) {
         let id = job.id;
+        self.log_end(job, &outcome.cause);
         if job.is_of_tool() {
             // The tool is told, and the user has not started it.
             return;

@@ -105,6 +105,7 @@ pub(super) fn launch_bound(
     Launch {
         granted_gpus: Default::default(),
         beside: None,
+        sets: Default::default(),
         limits: Default::default(),
         preloaded: None,
         job: JobId(number),

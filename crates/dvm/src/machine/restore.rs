@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     queue::{DependencyKind, Hold, Over, Past, REQUEUES_MAX, Requeue},
-    spec::{JobSpec, ResourceLimits, ResourceNeeds},
+    spec::{JobSpec, ResourceLimits, ResourceNeeds, SetName},
 };
 
 /// A value of the store. Values of older versions lack fields at their end.
@@ -47,11 +47,13 @@ impl Stored for Record {
 
 impl Stored for JobSpec {
     fn lacking_in(version: u8) -> postcard::Result<Vec<u8>> {
+        let sets: BTreeMap<u32, SetName> = BTreeMap::new();
         match version {
             1 | 2 => {
                 let none: (ResourceLimits, Option<Duration>, ResourceNeeds) = Default::default();
-                postcard::to_allocvec(&none)
+                postcard::to_allocvec(&(none, sets))
             }
+            3 => postcard::to_allocvec(&sets),
             _ => Ok(Vec::new()),
         }
     }

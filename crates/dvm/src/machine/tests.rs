@@ -250,6 +250,7 @@ pub(super) fn spec(procs: u32) -> Box<JobSpec> {
 fn spec_of(procs: Option<u32>, map: Option<&str>) -> Box<JobSpec> {
     Box::new(JobSpec {
         needs: Default::default(),
+        sets: Default::default(),
         limits: Default::default(),
         apps: vec![App {
             program: "./a".into(),

@@ -137,6 +137,14 @@ was ended. Spawned jobs are ended with it."
 "A process of the job has spawned another job (`PMIx_Spawn`, `MPI_Comm_spawn`), and the spawned job has failed. A \
 process that registered for the event is notified. This job goes on, and its own ranks decide its exit code."
 
+    SPAWNED_STARTED: Note "job/spawned-started"
+"A process or a tool has spawned a job (`PMIx_Spawn`) and wants its start to be logged (`PMIX_LOG_JOB_EVENTS`). All processes of \
+the job have been started. `-q` suppresses the message."
+
+    SPAWNED_ENDED: Note "job/spawned-ended"
+"A process or a tool has spawned a job (`PMIx_Spawn`) and wants its end to be logged (`PMIX_LOG_JOB_EVENTS`, `PMIX_LOG_COMPLETION`). \
+The exit code is that of the process that decided the end of the job. `-q` suppresses the message."
+
     SPAWN_REFUSED: Warning "job/spawn-refused"
 "A process of the job wanted to spawn another job (`PMIx_Spawn`, `MPI_Comm_spawn`) with files that are copied to its nodes first (`PMIX_PRELOAD_BIN`, `PMIX_PRELOAD_FILES`), and they cannot be copied. The files are read on the node of `rally`; relative paths begin at the working directory of the program that is spawned. The process gets the error, and this job goes on."
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal};
 
 use super::*;
+use crate::proto::JobNews;
 
 /// Job of `./a.out`.
 struct Job {
@@ -768,6 +769,38 @@ fn spawned_jobs_that_fail() {
     job/spawned-failed Warning: job 2, which a rank spawned, failed: it could not be started
     job/spawned-failed Warning: job 2, which a rank spawned, failed: it was ended
     job/spawned-failed Warning: job 2, which a rank spawned, failed: it was ended, because its debugger is gone
+    ");
+}
+
+/// Each is one line.
+#[test]
+fn what_is_logged_of_jobs() {
+    let small = Job::small();
+    let ended = |code, cause| JobNews::Ended {
+        code,
+        cause: Box::new(cause),
+    };
+    let failed = Cause::Failed {
+        rank: Rank(1),
+        status: ExitStatus::Exited(3),
+    };
+    let cases = [
+        (JobNews::Started { ranks: 1 }, None),
+        (JobNews::Started { ranks: 4 }, Some(1_795_310_407)),
+        (ended(0, Cause::Success), Some(1_795_310_407)),
+        (ended(3, failed), Some(1_795_310_407)),
+        (ended(1, Cause::Ended(EndReason::SpawnerEnded)), None),
+    ];
+    let text = cases.map(|(news, at)| {
+        let job = JobId(2);
+        shown(&note(&Note::Logged { job, news, at }, &small.scene()))
+    });
+    insta::assert_snapshot!(text.concat(), @"
+    job/spawned-started Note: job 2 started with 1 rank
+    job/spawned-started Note: job 2 started at 2026-11-22 01:20:07 UTC with 4 ranks
+    job/spawned-ended Note: job 2 ended at 2026-11-22 01:20:07 UTC with exit code 0
+    job/spawned-ended Note: job 2 ended at 2026-11-22 01:20:07 UTC with exit code 3: its rank 1 exited with code 3
+    job/spawned-ended Note: job 2 ended with exit code 1: it was ended
     ");
 }
 

@@ -401,6 +401,26 @@ pub enum Note {
         job: u32,
         why: slurm::NotDone,
     },
+    /// The start or the end of a spawned job, whose spawner wants it to be logged.
+    Logged {
+        job: JobId,
+        news: JobNews,
+        /// Seconds since 1970, in UTC; `None` if the time of day is not known.
+        at: Option<u64>,
+    },
+}
+
+/// The start or the end of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum JobNews {
+    Started {
+        ranks: u32,
+    },
+    Ended {
+        /// Exit code of the job, as PMIx events have it.
+        code: i32,
+        cause: Box<Cause>,
+    },
 }
 
 /// Why a request about an allocation of Slurm is refused.

@@ -17,7 +17,7 @@ use super::{Beside, Stream};
 use crate::{
     place::JobMap,
     spec::{
-        App, EndPolicy, Family, GpuPlan, HoldPlan, NodeGpus, Preloaded, ResourceLimits,
+        App, EndPolicy, Family, GpuPlan, HoldPlan, NodeGpus, Preloaded, ResourceLimits, SetName,
         StdinTarget, StdioPlan,
     },
 };
@@ -50,6 +50,8 @@ pub struct Launch {
     /// What the apps use of the files that were copied to the nodes; `None` if none were.
     pub preloaded: Option<Preloaded>,
     pub limits: ResourceLimits,
+    /// Process sets to which the procs of apps belong, by the index of the app.
+    pub sets: BTreeMap<u32, SetName>,
     /// The ranks beside which the procs are, if this is the job of a tool: they are no ranks for PMI and PMIx.
     pub beside: Option<Beside>,
 }
@@ -343,6 +345,7 @@ mod tests {
         let nodes = used.collect();
         Launch {
             beside: None,
+            sets: BTreeMap::new(),
             limits: Default::default(),
             preloaded: None,
             job: JobId(1),
@@ -419,11 +422,11 @@ mod tests {
             said.push(format!("{case}: {ranks} ranks, map {map}, launch {all}"));
         }
         insta::assert_snapshot!(said.join("\n"), @"
-        equal: 10000 ranks, map 31, launch 118
-        names without a pattern: 10000 ranks, map 31, launch 9102
-        slots alternate: 11000 ranks, map 9883, launch 13966
-        cores and slots alternate: 14000 ranks, map 9885, launch 13968
-        all of that: 14000 ranks, map 9885, launch 22952
+        equal: 10000 ranks, map 31, launch 119
+        names without a pattern: 10000 ranks, map 31, launch 9103
+        slots alternate: 11000 ranks, map 9883, launch 13967
+        cores and slots alternate: 14000 ranks, map 9885, launch 13969
+        all of that: 14000 ranks, map 9885, launch 22953
         ");
     }
 }

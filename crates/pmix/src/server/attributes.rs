@@ -14,7 +14,7 @@ pub(super) fn of(key: &CStr) -> Option<&'static Attribute> {
     ATTRIBUTES.iter().find(|(known, ..)| *known == key)
 }
 
-const ATTRIBUTES: [Attribute; 124] = [
+const ATTRIBUTES: [Attribute; 128] = [
     (keys::IOF_COPY, "PMIX_IOF_COPY", T::BOOL),
     (keys::IOF_CACHE_SIZE, "PMIX_IOF_CACHE_SIZE", T::UINT32),
     (keys::IOF_DROP_OLDEST, "PMIX_IOF_DROP_OLDEST", T::BOOL),
@@ -63,6 +63,12 @@ const ATTRIBUTES: [Attribute; 124] = [
     ),
     (keys::QUERY_NUM_PSETS, "PMIX_QUERY_NUM_PSETS", T::SIZE),
     (keys::QUERY_PSET_NAMES, "PMIX_QUERY_PSET_NAMES", T::STRING),
+    (
+        keys::QUERY_PSET_MEMBERSHIP,
+        "PMIX_QUERY_PSET_MEMBERSHIP",
+        T::DATA_ARRAY,
+    ),
+    (keys::PSET_NAME, "PMIX_PSET_NAME", T::STRING),
     (keys::QUERY_NUM_GROUPS, "PMIX_QUERY_NUM_GROUPS", T::SIZE),
     (
         keys::QUERY_GROUP_NAMES,
@@ -153,6 +159,8 @@ const ATTRIBUTES: [Attribute; 124] = [
         "PMIX_NOTIFY_PROC_ABNORMAL_TERMINATION",
         T::BOOL,
     ),
+    (keys::LOG_JOB_EVENTS, "PMIX_LOG_JOB_EVENTS", T::BOOL),
+    (keys::LOG_COMPLETION, "PMIX_LOG_COMPLETION", T::BOOL),
     (keys::NOHUP, "PMIX_NOHUP", T::BOOL),
     (keys::STOP_ON_EXEC, "PMIX_DEBUG_STOP_ON_EXEC", T::BOOL),
     (keys::STOP_IN_INIT, "PMIX_DEBUG_STOP_IN_INIT", T::BOOL),

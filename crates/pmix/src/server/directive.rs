@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Directives of a spawn request, which `pmix.qry.spawn` reports as supported.
-pub(super) const OF_SPAWN: [&CStr; 30] = [
+pub(super) const OF_SPAWN: [&CStr; 33] = [
     keys::WORKING_DIR,
     keys::HOST,
     keys::MAP_BY,
@@ -29,6 +29,7 @@ pub(super) const OF_SPAWN: [&CStr; 30] = [
     keys::PRELOAD_BIN,
     keys::PRELOAD_FILES,
     keys::SET_SESSION_CWD,
+    keys::PSET_NAME,
     keys::SET_ENVAR,
     keys::ADD_ENVAR,
     keys::UNSET_ENVAR,
@@ -45,6 +46,8 @@ pub(super) const OF_SPAWN: [&CStr; 30] = [
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
     keys::NOTIFY_PROC_ABNORMAL_TERMINATION,
+    keys::LOG_JOB_EVENTS,
+    keys::LOG_COMPLETION,
     keys::NOHUP,
 ];
 
@@ -149,11 +152,12 @@ pub(super) const OF_GET: [&CStr; 10] = [
     keys::NODE_INFO,
 ];
 
-pub(super) const OF_QUERY: [&CStr; 17] = [
+pub(super) const OF_QUERY: [&CStr; 18] = [
     keys::NSPACE,
     keys::RANK,
     keys::PROC_ID,
     keys::GROUP_ID,
+    keys::PSET_NAME,
     keys::HOSTNAME,
     keys::NODE_ID,
     keys::ALLOC_ID,

@@ -508,7 +508,8 @@ fn is_end(event: &Event) -> bool {
 
 /// Returns the name of the job that an event is about.
 fn job_of(event: &Event) -> Nspace {
-    let affected = affected_by(&event.infos);
+    let members = || find(&event.infos, keys::PSET_MEMBERS).and_then(Value::as_procs);
+    let affected = affected_by(&event.infos).or_else(members);
     let affected = affected.and_then(|procs| Some(procs.first()?.nspace.clone()));
     let named = || find(&event.infos, keys::NSPACE).and_then(Value::as_nspace);
     affected

@@ -50,12 +50,14 @@ const NODE_KEYS: [&CStr; 8] = [
     keys::OVERSUBSCRIBED,
 ];
 
-const APP_KEYS: [&CStr; 5] = [
+const APP_KEYS: [&CStr; 7] = [
     keys::APP_NUMBER,
     keys::APP_SIZE,
     keys::APP_LEADER,
     keys::WORKING_DIR,
     keys::APP_ARGV,
+    keys::PSET_NAME,
+    keys::PSET_MEMBERS,
 ];
 
 const RANK_KEYS: [&CStr; 13] = [
@@ -172,6 +174,10 @@ impl Namespace {
             _ if key == keys::APP_LEADER => Some(Value::Rank(PmixRank(app.leader))),
             _ if key == keys::WORKING_DIR => Some(Value::String(app.wdir.clone())),
             _ if key == keys::APP_ARGV => Some(Value::String(app.argv.clone())),
+            _ if key == keys::PSET_NAME => Some(string(Some(app.set.as_deref()?))),
+            _ if key == keys::PSET_MEMBERS => {
+                Some(Value::procs(self.set_members(app.set.as_deref()?)?))
+            }
             _ => None,
         }
     }
@@ -211,6 +217,8 @@ impl Namespace {
             }
             _ if key == keys::PROC_PID => self.pid(rank).map(Value::Pid),
             _ if key == keys::PARENT_ID => Some(Value::Proc(Box::new(job.parent.clone()?))),
+            // Libraries ask for it when they want it. All its sets, separated by commas: each process belongs to one at most.
+            _ if key == keys::PSET_NAMES => Some(string(Some(self.set_of_app(facts.app)?))),
             _ => None,
         }
     }

@@ -287,12 +287,8 @@ impl Server {
                 job.table(there, away.about(job)),
             ));
         }
-        // Process sets cannot be defined here, so there are none.
-        if key == keys::QUERY_NUM_PSETS {
-            return Some(Value::Size(0));
-        }
-        if key == keys::QUERY_PSET_NAMES {
-            return Some(Value::text(""));
+        if let Some(value) = self.set_fact(from, key, qualifiers) {
+            return Some(value);
         }
         if key == keys::QUERY_NUM_GROUPS {
             return u64::try_from(self.group_names().count())
@@ -396,7 +392,7 @@ fn whose(qualifiers: &[Info]) -> Option<&Proc> {
 }
 
 /// Returns the job that a query names; `None` if it names none.
-fn named(qualifiers: &[Info]) -> Option<Nspace> {
+pub(super) fn named(qualifiers: &[Info]) -> Option<Nspace> {
     let name = find(qualifiers, keys::NSPACE).and_then(Value::as_nspace);
     name.or_else(|| Some(whose(qualifiers)?.nspace.clone()))
 }

@@ -69,6 +69,8 @@ pub struct AppFacts {
     pub size: u32,
     /// The app's lowest rank.
     pub leader: u32,
+    /// Name of the process set to which its processes belong; `None` if they belong to none.
+    pub set: Text,
 }
 
 /// One node of a job.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Keys of queries that this server answers. Facts about jobs, nodes and ranks can be asked for as well.
-const ANSWERED: [&CStr; 16] = [
+const ANSWERED: [&CStr; 17] = [
     keys::SERVER_URI,
     keys::QUERY_SUPPORTED_KEYS,
     keys::QUERY_SUPPORTED_QUALIFIERS,
@@ -29,6 +29,7 @@ const ANSWERED: [&CStr; 16] = [
     keys::QUERY_DEBUG_SUPPORT,
     keys::QUERY_NUM_PSETS,
     keys::QUERY_PSET_NAMES,
+    keys::QUERY_PSET_MEMBERSHIP,
     keys::QUERY_NUM_GROUPS,
     keys::QUERY_GROUP_NAMES,
     keys::QUERY_GROUP_MEMBERSHIP,

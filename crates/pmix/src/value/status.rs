@@ -54,6 +54,8 @@ statuses! {
     READ_PAST_END = -50,
     PARTIAL_SUCCESS = -52,
     DUPLICATE_KEY = -53,
+    /// Event: a process set was defined.
+    PROCESS_SET_DEFINE = -55,
     /// Event: a process waits for the debugger.
     READY_FOR_DEBUG = -58,
     EMPTY = -60,

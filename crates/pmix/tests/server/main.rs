@@ -25,6 +25,7 @@ mod published;
 #[path = "../traces/recording.rs"]
 mod recording;
 mod replay;
+mod sets;
 mod states;
 mod stopping;
 mod tools;

@@ -281,7 +281,7 @@ fn a_tool_takes_part_in_no_collective() {
     world.assert_no_state_left();
 }
 
-fn ask_for(keys: &[&std::ffi::CStr], qualifiers: Vec<Info>) -> Request {
+pub(super) fn ask_for(keys: &[&std::ffi::CStr], qualifiers: Vec<Info>) -> Request {
     Request::Query {
         queries: vec![Query {
             keys: keys

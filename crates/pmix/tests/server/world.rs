@@ -151,6 +151,7 @@ pub(crate) fn job(name: &str, ranks: u32) -> Job {
             wdir: text("/work"),
             size: ranks,
             leader: 0,
+            set: None,
         }],
         nodes: vec![NodeFacts {
             name: CString::new("node").unwrap(),

@@ -79,6 +79,7 @@ impl Heard {
 fn job(script: &str) -> JobSpec {
     JobSpec {
         needs: Default::default(),
+        sets: Default::default(),
         limits: Default::default(),
         map: dvm::spec::MapFor::Launch,
         watch: None,

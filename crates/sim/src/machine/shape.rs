@@ -97,6 +97,7 @@ impl Shape {
             map: MapFor::Launch,
             watch: None,
             needs: ResourceNeeds::default(),
+            sets: Default::default(),
         })
     }
 }

@@ -237,6 +237,7 @@ impl Maker<'_> {
                     map: dvm::spec::MapFor::Launch,
                     watch: None,
                     needs: ResourceNeeds::default(),
+                    sets: Default::default(),
                     preload: files.preload(),
                     apps,
                     placement,

@@ -137,6 +137,7 @@ fn programs() {
         (R, "-configfile f", "--app=f"),
         (R, "--app f", "--app=f"),
         (R, "--umask 022 a", "--umask=022 a"),
+        (R, "--pset x a : --pset y b", "--pset=x a : --pset=y b"),
         (R, "-n 2 a -n 3 --foo -- x", "--np=2 a -n 3 --foo -- x"),
         (R, "-n 2 -- -a -n 3", "--np=2 -a -n 3"),
         (R, "-n 2 a x : -n 1 b : c", "--np=2 a x : --np=1 b : c"),

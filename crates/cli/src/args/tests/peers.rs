@@ -202,16 +202,10 @@ fn options_that_are_not_offered() {
 fn what_is_not_done_on_one_node_is_refused() {
     let place = Place::new();
     insta::assert_snapshot!(place.complaints(&[
-        "mpirun --pset mine a",
         "mpirun --preload-files /data/a,b a",
         "srun --hint=fast a",
         "srun --bcast=/tmp/a a",
     ]), @"
-    $ mpirun --pset mine a
-    error: `--pset` is not supported: PMIx process sets cannot be named
-      help: leave it out; programs can create groups of their own (PMIx_Group_construct)
-    [120 cli/not-offered]
-
     $ mpirun --preload-files /data/a,b a
     error: cannot read the file to copy `/data/a`: No such file or directory (os error 2)
       effect: the job was not started

@@ -24,7 +24,7 @@ fn mistakes_in_options() {
         "rally run --zzzzzzzz a",
         "rally run -J x a",
         "rally run -w h a",
-        "srun --pset x a",
+        "srun --pmix-prefix x a",
         "rally run -n",
         "rally run --dry-run=x a",
         "rally run -n 0 a",
@@ -39,6 +39,7 @@ fn mistakes_in_options() {
         "rally run --stop-on-exec= a",
         "rally release few",
         "rally run --umask 8 a",
+        "rally run --pset a,b a",
         "rally run --label=loud a",
         "rally run --kill-on-bad-exit=maybe a",
         "rally run --pty=x a",
@@ -130,8 +131,8 @@ fn mistakes_in_options() {
       help: put `--personality srun` before it
     [120 cli/unknown-option]
 
-    $ srun --pset x a
-    error: there is no option `--pset`
+    $ srun --pmix-prefix x a
+    error: there is no option `--pmix-prefix`
       help: `srun -h` lists the options
     [120 cli/unknown-option]
 
@@ -193,6 +194,10 @@ fn mistakes_in_options() {
 
     $ rally run --umask 8 a
     error: `--umask` cannot be `8`: it is not an octal mask between 0 and 777
+    [120 cli/bad-value]
+
+    $ rally run --pset a,b a
+    error: `--pset` cannot be `a,b`: it contains a comma, which separates names in lists
     [120 cli/bad-value]
 
     $ rally run --label=loud a

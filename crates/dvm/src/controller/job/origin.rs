@@ -42,6 +42,7 @@ pub(in crate::controller) enum Origin {
         told: Bytes,
         spawner: Spawner,
         start: StartNews,
+        log: LoggedNews,
         /// The other job of the same request.
         partner: Partner,
     },
@@ -52,6 +53,14 @@ pub(in crate::controller) enum Origin {
 pub(in crate::controller) enum StartNews {
     Told,
     Untold,
+}
+
+/// What the front prints of the start and the end of a spawned job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::controller) enum LoggedNews {
+    Nothing,
+    End,
+    StartAndEnd,
 }
 
 /// Who has spawned a job.

@@ -2,6 +2,7 @@
 //! [`JobSpec`]. Files that are to be copied are not found yet (`files`).
 
 use std::{
+    collections::BTreeMap,
     ffi::{CStr, CString, OsStr, OsString},
     ops::Range,
     os::unix::ffi::OsStrExt,
@@ -18,7 +19,7 @@ use pmix::{
 };
 
 use super::{
-    super::job::{Spawner, StartNews},
+    super::job::{LoggedNews, Spawner, StartNews},
     agent,
     colocation::{Colocation, Places},
     files::Files,
@@ -31,7 +32,7 @@ use crate::{
     proto::{Dropped, Keeping, Stream},
     spec::{
         App, Destination, Environment, FrontInput, HoldAt, HoldPlan, JobSpec, MapFor,
-        ResourceNeeds, StdinTarget, StdioPlan,
+        ResourceNeeds, SetName, StdinTarget, StdioPlan,
     },
 };
 
@@ -77,6 +78,7 @@ pub(super) fn spec(
     }
     let mut programs = Vec::new();
     let mut files = Files::default();
+    let mut sets = BTreeMap::new();
     let mut stops = Vec::new();
     let mut before = 0_u32;
     for (index, app) in (0..).zip(apps) {
@@ -104,6 +106,9 @@ pub(super) fn spec(
         // Directives of the app take precedence over those of the job.
         let said = |key: &CStr| find(&own, key).or_else(|| find(infos, key));
         files.add(index, &program, said)?;
+        if let Some(name) = said(keys::PSET_NAME) {
+            sets.insert(index, set_name(name)?);
+        }
         // Daemons of a debugger are no application.
         let is_daemon = said(keys::DEBUGGER_DAEMONS).is_some_and(Value::is_set);
         if let Some(agent) = said(keys::EXEC_AGENT).filter(|_| !is_daemon) {
@@ -113,15 +118,7 @@ pub(super) fn spec(
         programs.push(program);
     }
     if is_placed && !sequence.is_empty() {
-        let by_name = MapBy::from(MapTo::Sequence(sequence));
-        request.map_by = Some(match places {
-            // The targets have the slots.
-            Some(Places::Exactly(_)) => MapBy {
-                oversubscribe: Some(Oversubscribe::Allow),
-                ..by_name
-            },
-            Some(Places::AtMost(_)) | None => by_name,
-        });
+        request.map_by = Some(by_name(sequence, places));
     }
     let (preload, wanted) = files.finish();
     let spec = JobSpec {
@@ -129,6 +126,7 @@ pub(super) fn spec(
         map: MapFor::Launch,
         watch: None,
         needs: ResourceNeeds::default(),
+        sets,
         apps: programs,
         placement: request,
         universe: spawner.universe,
@@ -153,6 +151,26 @@ pub(super) fn spec(
         limits: spawner.limits,
     };
     Ok((spec, wanted))
+}
+
+/// Returns the process set to which the procs of an app are to belong.
+fn set_name(value: &Value) -> Result<SetName, Status> {
+    let text = value.as_text().and_then(|text| text.to_str().ok());
+    let name = text.ok_or(Status::BAD_PARAM)?;
+    SetName::try_from(name.to_owned()).map_err(|_| Status::BAD_PARAM)
+}
+
+/// Returns the policy that maps the procs to these nodes, in this order.
+fn by_name(sequence: HostList, places: Option<&Places>) -> MapBy {
+    let by_name = MapBy::from(MapTo::Sequence(sequence));
+    match places {
+        // The targets have the slots.
+        Some(Places::Exactly(_)) => MapBy {
+            oversubscribe: Some(Oversubscribe::Allow),
+            ..by_name
+        },
+        Some(Places::AtMost(_)) | None => by_name,
+    }
 }
 
 /// Adds the places of an app to those of the job, and returns how many there are.
@@ -208,6 +226,16 @@ pub(super) fn start_news(infos: &[Info], spawner: Spawner) -> StartNews {
     match said.unwrap_or(matches!(spawner, Spawner::Tool(_))) {
         true => StartNews::Told,
         false => StartNews::Untold,
+    }
+}
+
+/// Returns what the spawner wants logged of a job's start and end.
+pub(super) fn logged_news(infos: &[Info]) -> LoggedNews {
+    let is_set = |key| find(infos, key).is_some_and(Value::is_set);
+    match (is_set(keys::LOG_JOB_EVENTS), is_set(keys::LOG_COMPLETION)) {
+        (true, _) => LoggedNews::StartAndEnd,
+        (false, true) => LoggedNews::End,
+        (false, false) => LoggedNews::Nothing,
     }
 }
 

@@ -18,10 +18,13 @@ use crate::{
     controller::{ControllerInput, ControllerOutput, job::StartNews},
     place::{self, AppRequest, TopologyDigest},
     proto::{
-        AskId, Drained, Dropped, EndClass, FromFront, FrontId, Keeping, Launch, Started, Stream,
-        ToController, ToDaemon, VERSION,
+        AskId, Drained, Dropped, EndClass, FromFront, FrontId, JobNews, Keeping, Launch, Started,
+        Stream, ToController, ToDaemon, VERSION,
     },
-    spec::{App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, StdinTarget, StdioPlan},
+    spec::{
+        App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, SetName, StdinTarget,
+        StdioPlan,
+    },
 };
 
 fn directive(key: &CStr, value: Value) -> Info {
@@ -236,6 +239,7 @@ pub(super) fn app(program: &str) -> App {
 pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
         needs: Default::default(),
+        sets: Default::default(),
         limits: Default::default(),
         map: MapFor::Launch,
         watch: None,
@@ -798,5 +802,96 @@ fn variables_change_as_directives_say() {
             .map(|(name, value)| format!("{}={}", name.display(), value.display()))
             .collect();
         assert_eq!(line.join(" "), expected, "{text}");
+    }
+}
+
+/// The name of an app takes precedence over that of the job. Sets of the spawner's job are not inherited.
+#[test]
+fn apps_name_their_process_sets() {
+    let name = |text: &str| directive(keys::PSET_NAME, Value::text(text));
+    let set = |text: &str| SetName::try_from(text.to_owned()).unwrap();
+    let mut spawner = job(OnFailure::EndJob);
+    spawner.sets.insert(0, set("land"));
+    let flag = directive(keys::PSET_NAME, Value::Bool(true));
+    let cases = [
+        (vec![], vec![], Ok(vec![])),
+        (vec![], vec![name("ocean")], Ok(vec![(1, "ocean")])),
+        (
+            vec![name("air")],
+            vec![name("ocean")],
+            Ok(vec![(0, "air"), (1, "ocean")]),
+        ),
+        (vec![], vec![name("a,b")], Err(Status::BAD_PARAM)),
+        (vec![name("")], vec![], Err(Status::BAD_PARAM)),
+        (vec![], vec![flag], Err(Status::BAD_PARAM)),
+    ];
+    for (infos, of_second, expected) in cases {
+        let app = |info: &[Info]| SpawnedApp {
+            command: CString::new("a").ok(),
+            maxprocs: 1,
+            info: info.to_vec(),
+            ..SpawnedApp::default()
+        };
+        let apps = vec![app(&[]), app(&of_second)];
+        let here = LocalNames::new("n0");
+        let made = spec(&here, &spawner, None, &infos, apps).map(|(spec, _)| spec.sets);
+        let expected = expected.map(|sets| {
+            let sets = sets.into_iter();
+            sets.map(|(app, name)| (app, set(name))).collect()
+        });
+        assert_eq!(made, expected, "{infos:?} {of_second:?}");
+    }
+}
+
+/// The front prints starts and ends where the spawner wants it, also that of a job that has failed.
+#[test]
+fn starts_and_ends_are_logged() {
+    let asks = |key, value| directive(key, Value::Bool(value));
+    let (all, end) = (keys::LOG_JOB_EVENTS, keys::LOG_COMPLETION);
+    for (infos, expected) in [
+        (vec![], &[][..]),
+        (vec![asks(all, false)], &[]),
+        (vec![asks(end, true)], &["ended 3"]),
+        (vec![asks(all, true)], &["started 2", "ended 3"]),
+        (
+            vec![asks(end, true), asks(all, true)],
+            &["started 2", "ended 3"],
+        ),
+    ] {
+        let mut world = World::new(OnFailure::EndJob);
+        let request = pmix::message::Request::Spawn {
+            infos,
+            apps: vec![SpawnedApp {
+                command: CString::new("./a").ok(),
+                maxprocs: 2,
+                ..SpawnedApp::default()
+            }],
+        };
+        let mut writer = Writer::new(Format::V4);
+        request.encode(&mut writer);
+        world.daemon(ToController::Ask {
+            proc: ProcId {
+                job: FIRST,
+                rank: Rank(0),
+            },
+            ticket: AskId::Pmix(1),
+            request: writer.into_bytes().into(),
+        });
+        let second = world.launch().job;
+        world.launched(second, 2);
+        world.fails(second);
+        world.gone(second, 1);
+        let logged = world.outputs.iter().filter_map(|output| match output {
+            ControllerOutput::Front(FRONT, ToFront::Note(Note::Logged { job, news, .. })) => {
+                assert_eq!(*job, second);
+                Some(match news {
+                    JobNews::Started { ranks } => format!("started {ranks}"),
+                    JobNews::Ended { code, .. } => format!("ended {code}"),
+                })
+            }
+            _ => None,
+        });
+        assert_eq!(logged.collect::<Vec<_>>(), expected);
+        assert_eq!(world.notes(), 1);
     }
 }

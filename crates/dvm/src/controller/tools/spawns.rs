@@ -129,6 +129,7 @@ impl Controller {
 
     /// Tells a spawner that wants to know, or the tool that controls the launcher, that its job has started.
     pub(in crate::controller) fn tell_started(&mut self, id: JobId) {
+        self.log_start(id);
         let by = match self.jobs.get(&id).map(|job| &job.origin) {
             Some(
                 Origin::Controlled { by, .. }

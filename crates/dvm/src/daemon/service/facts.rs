@@ -159,11 +159,10 @@ pub(super) fn facts(
     nspace: Nspace,
 ) -> Job {
     let c_string = |bytes: &[u8]| CString::new(bytes).ok();
-    let apps = launch
-        .apps
-        .iter()
+    let apps = (0..)
+        .zip(&launch.apps)
         .zip(launch.map.apps())
-        .map(|(app, ranks)| {
+        .map(|((index, app), ranks)| {
             let mut argv = app.program.as_bytes().to_vec();
             for argument in &app.args {
                 argv.push(b' ');
@@ -174,6 +173,10 @@ pub(super) fn facts(
                 wdir: c_string(app.directory.as_bytes()),
                 size: ranks.count,
                 leader: ranks.first.0,
+                set: launch
+                    .sets
+                    .get(&index)
+                    .and_then(|set| c_string(set.as_str().as_bytes())),
             }
         });
     let apps: Vec<AppFacts> = apps.collect();
@@ -232,6 +235,7 @@ mod tests {
     use crate::{
         daemon::tests::{beside, launch_bound},
         place::BindTarget,
+        spec::SetName,
     };
 
     #[test]
@@ -269,10 +273,14 @@ mod tests {
             };
             format!("{:?}: {}, {} procs{more}", node.name, node.id, node.procs)
         });
-        let apps = job
-            .apps
-            .iter()
-            .map(|app| format!("app of {} from {}", app.size, app.leader));
+        let apps = job.apps.iter().map(|app| {
+            format!(
+                "app of {} from {}, set {}",
+                app.size,
+                app.leader,
+                text(&app.set)
+            )
+        });
         let ranks = (0..).zip(&job.ranks).map(|(rank, facts)| {
             format!(
                 "rank {rank}: {} of app {}, node {}, {} and {} there, cpus {} {}",
@@ -298,14 +306,18 @@ mod tests {
     #[test]
     fn every_node_tells_the_same_of_all_ranks() {
         let cores = BindTarget::Object(Level::Core);
-        let launch = beside(launch_bound(1, &[3, 3], &["", "n1", "n2"], cores), 1);
+        let mut launch = beside(launch_bound(1, &[3, 3], &["", "n1", "n2"], cores), 1);
+        launch.sets = SetName::try_from("ocean".to_owned())
+            .map(|set| (1, set))
+            .into_iter()
+            .collect();
         let first = told(1, &launch);
         insta::assert_snapshot!(first, @r#"
         on node 0 of
         "n1": 1, 5 procs, too many
         "n2": 2, 3 procs
-        app of 3 from 0
-        app of 3 from 3
+        app of 3 from 0, set -
+        app of 3 from 3, set ocean
         rank 0: 0 of app 0, node 0, 0 and 1 there, cpus 0 hwloc:NM0:SK0:CR0:HT0
         rank 1: 1 of app 0, node 0, 1 and 2 there, cpus 1 hwloc:NM0:SK0:CR1:HT1
         rank 2: 2 of app 0, node 0, 2 and 3 there, cpus 2 hwloc:NM0:SK0:CR2:HT2

@@ -135,6 +135,16 @@ fn stored(values: &str) -> BTreeMap<Key, Bytes> {
     stored.collect()
 }
 
+/// The third format lacks the process sets of a job.
+#[test]
+fn the_third_format_is_read() {
+    let stored = stored(include_str!("format-3.txt"));
+    let spec = &stored[&Key::Spec(JobId(1))];
+    assert_eq!(restore::spec(spec).unwrap().sets, BTreeMap::new());
+    let world = World::with_store(&[2], stored);
+    assert_eq!(world.machine.restored.damaged, []);
+}
+
 /// The second format lacks the limits and the watch of a job, which are part of what it runs.
 #[test]
 fn the_second_format_is_read() {

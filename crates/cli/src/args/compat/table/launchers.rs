@@ -393,12 +393,6 @@ pub(super) static ROWS: &[Spelling] = &[
     ),
     row(
         NOT_SRUN,
-        &["pset"],
-        One,
-        Means::Refused(NotOffered::ProcessSets),
-    ),
-    row(
-        NOT_SRUN,
         &["with-ft"],
         One,
         Means::Each(rewrite::fault_tolerance),
