@@ -25,7 +25,7 @@ use base::{NodeId, Rank, Signal};
 use bytes::Bytes;
 
 pub(crate) use self::{
-    doors::{ControlPlan, DoorPlan, Errand, GuestPlan, Keepalive, StarterPlan, Where},
+    doors::{ControlPlan, DoorPlan, Errand, GuestPlan, Keepalive, StarterPlan, Streams, Where},
     make::make,
     visits::{Guise, Manner, Visit},
 };
