@@ -118,7 +118,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn with_door(rng: &mut Rng) -> Scenario {
     let family = rng.pick(FAMILIES);
     let mut own = Rng::new(rng.next());
-    let mut scenario = super::make(family, rng);
+    let mut scenario = super::make::make(family, rng);
     let mut guests: Vec<GuestPlan> = (0..own.between(1, GUESTS_MAX))
         .map(|_| guest(&mut own))
         .collect();
