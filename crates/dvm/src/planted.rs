@@ -197,11 +197,19 @@ pub enum Bug {
     DeadToolAwaited,
     /// A job goes on when the tool that has started the launcher is dead.
     RunsOnWithoutTool,
+    /// Nodes that want output of other nodes do not hear of its end.
+    EndNotCopied,
+    /// What is kept of output is not sent to who pulls late.
+    KeptNotSent,
+    /// The newest output is dropped where the oldest is to be.
+    KeptWithHole,
+    /// The end of a stream is not kept.
+    KeptWithoutEnd,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 93] = [
+    pub const ALL: [Self; 97] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -295,6 +303,10 @@ impl Bug {
         Self::StartedByConnecting,
         Self::DeadToolAwaited,
         Self::RunsOnWithoutTool,
+        Self::EndNotCopied,
+        Self::KeptNotSent,
+        Self::KeptWithHole,
+        Self::KeptWithoutEnd,
     ];
 }
 
@@ -337,6 +349,9 @@ const fn of_server(bug: Bug) -> Option<server::Bug> {
         Bug::AnswerToSuccessor => Some(server::Bug::AnswerToSuccessor),
         Bug::RefusedWithAnother => Some(server::Bug::RefusedWithAnother),
         Bug::ToolNotRefused => Some(server::Bug::ToolNotRefused),
+        Bug::KeptNotSent => Some(server::Bug::KeptNotSent),
+        Bug::KeptWithHole => Some(server::Bug::KeptWithHole),
+        Bug::KeptWithoutEnd => Some(server::Bug::KeptWithoutEnd),
         _ => None,
     }
 }

@@ -63,6 +63,12 @@ pub enum Bug {
     RefusedWithAnother,
     /// A tool is neither admitted nor refused.
     ToolNotRefused,
+    /// What is kept is not sent to who pulls late.
+    KeptNotSent,
+    /// The newest output is dropped where the oldest is to be.
+    KeptWithHole,
+    /// The end of a stream is not kept.
+    KeptWithoutEnd,
 }
 
 base::planted_switch!(Bug);

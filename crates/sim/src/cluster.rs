@@ -116,6 +116,7 @@ impl Cluster {
         let slack = slack + scenario.tree_slack() + scenario.stops();
         let mut ledger = Ledger::new(slack);
         ledger.has_troubled_files = scenario.files.is_troubled();
+        ledger.has_door = door.is_some();
         let mut world = World::new(rng, scenario.latency, links, ledger, recorded);
         for front in &scenario.fronts {
             world.note(|| "spec".to_owned(), || format!("{:?}", front.spec.end));
@@ -124,6 +125,7 @@ impl Cluster {
             }
         }
         let programs = scenario.programs();
+        let at_door = door.as_ref().map(|door| door.node);
         let node = |id: &NodeId| {
             let config = DaemonConfig {
                 node: *id,
@@ -131,13 +133,7 @@ impl Cluster {
                 topology: Topology::flat(CORES),
                 resources: NodeResources::default(),
                 descriptors: u64::MAX,
-                service: Some(match &door {
-                    Some(door) if door.node == *id => ServiceConfig {
-                        tools: dvm::Tools::Admitted,
-                        ..service(*id)
-                    },
-                    _ => service(*id),
-                }),
+                service: Some(service(*id, at_door)),
             };
             let disk = Disk::new(&scenario.files, id.0);
             (*id, Node::new(config, programs.clone(), disk))
@@ -349,24 +345,7 @@ impl Cluster {
                 self.world.ledger.busy(now);
                 self.tell(ControllerInput::FileRead { job, result });
             }
-            Event::ControllerTick { due } => {
-                if self.tick_for == Some(due) && !self.headless {
-                    self.tick_for = None;
-                    self.tell(ControllerInput::Tick);
-                    let again = self
-                        .controller
-                        .deadline()
-                        .is_some_and(|due| due <= self.world.now);
-                    self.world.require(!again, || {
-                        "the controller wants to be woken again at once".to_owned()
-                    });
-                    // The controller shares a process and its timer with a daemon, which is woken too.
-                    let beside = self.beside_controller();
-                    if let Some(node) = self.nodes.get_mut(&beside).filter(|node| node.is_on()) {
-                        node.tick(&mut self.world);
-                    }
-                }
-            }
+            Event::ControllerTick { due } => self.tick(due),
             Event::Step { node, .. }
             | Event::Readable { node, .. }
             | Event::FeedStdin { node, .. }
@@ -387,6 +366,26 @@ impl Cluster {
                 if let Some(node) = self.nodes.get_mut(&node) {
                     node.on_event(&mut self.world, event);
                 }
+            }
+        }
+    }
+
+    /// Wakes the controller, if it still wants that.
+    fn tick(&mut self, due: Time) {
+        if self.tick_for == Some(due) && !self.headless {
+            self.tick_for = None;
+            self.tell(ControllerInput::Tick);
+            let again = self
+                .controller
+                .deadline()
+                .is_some_and(|due| due <= self.world.now);
+            self.world.require(!again, || {
+                "the controller wants to be woken again at once".to_owned()
+            });
+            // The controller shares a process and its timer with a daemon, which is woken too.
+            let beside = self.beside_controller();
+            if let Some(node) = self.nodes.get_mut(&beside).filter(|node| node.is_on()) {
+                node.tick(&mut self.world);
             }
         }
     }
@@ -585,6 +584,7 @@ impl Cluster {
         self.verdicts.on_input(self.world.now, input);
         let (now, ledger) = (self.world.now, &mut self.world.ledger);
         ledger.known.on_input(now, input, &ledger.facts);
+        ledger.copies.on_input(now, input, &ledger.facts);
     }
 
     fn carry_out(&mut self, output: ControllerOutput) {
@@ -741,13 +741,16 @@ impl Cluster {
 }
 
 /// Returns the configuration of the PMIx server of a node.
-fn service(node: NodeId) -> ServiceConfig {
+fn service(node: NodeId, door: Option<NodeId>) -> ServiceConfig {
     ServiceConfig {
         port: PORT + u16::try_from(node.0).unwrap_or(0),
         uid: OWNER.uid,
         gid: OWNER.gid,
         name: format!("{NAME}-{node}"),
         session_dir: Some("/session".into()),
-        tools: dvm::Tools::Refused,
+        tools: match door {
+            Some(door) if door == node => dvm::Tools::Admitted,
+            Some(_) | None => dvm::Tools::Refused,
+        },
     }
 }

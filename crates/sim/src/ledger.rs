@@ -1,6 +1,7 @@
 //! A record of what really happened in a run, with which everything that the cluster reports is compared.
 
 mod clients;
+mod copies;
 pub(crate) mod facts;
 mod known;
 mod traffic;
@@ -21,9 +22,10 @@ use pmix::{
     value::{Proc, Status},
 };
 
-use self::{clients::Clients, facts::Facts, known::Known, traffic::Traffic};
+use self::{clients::Clients, copies::Copies, facts::Facts, known::Known, traffic::Traffic};
 pub(crate) use self::{
     clients::{Inquiry, Reaped, TERMINATIONS},
+    copies::{Completeness, Pull},
     facts::{host, job_id},
 };
 use crate::{kernel::Pid, names::called};
@@ -246,6 +248,8 @@ pub(crate) struct SentInput {
 pub(crate) struct Ledger {
     /// True if files of the run cannot all be copied, or change meanwhile.
     pub(crate) has_troubled_files: bool,
+    /// True if tools may ask for output.
+    pub(crate) has_door: bool,
     pub(crate) tapes: BTreeMap<(ProcId, Stream), Tape>,
     pub(crate) spawned: BTreeMap<ProcId, Pid>,
     pub(crate) spawned_at: BTreeMap<ProcId, Time>,
@@ -271,6 +275,7 @@ pub(crate) struct Ledger {
     pub(crate) facts: Facts,
     pub(crate) known: Known,
     traffic: Traffic,
+    pub(crate) copies: Copies,
     /// Numbers of tools that were admitted.
     tools: BTreeSet<JobId>,
     /// Number of the tool that has started the launcher.
@@ -304,6 +309,7 @@ impl Ledger {
     pub(crate) fn new(slack: Duration) -> Self {
         Self {
             has_troubled_files: false,
+            has_door: false,
             tapes: BTreeMap::new(),
             spawned: BTreeMap::new(),
             spawned_at: BTreeMap::new(),
@@ -322,6 +328,7 @@ impl Ledger {
             facts: Facts::default(),
             known: Known::default(),
             traffic: Traffic::default(),
+            copies: Copies::default(),
             tools: BTreeSet::new(),
             starter: None,
             is_starter_gone: false,

@@ -25,12 +25,11 @@ use base::{NodeId, Rank, Signal};
 use bytes::Bytes;
 
 pub(crate) use self::{
-    doors::{ControlPlan, DoorPlan, Errand, GuestPlan, Keepalive, StarterPlan, Where},
-    make::make,
+    doors::{ControlPlan, DoorPlan, Errand, GuestPlan, Keepalive, StarterPlan, Streams, Where},
     visits::{Guise, Manner, Visit},
 };
 use crate::{
-    carrier::TreePlan, files::FilesPlan, members::Trouble, node::Programs, script::Op,
+    carrier::TreePlan, files::FilesPlan, members::Trouble, node::Programs, rng::Rng, script::Op,
     world::Latency,
 };
 
@@ -85,6 +84,14 @@ pub enum Family {
     Machine,
     /// A controller whose host is no node of the jobs, and tools that come to it.
     Doors,
+}
+
+/// Generates a scenario of a family.
+pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
+    match family {
+        Family::Doors => doors::with_door(rng),
+        _ => make::make(family, rng),
+    }
 }
 
 impl Family {

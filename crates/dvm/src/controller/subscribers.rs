@@ -16,7 +16,10 @@ use base::{JobId, NodeId, ProcId, Rank, RankSet};
 use bytes::Bytes;
 
 use super::{Controller, Origin};
-use crate::proto::{Chunk, EndClass, Stream, ToServer};
+use crate::{
+    planted::{self, Bug},
+    proto::{Chunk, EndClass, Stream, ToServer},
+};
 
 /// The nodes whose processes want a stream of a job.
 #[derive(Debug, Default)]
@@ -139,6 +142,9 @@ impl Controller {
     }
 
     fn end_output_of(&mut self, job: JobId, node: NodeId, ranks: &RankSet) {
+        if planted::is(Bug::EndNotCopied) {
+            return;
+        }
         for stream in Stream::BOTH {
             for other in self.subscribers.of(job, stream, node) {
                 for rank in ranks.iter() {

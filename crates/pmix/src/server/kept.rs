@@ -16,6 +16,7 @@ use bytes::Bytes;
 use super::{find, is_set};
 use crate::{
     keys,
+    planted::{self, Bug},
     value::{Info, IofChannels, Nspace, PmixRank, Proc, Status, Value},
 };
 
@@ -182,7 +183,8 @@ impl Kept {
         };
         if bytes.is_empty() {
             // Without room, who pulls late does not hear of this end.
-            if !channel.ended.contains(Rank(proc.rank.0)) && self.has_room(0) {
+            let is_left_out = planted::is(Bug::KeptWithoutEnd);
+            if !is_left_out && !channel.ended.contains(Rank(proc.rank.0)) && self.has_room(0) {
                 channel.ended.insert(Rank(proc.rank.0));
                 self.cost += PIECE_COST;
             }
@@ -204,6 +206,9 @@ impl Kept {
                 self.cost -= channel.clear();
             }
             let excess = (channel.bytes + bytes.len()).saturating_sub(limit);
+            if excess > 0 && planted::is(Bug::KeptWithHole) {
+                return;
+            }
             self.cost -= channel.drop_oldest(excess);
             while !self.has_room(bytes.len()) {
                 let first = channel.pieces.front().map(|piece| piece.bytes.len());

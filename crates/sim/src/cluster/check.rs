@@ -127,7 +127,10 @@ impl Cluster {
         let tapes = self.world.ledger.tapes.iter();
         for ((proc, stream), tape) in tapes.filter(|((proc, _), _)| !lost.contains(proc)) {
             let front = self.verdicts.front_of(proc.job);
+            let job = proc.job;
+            let is_forwarded = self.world.ledger.copies.forwarded.contains(&(job, *stream));
             let reader = match front {
+                Some(_) if is_forwarded => Reader::Gone,
                 Some(front) if !is_gone(front) => Reader::Present,
                 Some(_) | None => Reader::Gone,
             };

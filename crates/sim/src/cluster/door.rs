@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use base::{JobId, NodeId, Time};
 use dvm::{
     Control, ControllerInput,
-    proto::{Launch, Refusal, ToController, ToDaemon},
+    proto::{Launch, Refusal, Relation, Stream, ToController, ToDaemon},
 };
 
 use super::Cluster;
@@ -221,8 +221,21 @@ impl Cluster {
     /// Checks that no job notices the door.
     pub(super) fn check_place(&mut self, launch: &Launch) {
         self.check_released(launch);
-        if let Some(door) = &mut self.door {
-            door.launched.insert(launch.job);
+        let Some(door) = &mut self.door else {
+            return;
+        };
+        let is_first = door.launched.insert(launch.job);
+        let control = launch.parent.as_ref();
+        let control = control.filter(|parent| parent.relation == Relation::Controller);
+        if let Some(control) = control.filter(|_| is_first) {
+            let copies = &mut self.world.ledger.copies;
+            let forward = control.forward.iter();
+            copies
+                .forwarded
+                .extend(forward.map(|stream| (launch.job, *stream)));
+            if let Some(keeping) = control.keep {
+                copies.on_kept(launch.job, &Stream::BOTH, keeping, None);
+            }
         }
         let node = launch.map.nodes().find(|node| self.is_door(*node));
         self.world.require(node.is_none(), || {

@@ -222,6 +222,13 @@ impl Node {
                 world.require(!self.said_ended.contains(&proc), || {
                     format!("{} writes after its end was told", called(proc))
                 });
+                if world.ledger.has_door {
+                    let now = world.now;
+                    world
+                        .ledger
+                        .copies
+                        .on_said(now, proc, chunk.stream, &chunk.bytes);
+                }
                 let wrong = world
                     .ledger
                     .tapes

@@ -7,25 +7,29 @@ use std::{
 
 use base::{JobId, NodeId, Rank, Time};
 use bytes::Bytes;
-use dvm::Caller;
+use dvm::{
+    Caller,
+    proto::{Dropped, Keeping, Stream},
+};
 use pmix::{
     client::{
-        Config, Connector, Done, Input, Lost, Output, ProgramEvent, ServerUri, Terms, Ticket, infos,
+        Config, Connector, Done, Input, Lost, Output, ProgramEvent, ServerUri, Stdio, Terms,
+        Ticket, infos,
     },
     codec::{Format, Writer},
     keys,
     launcher::{Callback, Called, Step},
     server::Conn,
-    tool::{Event as Said, Extent, Follow, JobEnd, Stage, Tool},
-    value::{Info, Nspace, Proc, ProcInfo, Status, Value},
+    tool::{Event as Said, Extent, Follow, JobEnd, PullId, Stage, Tool},
+    value::{Info, IofChannels, Nspace, Proc, ProcInfo, Status, Value},
 };
 
 use super::Node;
 use crate::{
     kernel::{ClientId, GARBAGE, OWNER},
-    ledger::{Inquiry, job_id},
+    ledger::{Completeness, Inquiry, Pull, job_id, proc_id},
     names::{NAME, nspace},
-    scenario::{Errand, GuestPlan, Keepalive, StarterPlan, Where},
+    scenario::{Errand, GuestPlan, Keepalive, StarterPlan, Streams, Where},
     script::{Question, named},
     world::{Event, World},
 };
@@ -54,6 +58,8 @@ pub(super) struct Guest {
     /// The launcher that it may release: the server to which it has connected, or the name that it has given the launcher.
     launcher: Option<Proc>,
     role: Role,
+    /// Output for which it has asked, by the number of the request. That of 0 was requested by its directives.
+    pulls: BTreeMap<u64, (Option<PullId>, Pull)>,
     /// Number of times that it was told that the launcher waits for it.
     readies: u64,
     state: State,
@@ -82,6 +88,8 @@ enum State {
 enum Asked {
     Table(Question, Nspace),
     Follow,
+    Pull(u64, Option<Keeping>),
+    StopPulling(u64),
     Ready,
     Release,
     Finalize,
@@ -93,7 +101,34 @@ fn directives(plan: &StarterPlan) -> Vec<Info> {
     if plan.goes_on {
         directives.extend(infos([(keys::NOHUP, Value::Bool(true))]));
     }
+    for stream in &plan.forward {
+        let key = match stream {
+            Stream::Stdout => keys::FWD_STDOUT,
+            Stream::Stderr => keys::FWD_STDERR,
+        };
+        directives.extend(infos([(key, Value::Bool(true))]));
+    }
+    directives.extend(plan.keeping.into_iter().flat_map(kept));
     directives
+}
+
+/// Returns the directives that ask for output to be kept.
+fn kept(keeping: Keeping) -> Vec<Info> {
+    let dropped = match keeping.dropped {
+        Dropped::Oldest => keys::IOF_DROP_OLDEST,
+        Dropped::Newest => keys::IOF_DROP_NEWEST,
+    };
+    infos([
+        (keys::IOF_CACHE_SIZE, Value::Uint32(keeping.bytes)),
+        (dropped, Value::Bool(true)),
+    ])
+}
+
+const fn channels(stream: Stream) -> IofChannels {
+    match stream {
+        Stream::Stdout => IofChannels::STDOUT,
+        Stream::Stderr => IofChannels::STDERR,
+    }
 }
 
 impl Guest {
@@ -116,6 +151,7 @@ impl Guest {
             stages: BTreeSet::new(),
             launcher: None,
             role,
+            pulls: BTreeMap::new(),
             readies: 0,
             state: State::There,
             tick_for: None,
@@ -141,6 +177,21 @@ impl Guest {
                 self.asked
                     .insert(ticket, (Asked::Table(question, about), now));
             }
+            Errand::Pull(number, streams, keeping) => {
+                self.pull(now, JobId(number), streams, keeping);
+            }
+            Errand::StopPulling => {
+                let mut running = self
+                    .pulls
+                    .iter_mut()
+                    .filter(|(_, (_, pull))| pull.answered.is_some() && pull.stopped.is_none());
+                if let Some((number, (Some(id), pull))) = running.next() {
+                    pull.stopped = Some(now);
+                    let ticket = self.tool.stop_pull(*id);
+                    self.asked
+                        .insert(ticket, (Asked::StopPulling(*number), now));
+                }
+            }
             Errand::Release => {
                 let ticket = self
                     .tool
@@ -162,14 +213,101 @@ impl Guest {
         Vec::new()
     }
 
+    fn pull(&mut self, now: Time, job: JobId, streams: Streams, keeping: Option<Keeping>) {
+        let Ok(name) = Nspace::from_text(&nspace(job)) else {
+            return;
+        };
+        let streams = match streams {
+            Streams::Both => Stream::BOTH.to_vec(),
+            Streams::One(stream) => vec![stream],
+        };
+        let channels = streams.iter().map(|stream| channels(*stream));
+        let channels = channels.fold(IofChannels::default(), IofChannels::with);
+        let asked = keeping.map(kept).unwrap_or_default();
+        let (id, ticket) = self.tool.pull(vec![Proc::all(name)], channels, asked);
+        let pull = Pull::new(job, streams, now);
+        self.pulls.insert(id.number(), (Some(id), pull));
+        let asked = Asked::Pull(id.number(), keeping);
+        self.asked.insert(ticket, (asked, now));
+    }
+
+    /// Takes the answer to a request for output.
+    fn on_pulls(
+        &mut self,
+        world: &mut World,
+        door: NodeId,
+        number: u64,
+        keeping: Option<Keeping>,
+    ) -> Option<String> {
+        let now = world.now;
+        let patience = world.ledger.slack + ANSWER_MAX;
+        let (_, pull) = self.pulls.get_mut(&number)?;
+        pull.answered = Some(now);
+        if let Some(keeping) = keeping {
+            // Of a job that is not known there nothing is kept.
+            let is_known = world.ledger.knew(door, pull.job, pull.asked, now);
+            let sure = is_known.then(|| now + patience);
+            let times = Some((pull.asked, sure));
+            let (job, streams) = (pull.job, pull.streams.clone());
+            world.ledger.copies.on_kept(job, &streams, keeping, times);
+        }
+        None
+    }
+
+    fn on_output(&mut self, world: &World, stdio: &Stdio) -> Option<String> {
+        let Some(proc) = proc_id(&stdio.source) else {
+            return Some(format!("gets output of {}", stdio.source));
+        };
+        let streams = Stream::BOTH.into_iter();
+        let mut streams = streams.filter(|stream| channels(*stream) == stdio.channels);
+        let stream = streams.next()?;
+        if stdio.id == 0 && !self.pulls.contains_key(&0) {
+            let forwarded = self.forwarded(world);
+            let Some(pull) = forwarded.filter(|pull| pull.job == proc.job) else {
+                return Some(format!("gets output of {}", stdio.source));
+            };
+            self.pulls.insert(0, (None, pull));
+        }
+        let Some((_, pull)) = self.pulls.get_mut(&stdio.id) else {
+            return Some(format!("gets output for the request {}", stdio.id));
+        };
+        pull.take(proc, stream, &stdio.bytes)
+    }
+
+    /// Returns the output that it gets because its directives say so.
+    fn forwarded(&self, world: &World) -> Option<Pull> {
+        let number = self.job_number(world)?;
+        let (job, streams) = world.ledger.forwarded_to(number)?;
+        Some(Pull::from_start(job, streams))
+    }
+
+    /// Returns what is wrong with the output that it has got.
+    fn wrong_output(&self, world: &World, door: NodeId) -> Option<String> {
+        let patience = world.ledger.slack + ANSWER_MAX;
+        let forwarded = self.forwarded(world);
+        let forwarded = forwarded.filter(|_| !self.pulls.contains_key(&0));
+        let pulls = self.pulls.values().map(|(_, pull)| pull);
+        let mut pulls = pulls.chain(&forwarded);
+        let completeness = match self.state {
+            State::There => Completeness::Whole,
+            State::Leaves | State::Gone => Completeness::Part,
+        };
+        pulls.find_map(|pull| {
+            world
+                .ledger
+                .wrong_output(door, pull, completeness, patience)
+        })
+    }
+
     /// Checks an event of the tool. Returns a description of an error.
     fn on_said(&mut self, world: &mut World, door: NodeId, said: Said) -> Option<String> {
         match said {
             Said::Program(ProgramEvent::Ready { me, server }) => {
                 self.on_ready(world, door, &me, &server)
             }
+            Said::Program(ProgramEvent::Stdio(stdio)) => self.on_output(world, &stdio),
             Said::Program(ProgramEvent::Done { ticket, result }) => {
-                self.on_done(world.now, ticket, &result)
+                self.on_done(world, door, ticket, &result)
             }
             Said::Table { ticket, result } => self.on_table(world, door, ticket, &result),
             Said::JobStage { nspace, stage } => self.on_stage(world, door, &nspace, stage),
@@ -219,15 +357,25 @@ impl Guest {
 
     fn on_done(
         &mut self,
-        now: Time,
+        world: &mut World,
+        door: NodeId,
         ticket: Ticket,
         result: &Result<Done, Status>,
     ) -> Option<String> {
+        let now = world.now;
         let (asked, at) = self.asked.remove(&ticket)?;
         match (&asked, result) {
             (_, Err(Status::UNREACH)) if self.state != State::There => None,
             (Asked::Follow, Ok(Done::Nothing)) => {
                 self.follows.get_or_insert(now);
+                None
+            }
+            (Asked::Pull(number, keeping), Ok(Done::Nothing)) => {
+                self.on_pulls(world, door, *number, *keeping)
+            }
+            (Asked::StopPulling(number), Ok(Done::Nothing)) => {
+                let (_, pull) = self.pulls.get_mut(number)?;
+                pull.close();
                 None
             }
             (Asked::Ready | Asked::Release | Asked::Finalize, Ok(Done::Nothing)) => None,
@@ -299,6 +447,9 @@ impl Guest {
     /// Returns what is missing when nothing happens any more. `finished` is the time at which the controller had nothing left to do:
     /// what was asked afterwards need not be answered.
     fn unheard(&self, world: &World, door: NodeId, finished: Time) -> Option<String> {
+        if let Some(wrong) = self.wrong_output(world, door) {
+            return Some(wrong);
+        }
         if self.state != State::There {
             return None;
         }
@@ -478,7 +629,10 @@ impl Node {
             world.after(delay, Event::KeepaliveCloses);
         }
         if role.is_some_and(|role| role != Role::Guest)
-            && !matches!(errand, Errand::Follow | Errand::Table(..) | Errand::Release)
+            && matches!(
+                errand,
+                Errand::Die | Errand::ClosePipe | Errand::Finalize | Errand::Babble
+            )
         {
             world.ledger.is_starter_gone = true;
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ::dvm::proto::{EndReason, FrontId};
+use ::dvm::proto::{Dropped, EndReason, FrontId, Keeping, Stream};
 
 use super::{Act, Family, Fault, Scenario};
 use crate::rng::Rng;
@@ -31,6 +31,9 @@ pub(crate) struct StarterPlan {
     pub(crate) keepalive: Keepalive,
     /// True if the job is to go on when the tool has died.
     pub(crate) goes_on: bool,
+    /// Output that it gets from the beginning, and how much is kept for others.
+    pub(crate) forward: Vec<Stream>,
+    pub(crate) keeping: Option<Keeping>,
     pub(crate) errands: Vec<(Duration, Errand)>,
 }
 
@@ -56,6 +59,10 @@ pub(crate) enum Errand {
     Follow,
     /// It asks for the process table of the job with this number. There may be none, or a tool may have the number.
     Table(u32, Where),
+    /// It wants output of the job with this number, and that so much of it is kept from then on.
+    Pull(u32, Streams, Option<Keeping>),
+    /// It wants no more of the first output that it gets.
+    StopPulling,
     /// It lets the launcher go on.
     Release,
     /// It closes the pipe to the launcher, and stays.
@@ -66,6 +73,13 @@ pub(crate) enum Errand {
     Die,
     /// It breaks the protocol.
     Babble,
+}
+
+/// Which output a guest wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streams {
+    One(Stream),
+    Both,
 }
 
 /// Which processes of a job a guest asks for.
@@ -95,6 +109,8 @@ const GUESTS_MAX: u64 = 6;
 const ERRANDS_MAX: u64 = 6;
 /// Largest number of a job for which a tool asks. Tools have numbers too, so that some of these are no jobs.
 const NUMBER_MAX: u32 = 5;
+/// Number of requests of a tool that wants output again and again.
+const LATE_PULLS: u32 = 12;
 /// Time after which the user ends a job that a tool controls.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -102,7 +118,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn with_door(rng: &mut Rng) -> Scenario {
     let family = rng.pick(FAMILIES);
     let mut own = Rng::new(rng.next());
-    let mut scenario = super::make(family, rng);
+    let mut scenario = super::make::make(family, rng);
     let mut guests: Vec<GuestPlan> = (0..own.between(1, GUESTS_MAX))
         .map(|_| guest(&mut own))
         .collect();
@@ -112,7 +128,13 @@ pub(super) fn with_door(rng: &mut Rng) -> Scenario {
             release(&mut own, &mut guests);
             ControlPlan::Pause
         }
-        _ => ControlPlan::Started(starter(&mut own)),
+        _ => {
+            let starter = starter(&mut own);
+            if starter.keeping.is_some() {
+                guests.extend(own.chance(70).then(|| late(&mut own)));
+            }
+            ControlPlan::Started(starter)
+        }
     };
     if !matches!(control, ControlPlan::Nobody)
         && let Some(front) = scenario.fronts.first_mut()
@@ -195,6 +217,11 @@ fn starter(rng: &mut Rng) -> StarterPlan {
     StarterPlan {
         keepalive,
         goes_on: rng.chance(20),
+        forward: Stream::BOTH
+            .into_iter()
+            .filter(|_| rng.chance(40))
+            .collect(),
+        keeping: rng.chance(60).then(|| keeping(rng)),
         errands,
     }
 }
@@ -214,10 +241,45 @@ fn guest(rng: &mut Rng) -> GuestPlan {
     GuestPlan { comes, errands }
 }
 
+/// Returns a tool that comes when the job has run for a while, and wants its output.
+fn late(rng: &mut Rng) -> GuestPlan {
+    let pulls = (0..LATE_PULLS).map(|index| {
+        // The job of the front has one of the first two numbers.
+        let errand = Errand::Pull(1 + index % 2, Streams::Both, None);
+        (rng.millis(0, 300), errand)
+    });
+    let errands = pulls.collect();
+    GuestPlan {
+        comes: rng.micros(0, 1_000),
+        errands,
+    }
+}
+
+/// Returns how much is kept: often less than there is.
+fn keeping(rng: &mut Rng) -> Keeping {
+    Keeping {
+        bytes: rng.pick([10, 200, 1_000, 20_000, 1_000_000]),
+        dropped: rng.pick([Dropped::Oldest, Dropped::Newest]),
+    }
+}
+
 fn errand(rng: &mut Rng) -> Errand {
-    match rng.below(10) {
+    match rng.below(16) {
         0..3 => Errand::Follow,
-        3 => Errand::Table(rng.number(1, NUMBER_MAX), Where::AtTheDoor),
+        3..8 => {
+            // Most often it is the job of the front.
+            let most = if rng.chance(70) { 2 } else { NUMBER_MAX };
+            let streams = rng.pick([
+                Streams::Both,
+                Streams::Both,
+                Streams::One(Stream::Stdout),
+                Streams::One(Stream::Stderr),
+            ]);
+            let keeping = rng.chance(40).then(|| keeping(rng));
+            Errand::Pull(rng.number(1, most), streams, keeping)
+        }
+        8 => Errand::StopPulling,
+        9 => Errand::Table(rng.number(1, NUMBER_MAX), Where::AtTheDoor),
         _ => Errand::Table(rng.number(1, NUMBER_MAX), Where::Anywhere),
     }
 }

@@ -84,10 +84,8 @@ pub(super) struct Maker<'a> {
 
 /// Generates a scenario of a family.
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
-    match family {
-        Family::Fronts => return fronts(rng),
-        Family::Doors => return super::doors::with_door(rng),
-        _ => {}
+    if family == Family::Fronts {
+        return fronts(rng);
     }
     let nodes = nodes(family, rng);
     make_on(nodes, family, rng)
