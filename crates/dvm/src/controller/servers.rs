@@ -11,6 +11,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use base::{JobId, NodeId, Time};
+use bytes::Bytes;
 use pmix::{
     server::{GatherId, GatherNumber, GatherTicket, Gathers, Notice, Watchers},
     value::Status,
@@ -114,25 +115,12 @@ impl Controller {
                 }
                 Vec::new()
             }
-            FromServer::Redirected {
-                job,
-                stdout,
-                stderr,
-            } => {
-                if self.jobs.contains_key(&job) {
-                    self.subscribers.redirect(job, node, [stdout, stderr]);
-                }
-                Vec::new()
-            }
-            FromServer::ToolConnects { .. }
+            FromServer::Redirected { .. }
+            | FromServer::ToolConnects { .. }
             | FromServer::ToolLeft { .. }
             | FromServer::LauncherReleased { .. } => Vec::new(),
             FromServer::Event { event, nodes } => {
-                let nodes = nodes.unwrap_or_else(|| self.nodes.keys().copied().collect());
-                for other in nodes.into_iter().filter(|other| *other != node) {
-                    let event = event.clone();
-                    self.tell_server(other, ToServer::Event { event });
-                }
+                self.pass_event(node, &event, nodes);
                 Vec::new()
             }
         };
@@ -210,6 +198,15 @@ impl Controller {
             let message = ToDaemon::Server(Box::new(message));
             self.outputs
                 .push_back(ControllerOutput::Daemon(node, message));
+        }
+    }
+
+    /// Passes an event of a node on to these others, or to all of them.
+    fn pass_event(&mut self, from: NodeId, event: &Bytes, nodes: Option<Vec<NodeId>>) {
+        let nodes = nodes.unwrap_or_else(|| self.nodes.keys().copied().collect());
+        for other in nodes.into_iter().filter(|other| *other != from) {
+            let event = event.clone();
+            self.tell_server(other, ToServer::Event { event });
         }
     }
 }

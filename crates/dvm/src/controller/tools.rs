@@ -67,6 +67,15 @@ impl Controller {
             }
             FromServer::ToolLeft { tool } => self.on_tool_left(tool),
             FromServer::LauncherReleased { by } => self.on_launcher_released(now, by),
+            FromServer::Redirected {
+                job,
+                stdout,
+                stderr,
+            } => {
+                if self.jobs.contains_key(&job) {
+                    self.subscribers.redirect(job, node, [stdout, stderr]);
+                }
+            }
             message => return Some(message),
         }
         None

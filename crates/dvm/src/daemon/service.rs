@@ -444,16 +444,7 @@ impl Service {
                 FromServer::Finalized { proc } => self.demand(&proc, What::Finished),
                 FromServer::ToolConnects { conn, visitor } => self.on_tool(conn, visitor),
                 FromServer::ToolLeft { tool } => self.on_tool_left(&tool),
-                FromServer::Wanted { nspace, channels } => {
-                    if let Some(job) = self.jobs.get(&nspace).copied() {
-                        self.wanted.insert(job, channels);
-                        if !self.is_whole(job) {
-                            let mut streams = Stream::BOTH.to_vec();
-                            streams.retain(|stream| channels.meets(self::channels(*stream)));
-                            self.say(FromOurs::Wanted { job, streams });
-                        }
-                    }
-                }
+                FromServer::Wanted { nspace, channels } => self.on_wanted(&nspace, channels),
                 FromServer::Redirected { nspace, redirected } => {
                     if let Some(job) = self.jobs.get(&nspace).copied() {
                         self.say(FromOurs::Redirected {
@@ -517,6 +508,18 @@ impl Service {
                 | FromServer::Question { .. }
                 | FromServer::NoLongerAsked { .. }
                 | FromServer::QuestionAnswered { .. }) => self.tell_neighbors(output),
+            }
+        }
+    }
+
+    /// Notes which output of a job the server wants, and tells the controller if other nodes write some of it.
+    fn on_wanted(&mut self, nspace: &Nspace, channels: IofChannels) {
+        if let Some(job) = self.jobs.get(nspace).copied() {
+            self.wanted.insert(job, channels);
+            if !self.is_whole(job) {
+                let mut streams = Stream::BOTH.to_vec();
+                streams.retain(|stream| channels.meets(self::channels(*stream)));
+                self.say(FromOurs::Wanted { job, streams });
             }
         }
     }
