@@ -648,6 +648,7 @@ impl World {
                 | Output::Lost { .. }
                 | Output::Event { .. }
                 | Output::Wanted { .. }
+                | Output::Redirected { .. }
                 | Output::Ready { .. }
                 | Output::Log { .. }
                 | Output::Refused { .. } => {}
