@@ -115,7 +115,7 @@ fn the_report_comes_before_the_time_limit() {
         "-q",
         "--on-hang=report:1h",
         "--timeout",
-        "4",
+        "10",
         "sleep",
         "1000",
     ];

@@ -44,7 +44,7 @@ fn each_task_has_its_report_before_its_time_limit() {
         "-n",
         "1",
         "--time",
-        "4",
+        "10",
         "--on-hang=report:1h",
     ];
     let job = machine.submit(&[&args[..], &["--", "sleep", "1000"]].concat());
