@@ -3,7 +3,7 @@
 //! A packet is its length in eight hexadecimal digits and its body: ` IIII:TTTTTTTT:NNNNNNNN`, which are the id, the transaction and the
 //! number of arguments, and for each argument ` SSSSSSSS:` and its bytes.
 
-use crate::packet::{Bound, MAX_ARGS, Malformed, Packet};
+use crate::packet::{Body, Bound, MAX_ARGS, Malformed, Packet};
 
 /// Digits of the length of a packet.
 pub(crate) const LENGTH: usize = 8;
@@ -22,18 +22,9 @@ pub(crate) fn number(digits: &[u8]) -> Result<u32, Malformed> {
     digits.iter().fold(Ok(0), digit)
 }
 
-/// Takes what a body contains, from its beginning to its end.
-struct Body<'a>(&'a [u8]);
-
-impl<'a> Body<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed::Short)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
+impl Body<'_> {
     fn separator(&mut self, due: u8) -> Result<(), Malformed> {
-        match self.take(1)?[0] {
+        match self.byte()? {
             byte if byte == due => Ok(()),
             byte => Err(Malformed::Separator(byte, due)),
         }

@@ -5,7 +5,7 @@
 
 use crate::{
     huffman::{self, Code},
-    packet::{Bound, MAX_ARGS, Malformed, Packet},
+    packet::{Body, Bound, MAX_ARGS, Malformed, Packet},
 };
 
 /// Bytes of the length of a packet.
@@ -17,20 +17,7 @@ const WITH_FREQUENCIES: u8 = 0x10;
 /// The only type of arguments that is ever sent.
 const TYPE: u8 = 0;
 
-/// Takes what a body contains, from its beginning to its end.
-struct Body<'a>(&'a [u8]);
-
 impl<'a> Body<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed::Short)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        Ok(self.take(1)?[0])
-    }
-
     /// Reads a number of at most five bytes.
     fn varint(&mut self) -> Result<u32, Malformed> {
         let mut number: u64 = 0;

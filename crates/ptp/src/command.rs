@@ -1,6 +1,10 @@
 //! Commands of a client, and what is wrong with one (section 5).
 
-use crate::{Packet, packet::number, submission::Submission};
+use crate::{
+    Packet,
+    packet::{number, shown},
+    submission::Submission,
+};
 
 /// The version that all clients announce.
 const VERSION: &str = "2.0";
@@ -63,11 +67,6 @@ pub enum NoCommand {
 fn value<'a>(packet: &'a Packet, key: &str) -> Option<&'a [u8]> {
     let of = |arg: &'a Vec<u8>| arg.strip_prefix(key.as_bytes())?.strip_prefix(b"=");
     packet.args.iter().find_map(of)
-}
-
-/// Returns bytes of a client in a form that can be shown.
-fn shown(bytes: &[u8]) -> String {
-    bytes.escape_ascii().to_string()
 }
 
 impl Command {

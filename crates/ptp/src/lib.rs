@@ -32,8 +32,8 @@ pub use self::{
     model::{ENDED_MAX, JobKey, NodeFacts, ProcessFacts, RankState},
     packet::{Bound, Framing, MAX_ARGS, MAX_PACKET, Malformed, Packet},
     session::{
-        ANSWERS_MAX, ASKED_MAX, Config, Fault, Input, LEAVE, NEWS_MAX, Output, Over, Session,
-        Stream, TEXT_MAX, Taken, Ticket,
+        ANSWERS_MAX, ASKED_BYTES_MAX, ASKED_MAX, Config, Fault, Input, LEAVE, NEWS_MAX, Output,
+        Over, SUB_ID_MAX, Session, Stream, TEXT_MAX, Taken, Ticket,
     },
     stream::{Decoder, encode},
     submission::{Debugger, Procs, Program, Submission},

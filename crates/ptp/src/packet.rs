@@ -85,3 +85,29 @@ pub(crate) fn number(digits: &[u8]) -> Option<u32> {
     i32::try_from(number).ok()?;
     Some(number)
 }
+
+/// Longest piece of a client's text that a message repeats, in bytes.
+const SHOWN_MAX: usize = 64;
+
+/// Returns text of a client in a form that can be shown, cut if it is long.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    match bytes.get(..SHOWN_MAX) {
+        Some(cut) if cut.len() < bytes.len() => format!("{}...", cut.escape_ascii()),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}
+
+/// Takes what a body contains, from its beginning to its end.
+pub(crate) struct Body<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Body<'a> {
+    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
+        Ok(self.take(1)?[0])
+    }
+}

@@ -27,12 +27,17 @@ use crate::{
     definitions::definitions,
     encode,
     model::{JobKey, Model, NodeFacts, ProcessFacts, RankState, UsedUp},
+    packet::shown,
 };
 
 /// How long the client may take to close the connection after it has quit.
 pub const LEAVE: Duration = Duration::from_secs(2);
 /// Submissions and terminations that wait for the platform. The next one is refused.
 pub const ASKED_MAX: usize = 1024;
+/// Bytes of submissions that wait for the platform. The next one is refused.
+pub const ASKED_BYTES_MAX: usize = 64 << 20;
+/// Longest name that a client may give to a submission, in bytes.
+pub const SUB_ID_MAX: usize = 256;
 /// Answers that wait for a client that does not read.
 pub const ANSWERS_MAX: usize = 4096;
 /// Events that wait for a client, without those with output. What becomes of consecutive processes is one event.
@@ -160,6 +165,8 @@ enum State {
 #[derive(Debug)]
 struct Asked {
     transaction: u32,
+    /// Bytes of the submission.
+    length: usize,
     about: About,
 }
 
@@ -328,6 +335,10 @@ impl Session {
     }
 
     fn answer(&mut self, transaction: u32, event: Event) {
+        // After its SHUTDOWN the client waits for nothing.
+        if matches!(self.state, State::Leaving { .. } | State::Over) {
+            return;
+        }
         match self.answers.len() {
             ANSWERS_MAX.. => self.end(Over::Unread),
             _ => self.answers.push_back((transaction, event)),
@@ -369,8 +380,10 @@ impl Session {
             (State::Leaving { .. } | State::Over, _) => {}
             (_, Command::Quit) => {
                 self.drop_events();
-                self.state = State::Leaving { until: now + LEAVE };
                 self.answer(transaction, Event::Shutdown);
+                if !matches!(self.state, State::Over) {
+                    self.state = State::Leaving { until: now + LEAVE };
+                }
             }
             (State::Fresh, Command::Init { base_id }) => self.on_init(transaction, base_id),
             (State::Fresh, _) => self.refuse(transaction, code::INIT, "the first command is INIT"),
@@ -379,7 +392,10 @@ impl Session {
             }
             (_, Command::StartEvents) => self.on_start(transaction),
             (_, Command::StopEvents) => self.on_stop(transaction),
-            (_, Command::SubmitJob(submission)) => self.on_submit(transaction, submission),
+            (_, Command::SubmitJob(submission)) => {
+                let length = packet.args.iter().map(Vec::len).sum();
+                self.on_submit(transaction, submission, length);
+            }
             (_, Command::TerminateJob { job }) => self.on_terminate(transaction, job),
             (_, Command::ModelDef) => {
                 for definition in
@@ -460,19 +476,21 @@ impl Session {
     }
 
     /// Asks the platform, unless it has been asked too much.
-    fn ask(&mut self, transaction: u32, about: About) -> Option<Ticket> {
-        if self.asked.len() >= ASKED_MAX {
-            let text = format!("{ASKED_MAX} orders wait already");
+    fn ask(&mut self, asked: Asked) -> Option<Ticket> {
+        let lengths = self.asked.values().map(|asked| asked.length);
+        let bytes = lengths.sum::<usize>() + asked.length;
+        if self.asked.len() >= ASKED_MAX || bytes > ASKED_BYTES_MAX {
+            let text = "too many orders wait already: submit it again later".to_owned();
             let fault = Fault {
                 code: code::COMMAND,
                 text,
             };
-            self.fail(Asked { transaction, about }, fault);
+            self.fail(asked, fault);
             return None;
         }
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.asked.insert(ticket, Asked { transaction, about });
+        self.asked.insert(ticket, asked);
         Some(ticket)
     }
 
@@ -487,7 +505,7 @@ impl Session {
         self.answer(asked.transaction, event);
     }
 
-    fn on_submit(&mut self, transaction: u32, submission: Box<Submission>) {
+    fn on_submit(&mut self, transaction: u32, submission: Box<Submission>, length: usize) {
         // Without it, the client cannot tell to which launch an error belongs.
         let Some(sub_id) = submission.sub_id.clone() else {
             return self.refuse(
@@ -496,11 +514,15 @@ impl Session {
                 "the submission has no `jobSubId`",
             );
         };
+        if sub_id.len() > SUB_ID_MAX {
+            let text = format!("the `jobSubId` has more than {SUB_ID_MAX} bytes");
+            return self.refuse(transaction, code::SUBMIT, text);
+        }
         let wrong = match (&submission.program.name, &submission.procs) {
             (None, _) => Some("the submission has no `execName`".to_owned()),
             (_, Procs::Invalid(text)) => Some(format!(
                 "`jobNumProcs` is `{}`, and no number above 0",
-                text.escape_ascii()
+                shown(text)
             )),
             _ if submission
                 .debugger
@@ -511,15 +533,19 @@ impl Session {
             }
             _ => None,
         };
-        let about = About::Submission(sub_id);
+        let asked = Asked {
+            transaction,
+            length,
+            about: About::Submission(sub_id),
+        };
         if let Some(text) = wrong {
             let fault = Fault {
                 code: code::SUBMIT,
                 text,
             };
-            return self.fail(Asked { transaction, about }, fault);
+            return self.fail(asked, fault);
         }
-        if let Some(ticket) = self.ask(transaction, about) {
+        if let Some(ticket) = self.ask(asked) {
             self.out.push_back(Output::Submit(ticket, submission));
         }
     }
@@ -529,7 +555,11 @@ impl Session {
             return;
         };
         let key = id.and_then(|id| model.living(id));
-        let about = About::Termination(id.unwrap_or(0));
+        let asked = Asked {
+            transaction,
+            length: 0,
+            about: About::Termination(id.unwrap_or(0)),
+        };
         let Some(key) = key else {
             let text = match id {
                 None => "the command has no `jobId` that is a number".to_owned(),
@@ -540,7 +570,7 @@ impl Session {
                 code: code::JOB,
                 text,
             };
-            return self.fail(Asked { transaction, about }, fault);
+            return self.fail(asked, fault);
         };
         let is_asked =
             |asked: &Asked| matches!(asked.about, About::Termination(other) if Some(other) == id);
@@ -549,9 +579,9 @@ impl Session {
                 code: code::JOB,
                 text: "the job is being ended already".to_owned(),
             };
-            return self.fail(Asked { transaction, about }, fault);
+            return self.fail(asked, fault);
         }
-        if let Some(ticket) = self.ask(transaction, about) {
+        if let Some(ticket) = self.ask(asked) {
             self.out.push_back(Output::Terminate(ticket, key));
         }
     }

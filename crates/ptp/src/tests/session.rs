@@ -6,9 +6,9 @@ use base::{Rank, RankSet, Time};
 
 use super::packet;
 use crate::{
-    ANSWERS_MAX, Charset, Config, Decoder, Dialect, ENDED_MAX, Fault, Framing, Input, JobKey,
-    JobState, LEAVE, NodeFacts, Output, Over, Packet, ProcessFacts, RankState, Session, Stream,
-    Taken, Ticket, encode,
+    ANSWERS_MAX, ASKED_BYTES_MAX, Charset, Config, Decoder, Dialect, ENDED_MAX, Fault, Framing,
+    Input, JobKey, JobState, LEAVE, NodeFacts, Output, Over, Packet, ProcessFacts, RankState,
+    SUB_ID_MAX, Session, Stream, Taken, Ticket, encode,
 };
 
 /// A client and a platform, which does what it is told.
@@ -416,6 +416,45 @@ fn what_waits_is_bounded() {
     }
     assert_eq!(session.poll(), Some(Output::Close(Over::Unread)));
     assert_eq!(session.packet(), None);
+}
+
+/// What a client sends at once and what a message repeats of it do not add up.
+#[test]
+fn long_submissions_are_refused() {
+    let mut world = World::started();
+    let name = format!("jobSubId={}", "x".repeat(SUB_ID_MAX + 1));
+    world.command(5, 1, &[&name, "execName=a.out"]);
+    let procs = format!("jobNumProcs={}", "9".repeat(1000));
+    world.command(5, 1, &["jobSubId=A", "execName=a.out", &procs]);
+    let variable = format!("env=X={}", "x".repeat(3 << 20));
+    let submissions = u32::try_from(ASKED_BYTES_MAX / (3 << 20)).unwrap() + 1;
+    for transaction in 1..=submissions {
+        world.command(5, transaction, &["jobSubId=B", "execName=a.out", &variable]);
+    }
+    assert_eq!(world.orders.len(), submissions as usize - 1);
+    insta::assert_snapshot!(world.said, @r"
+    5 of 1: 2 errorCode=1202 errorMsg=the `jobSubId` has more than 256 bytes
+    211 of 1: 3 jobSubId=A errorCode=1202 errorMsg=`jobNumProcs` is `9999999999999999999999999999999999999999999999999999999999999999...`, and no number above 0
+    211 of 22: 3 jobSubId=B errorCode=1207 errorMsg=too many orders wait already: submit it again later
+    ");
+}
+
+/// A client that has quit or is gone gets no answers of the platform.
+#[test]
+fn nothing_follows_the_end() {
+    for is_gone in [false, true] {
+        let mut world = World::started();
+        world.command(5, 1, &SUBMIT);
+        match is_gone {
+            false => world.command(0, 2, &[]),
+            true => world.handle(Input::End),
+        }
+        world.said.clear();
+        let submit = world.orders.remove(0);
+        world.orders.push(submit);
+        world.take(JOB, 1);
+        assert_eq!(world.said, "");
+    }
 }
 
 /// Jobs that are over are forgotten one after another.

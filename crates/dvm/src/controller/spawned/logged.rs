@@ -5,7 +5,7 @@ use base::JobId;
 use super::exit_code;
 use crate::{
     controller::{Controller, Job, Origin, job::LoggedNews},
-    proto::{Cause, JobNews, Note, ToFront},
+    proto::{Cause, FrontId, JobNews, Note, ToFront},
 };
 
 impl Controller {
@@ -32,7 +32,7 @@ impl Controller {
         }
     }
 
-    fn log_news(&mut self, front: crate::proto::FrontId, job: JobId, news: JobNews) {
+    fn log_news(&mut self, front: FrontId, job: JobId, news: JobNews) {
         let at = self.clock.seconds();
         self.tell(front, ToFront::Note(Note::Logged { job, news, at }));
     }
