@@ -71,13 +71,15 @@ fn open_mpi_4_1_holds_its_ranks_in_mpi_init() {
     let program = compiled("mpicc.openmpi".as_ref(), &testdata("mpi/stay.c"), &[]);
     let mut command = sandbox.rally(&["mpir-check", "--message-format", "json"]);
     // Its FIFO is used again without a breakpoint, for which the check waits as long as it may.
-    command.args(["--hold", "200ms", "--run", "500ms", "--limit", "15s", "--"]);
+    command.args(["--hold", "2s", "--run", "500ms", "--limit", "15s", "--"]);
     command.args(["mpirun.openmpi", "--oversubscribe", "-n", "3"]);
     command.arg(program);
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
         command.env(name, "1");
     }
     command.env("OMPI_MCA_btl", "^ofi");
+    // It sometimes does not end at SIGTERM. When it is killed, it leaves its files, which no other process could remove.
+    command.env("OMPI_MCA_orte_tmpdir_base", sandbox.work());
     let checked = sandbox.run(&mut command).expect_code(1);
     let all = verdicts(&checked);
     assert_eq!(with(&all, "wrong"), ["row-type", "strings"], "{checked:?}");
