@@ -123,20 +123,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     });
     if fs::read_to_string(root().join("crates/sim/Cargo.toml"))?.contains("planted") {
         steps.run("planted bugs", |tally| {
-            let sim = ["test", "--locked", "-p", "sim", "--test", "planted"];
-            let args = [&sim[..], &["--features", "planted"]].concat();
+            let planted = ["test", "--locked", "--profile", "planted"];
+            let of_sim = ["-p", "sim", "--test", "planted", "--features", "planted"];
+            let args = [&planted[..], &of_sim].concat();
             steps::execute_tests(&mut cargo(&args), LIMIT, tally)?;
-            let nodes = [
-                "test",
-                "--locked",
-                "-p",
-                "pmix",
-                "--test",
-                "nodes",
-                "--features",
-                "planted",
-                "planted",
-            ];
+            let of_pmix = ["-p", "pmix", "--test", "nodes", "--features", "planted"];
+            let nodes = [&planted[..], &of_pmix, &["planted"]].concat();
             steps::execute_tests(&mut cargo(&nodes), LIMIT, tally)
         });
     }
