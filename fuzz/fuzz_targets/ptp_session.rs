@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use arbitrary::Arbitrary;
-use base::{Rank, RankSet, Time};
+use base::{Rank, RankSet, Signal, Time};
 use libfuzzer_sys::fuzz_target;
 use ptp::{
     Charset, Config, Decoder, Dialect, Fault, Framing, Input, JobKey, JobState, NodeFacts, Output,
@@ -175,7 +175,7 @@ impl World {
                     0 => RankState::Running,
                     1 => RankState::Suspended,
                     2 => RankState::Exited(1),
-                    _ => RankState::Signaled("SIGKILL"),
+                    _ => RankState::Signaled(Signal::KILL),
                 };
                 let ranks = RankSet::range(from..from + u32::from(*count));
                 self.handle(Input::Ranks(JobKey((*job).into()), ranks, state));

@@ -51,6 +51,7 @@ pub(crate) use self::{
     define::{
         ReleaseArgs, StartToolArgs,
         about::{ConfigArgs, DemoArgs, Generated, MpirCheckArgs},
+        proxy::ProxyArgs,
     },
     environment::{is_of_a_host, of_node},
     error::Error,
@@ -86,6 +87,7 @@ pub(crate) enum Args {
     Run(Box<RunLine>),
     Demo(DemoArgs),
     MpirCheck(MpirCheckArgs),
+    Proxy(ProxyArgs),
     Singleton(SingletonArgs),
     Release(ReleaseArgs),
     StartTool(Box<StartToolArgs>),
@@ -323,6 +325,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             CliCommand::Page(args) => Args::Machine(MachineLine::Page(args)),
             CliCommand::Demo(demo) => Args::Demo(demo),
             CliCommand::MpirCheck(check) => Args::MpirCheck(check),
+            CliCommand::PtpProxy(proxy) => Args::Proxy(proxy),
             CliCommand::Release(release) => Args::Release(release),
             CliCommand::StartTool(tool) => Args::StartTool(tool),
             CliCommand::Config(config) => Args::Config(config),

@@ -23,6 +23,7 @@ mod messages;
 mod mpir_check;
 mod page;
 mod plan;
+mod proxy;
 mod quoting;
 mod release;
 mod remote;
@@ -71,6 +72,7 @@ const TABLES: &[&[&Kind]] = &[
     log::KINDS,
     machine::KINDS,
     mpir_check::KINDS,
+    proxy::KINDS,
     page::KINDS,
     dbgr::messages::KINDS,
     demo::KINDS,
@@ -244,6 +246,7 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
             }
         },
         Request::MpirCheck(request) => mpir_check::run(&request, world),
+        Request::Proxy(request) => proxy::run(&request, world),
         Request::Release(request) => release(&request, world),
         Request::StartTool(request) => start_tool::run(*request, world),
         Request::Generate(what) => {

@@ -33,7 +33,7 @@ pub use self::{
     packet::{Bound, Framing, MAX_ARGS, MAX_PACKET, Malformed, Packet},
     session::{
         ANSWERS_MAX, ASKED_BYTES_MAX, ASKED_MAX, Config, Fault, Input, LEAVE, NEWS_MAX, Output,
-        Over, SUB_ID_MAX, Session, Stream, TEXT_MAX, Taken, Ticket,
+        Over, SUB_ID_MAX, Session, Stream, TEXT_MAX, Taken, Ticket, code,
     },
     stream::{Decoder, encode},
     submission::{Debugger, Procs, Program, Submission},

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use base::{Rank, RankSet};
+use base::{Rank, RankSet, Signal};
 
 use crate::{Attribute, Dialect, Elements, Event, JobState, Kind, ProcessState};
 
@@ -40,8 +40,8 @@ pub enum RankState {
     Suspended,
     /// With this code.
     Exited(i32),
-    /// By the signal of this name, such as `SIGSEGV`.
-    Signaled(&'static str),
+    /// By this signal.
+    Signaled(Signal),
 }
 
 impl RankState {
@@ -59,7 +59,7 @@ impl RankState {
         let how = match self {
             Self::Running | Self::Suspended => None,
             Self::Exited(code) => Some(Attribute::new("processExitCode", code.to_string())),
-            Self::Signaled(name) => Some(Attribute::new("processSignalName", *name)),
+            Self::Signaled(signal) => Some(Attribute::new("processSignalName", signal.to_string())),
         };
         how.into_iter().chain([state]).collect()
     }

@@ -22,7 +22,7 @@ use std::{
 use base::{Rank, RankSet, Time};
 
 use crate::{
-    Attribute, Bound, Charset, Command, Decoder, Dialect, Event, Filters, Framing, JobState,
+    Attribute, Bound, Charset, Command, Decoder, Dialect, Event, Filters, Framing, JobState, Level,
     Malformed, NoCommand, Packet, Procs, Submission,
     definitions::definitions,
     encode,
@@ -61,7 +61,7 @@ pub struct Config {
 pub struct Ticket(pub u64);
 
 /// Output stream of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
     Stdout,
     Stderr,
@@ -107,6 +107,8 @@ pub enum Input<'a> {
     },
     /// A node, by its index, has gone down or come back, or is new.
     Node(u32, NodeFacts),
+    /// A text for the user. A client that is not told of events does not get it.
+    Message(Level, String),
 }
 
 /// What the host does for the session.
@@ -142,11 +144,17 @@ pub enum Over {
 }
 
 /// Codes of errors, which are those of other proxies.
-mod code {
-    pub(super) const INIT: u32 = 1200;
-    pub(super) const SUBMIT: u32 = 1202;
-    pub(super) const JOB: u32 = 1203;
-    pub(super) const COMMAND: u32 = 1207;
+pub mod code {
+    /// Of messages that report no error of a command.
+    pub const NONE: u32 = 0;
+    /// The session is not ready for a command.
+    pub const INIT: u32 = 1200;
+    /// A submission is refused.
+    pub const SUBMIT: u32 = 1202;
+    /// There is no such job, or it is over.
+    pub const JOB: u32 = 1203;
+    /// A command cannot be carried out.
+    pub const COMMAND: u32 = 1207;
 }
 
 #[derive(Debug)]
@@ -231,6 +239,12 @@ impl Session {
         self.out.pop_front()
     }
 
+    /// Returns true if [`Self::poll`] has nothing to return.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.out.is_empty()
+    }
+
     /// Returns the bytes that the client gets next. The host asks for them when it can write.
     pub fn packet(&mut self) -> Option<Vec<u8>> {
         let framing = self.decoder.framing()?;
@@ -283,6 +297,12 @@ impl Session {
                     self.config.nodes.push(node.clone());
                 }
                 self.tell(|model| Ok(Vec::from_iter(model.change_node(index, node)?)));
+            }
+            Input::Message(level, text) => {
+                if matches!(self.state, State::Telling(..)) {
+                    let (code, text) = (code::NONE, text.into_bytes());
+                    self.announce(vec![Event::Message { level, code, text }]);
+                }
             }
             Input::Output {
                 job,

@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     (
         "cli",
         &[
-            "runtime", "mpir", "dvm", "debug", "dap", "message", "pmix", "os", "base",
+            "runtime", "mpir", "dvm", "debug", "dap", "ptp", "message", "pmix", "os", "base",
         ],
         &["mischief", "sim"],
     ),

@@ -6,6 +6,7 @@
 pub(crate) mod about;
 pub(crate) mod machine;
 mod preload;
+pub(crate) mod proxy;
 mod resources;
 mod tool;
 
@@ -27,6 +28,7 @@ use self::{
         UsageArgs,
     },
     preload::{AppPreloadArgs, JobPreloadArgs},
+    proxy::ProxyArgs,
     tool::JobToolArgs,
 };
 use crate::{
@@ -135,6 +137,8 @@ pub(super) enum CliCommand {
     Demo(DemoArgs),
     /// Check what another launcher does for debuggers that use MPIR
     MpirCheck(MpirCheckArgs),
+    /// Let an Eclipse with PTP 2 to 6 use a machine
+    PtpProxy(ProxyArgs),
     /// Show the settings in force and where each comes from
     Config(ConfigArgs),
     /// Explain a topic or an error

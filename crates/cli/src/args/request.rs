@@ -1,6 +1,7 @@
 //! The complete request of a command line, which needs no further lookups.
 
 pub(crate) mod machine;
+pub(crate) mod proxy;
 pub(crate) mod slurm;
 
 use std::{collections::BTreeSet, ffi::OsString, fmt, num::NonZeroU8, path::PathBuf};
@@ -9,7 +10,7 @@ use base::{HostList, RankSet};
 use dvm::{alloc::Allocation, bootstrap::DaemonPlan, proto::OnePer, spec::JobSpec};
 use message::Message;
 
-use self::{machine::MachineRequest, slurm::SlurmRequest};
+use self::{machine::MachineRequest, proxy::ProxyRequest, slurm::SlurmRequest};
 use super::Generated;
 use crate::kinds as k;
 
@@ -33,6 +34,7 @@ pub(crate) enum Request {
     Singleton(Box<RunRequest>, u32),
     Config(ConfigRequest),
     MpirCheck(CheckRequest),
+    Proxy(Box<ProxyRequest>),
     Release(ReleaseRequest),
     StartTool(Box<StartToolRequest>),
     Machine(MachineRequest),

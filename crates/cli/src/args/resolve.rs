@@ -22,7 +22,7 @@ use super::{
     gpus, inputs, machine, multi_prog, nodes, parse,
     placement::{self, Placement},
     preload,
-    request::machine::NONE,
+    request::{machine::NONE, proxy::ProxyRequest},
     slurm_batch::{Missing, Steps},
     slurm_job, slurm_line,
     stdio::{stdin, stdio},
@@ -84,6 +84,7 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
             })
         }
         Args::MpirCheck(check) => Request::MpirCheck(mpir_check(check)),
+        Args::Proxy(args) => Request::Proxy(Box::new(ProxyRequest::of(args))),
         Args::Release(release) => Request::Release(machine::release(release)?),
         Args::StartTool(args) => Request::StartTool(Box::new(tool::start(args, world, run)?)),
         Args::Machine(line) => Request::Machine(machine::resolve(line, world, run)?),

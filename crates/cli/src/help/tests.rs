@@ -39,6 +39,7 @@ fn short_help_of_rally() {
       top         Watch and steer a machine on the whole terminal
       demo        Run a built-in parallel program to check the installation
       mpir-check  Check what another launcher does for debuggers that use MPIR
+      ptp-proxy   Let an Eclipse with PTP 2 to 6 use a machine
       config      Show the settings in force and where each comes from
       help        Explain a topic or an error
 

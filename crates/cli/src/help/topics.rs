@@ -1,7 +1,7 @@
 //! The topics of `rally help`.
 
 /// The commands of `rally`.
-pub(crate) const COMMANDS: [&str; 25] = [
+pub(crate) const COMMANDS: [&str; 26] = [
     "run",
     "up",
     "down",
@@ -25,6 +25,7 @@ pub(crate) const COMMANDS: [&str; 25] = [
     "top",
     "demo",
     "mpir-check",
+    "ptp-proxy",
     "config",
     "help",
 ];

@@ -39,6 +39,7 @@ mod places;
 mod pmi;
 mod pmix;
 mod prompts;
+mod ptp;
 mod python;
 mod recording;
 mod robust;

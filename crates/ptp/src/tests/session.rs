@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use base::{Rank, RankSet, Time};
+use base::{Rank, RankSet, Signal, Time};
 
 use super::packet;
 use crate::{
@@ -210,7 +210,7 @@ fn a_job_from_its_submission_to_its_end() {
         world.handle(Input::Ranks(
             JOB,
             RankSet::single(Rank(3)),
-            RankState::Signaled("SIGSEGV"),
+            RankState::Signaled(Signal::SEGV),
         ));
         world.handle(Input::Job(JOB, JobState::Completed));
         world.command(4, 1, &[]);

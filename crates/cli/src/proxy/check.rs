@@ -1,0 +1,231 @@
+//! From a submission of the client to the job of `rally run`: what is wrong with it is said before anything is started, each fault in its own
+//! words (P-09).
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+
+use dvm::spec::{JobSpec, StdinTarget};
+use ptp::{Dialect, Fault, Procs, Program, Submission, code};
+
+use crate::args::{Request, World, parse, request::proxy::Debuggers, resolve};
+
+/// The search path for programs if nobody says another one: the default of shells.
+const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The file in the working directory in which debuggers find each other.
+pub(super) const ROUTES: &str = "routing_file";
+
+/// A submission without faults.
+#[derive(Debug)]
+pub(super) struct Checked {
+    pub(super) spec: Box<JobSpec>,
+    /// Processes of the program, as the client sees them.
+    pub(super) procs: u32,
+    pub(super) debugged: Option<Debugged>,
+}
+
+/// A job of debuggers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Debugged {
+    /// The file that the proxy writes when it knows where the debuggers are.
+    pub(super) routes: Option<PathBuf>,
+}
+
+/// What the proxy knows of a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) dialect: Dialect,
+    pub(super) debuggers: Debuggers,
+    /// The number that the program of a debugged job has.
+    pub(super) app: u64,
+}
+
+fn fault(text: String) -> Fault {
+    let code = code::SUBMIT;
+    Fault { code, text }
+}
+
+fn shown(bytes: &[u8]) -> String {
+    message::visible::line(&String::from_utf8_lossy(bytes)).into_owned()
+}
+
+/// Checks a submission, and returns its job.
+pub(super) fn check(
+    submission: &Submission,
+    terms: Terms,
+    world: &World,
+) -> Result<Checked, Fault> {
+    let world = &environment(submission, world)?;
+    let directory = directory(submission, world)?;
+    let procs = match &submission.procs {
+        Procs::Number(number) => *number,
+        // The session has refused what is no number.
+        Procs::Unsaid | Procs::Invalid(_) => 1,
+    };
+    let app = found(&submission.program, What::Program, &directory, world)?;
+    let (program, args, started, debugged) = match &submission.debugger {
+        None => (app, submission.program.args.clone(), procs, None),
+        Some(debugger) => {
+            let found = found(&debugger.program, What::Debugger, &directory, world)?;
+            let mut args = debugger.program.args.clone();
+            if terms.dialect == Dialect::V2 {
+                args.push(format!("--jobid={}", terms.app).into_bytes());
+            }
+            let file = directory.join(ROUTES);
+            remove_routes(&file)?;
+            let (started, routes) = match terms.debuggers {
+                Debuggers::Servers => (procs, None),
+                Debuggers::WithMaster => (procs.saturating_add(1), Some(file)),
+            };
+            (found, args, started, Some(Debugged { routes }))
+        }
+    };
+    let mut words = ["rally", "run", "--stdin=none"]
+        .map(OsString::from)
+        .to_vec();
+    if debugged.is_some() {
+        // Debuggers of PTP look for their rank in variables of Open MPI, or of PMI, which are always there.
+        words.push("--env-family=openmpi".into());
+    }
+    words.extend(["-n".into(), started.to_string().into()]);
+    words.extend(["--wdir".into(), directory.into_os_string(), "--".into()]);
+    words.push(program.into_os_string());
+    for arg in args {
+        words.push(passable(arg, "an argument")?);
+    }
+    Ok(Checked {
+        spec: job(words, world)?,
+        procs,
+        debugged,
+    })
+}
+
+/// Returns the job of a command line of `rally run`.
+fn job(words: Vec<OsString>, world: &World) -> Result<Box<JobSpec>, Fault> {
+    let mut world = world.clone();
+    world.argv.clone_from(&words);
+    let request = parse(&words).and_then(|args| resolve(&args, &world));
+    match request {
+        Ok(Request::Run(request)) => {
+            let mut spec = request.spec;
+            spec.stdin = StdinTarget::None;
+            Ok(Box::new(spec))
+        }
+        Ok(other) => unreachable!("`rally run` is {other:?}"),
+        Err(error) => Err(fault(error.message().headline)),
+    }
+}
+
+/// Returns the world with the variables of the submission.
+fn environment(submission: &Submission, world: &World) -> Result<World, Fault> {
+    let mut world = world.clone();
+    for variable in &submission.env {
+        let split = variable.iter().position(|byte| *byte == b'=');
+        let Some((name, value)) = split
+            .filter(|at| *at > 0)
+            .map(|at| (&variable[..at], &variable[at + 1..]))
+        else {
+            let text = shown(variable);
+            return Err(fault(format!(
+                "`env` is `{text}`, and not of the form `NAME=VALUE`"
+            )));
+        };
+        let name = passable(name.to_vec(), "the name of a variable")?;
+        let value = passable(value.to_vec(), "the value of a variable")?;
+        world.variables.insert(name, value);
+    }
+    Ok(world)
+}
+
+/// The system ends texts at a zero byte.
+fn passable(bytes: Vec<u8>, what: &str) -> Result<OsString, Fault> {
+    if bytes.contains(&0) {
+        let text = shown(&bytes);
+        return Err(fault(format!(
+            "{what} has a zero byte, which no program can get: `{text}`"
+        )));
+    }
+    Ok(OsString::from_vec(bytes))
+}
+
+fn directory(submission: &Submission, world: &World) -> Result<PathBuf, Fault> {
+    let Some(directory) = &submission.working_dir else {
+        return Err(fault("the submission has no `workingDir`".to_owned()));
+    };
+    let text = shown(directory);
+    let directory = PathBuf::from(passable(directory.clone(), "`workingDir`")?);
+    let directory = world
+        .absolute(&directory)
+        .map_err(|error| fault(error.message().headline))?;
+    match std::fs::metadata(&directory) {
+        Ok(found) if found.is_dir() => Ok(directory),
+        Ok(_) => Err(fault(format!(
+            "the working directory `{text}` is no directory"
+        ))),
+        Err(why) => Err(fault(format!("the working directory `{text}`: {why}"))),
+    }
+}
+
+/// What a program is for.
+#[derive(Clone, Copy)]
+enum What {
+    Program,
+    Debugger,
+}
+
+/// Finds a program. Without a directory, and a slash in its name, it is searched for in the PATH of the submission.
+fn found(program: &Program, what: What, directory: &Path, world: &World) -> Result<PathBuf, Fault> {
+    let (what, key) = match what {
+        What::Program => ("program", "execName"),
+        What::Debugger => ("debugger", "debugExecName"),
+    };
+    // The session has refused a submission without it.
+    let name = program.name.clone().unwrap_or_default();
+    let name = passable(name, &format!("`{key}`"))?;
+    let path = match &program.directory {
+        Some(place) => {
+            let place = PathBuf::from(passable(place.clone(), "the directory of a program")?);
+            Some(directory.join(place).join(&name))
+        }
+        None if name.as_bytes().contains(&b'/') => Some(directory.join(&name)),
+        None => None,
+    };
+    let shown = |path: &Path| shown(path.as_os_str().as_bytes());
+    if let Some(path) = path {
+        return match std::fs::metadata(&path) {
+            Err(why) => Err(fault(format!("the {what} `{}`: {why}", shown(&path)))),
+            Ok(_) if os::is_executable(&path) => Ok(path),
+            Ok(_) => Err(not_executable(what, &shown(&path))),
+        };
+    }
+    let search = world.variables.get(OsStr::new("PATH"));
+    let search = search.map_or_else(|| OsStr::new(SEARCH), |path| path.as_os_str());
+    match os::find_program(&name, &os::search_path(directory, search)) {
+        os::Found::Program(path) => Ok(path),
+        os::Found::NotExecutable(path) => Err(not_executable(what, &shown(&path))),
+        os::Found::Missing => Err(fault(format!(
+            "the {what} `{}` is in no directory of PATH, which is `{}`",
+            shown(Path::new(&name)),
+            shown(Path::new(search))
+        ))),
+    }
+}
+
+fn not_executable(what: &str, path: &str) -> Fault {
+    fault(format!(
+        "the {what} `{path}` is no file that may be executed"
+    ))
+}
+
+/// Removes the file of an earlier job, which would lead debuggers astray.
+fn remove_routes(file: &Path) -> Result<(), Fault> {
+    match std::fs::remove_file(file) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(fault(format!(
+            "cannot remove `{}` of an earlier job: {why}",
+            shown(file.as_os_str().as_bytes())
+        ))),
+        _ => Ok(()),
+    }
+}
