@@ -12,6 +12,7 @@ mod mpi;
 mod nodes;
 mod place;
 mod pmix;
+mod ptp;
 mod queue;
 mod report;
 mod sample;
@@ -68,6 +69,8 @@ enum What {
     Stacks,
     /// A machine: jobs per second, arrays beside HyperQueue, memory, restart.
     Machine,
+    /// The proxy for Eclipse PTP: output, and many submissions.
+    Ptp,
     /// PMIx tools beside PRRTE, and a tool's daemons and files on several nodes; needs root.
     Tools,
     /// Passes of the queue of a machine: 100,000 jobs, 10,000 nodes. Prints them. Not part of `all`.
@@ -154,6 +157,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Machine) {
         report.section("machine", machine::measure(&bench)?);
+    }
+    if wanted(What::Ptp) {
+        report.section("ptp", ptp::measure(&bench)?);
     }
     if wanted(What::Tools) {
         report.section("tools", tools::measure(&bench)?);

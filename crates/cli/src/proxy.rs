@@ -2,11 +2,12 @@
 //!
 //! This file is the host of [`ptp::Session`]: it owns the sockets, and tells the session what the machine says. [`client`] is the connection to
 //! the client, [`check`] turns what it submits into the job of `rally run`, [`job`] is the front of such a job, [`nodes`] what the client knows
-//! of the machine, and [`routes`] the file by which debuggers find each other.
+//! of the machine, [`routes`] the file by which debuggers find each other, and [`attach`] a `dbgr` that attaches to a job.
 //!
 //! The proxy lives as long as its client, or until a signal or the end of the machine. Its jobs end with it, because the machine ends the
 //! jobs of a front that is gone; with `--on-disconnect=continue` it stays until they are over.
 
+mod attach;
 mod check;
 mod client;
 mod job;
@@ -18,7 +19,7 @@ use std::{collections::BTreeMap, os::fd::AsFd as _, time::Duration};
 
 use base::{Signal, Time};
 use dvm::machine::{Ask, Reply};
-use os::{Clock, Event, Interest, Loop, Token};
+use os::{ChildEvent, Clock, Event, Interest, Loop, Token};
 use ptp::{
     Config, Dialect, Fault, Input, JobKey, Level, Output, Over, Session, Submission, Taken, Ticket,
     code,
@@ -30,6 +31,7 @@ use runtime::{
 
 pub(crate) use self::messages::KINDS;
 use self::{
+    attach::Attached,
     check::{Terms, check},
     client::{Client, Got, NoClient, meet},
     job::{Job, Life, Told},
@@ -114,6 +116,8 @@ struct Proxy<'a> {
     jobs: BTreeMap<Token, Job>,
     /// The connections of jobs.
     links: BTreeMap<JobKey, Token>,
+    /// What attaches to jobs, by the pipe to which it writes.
+    attached: BTreeMap<Token, Attached>,
     /// The last number of a job.
     last: u64,
     /// Why the machine is gone, and how long the client may still read.
@@ -156,6 +160,7 @@ impl<'a> Proxy<'a> {
             asks: Some(Clock::now() + NODES_EVERY),
             jobs: BTreeMap::new(),
             links: BTreeMap::new(),
+            attached: BTreeMap::new(),
             last: 0,
             lost: None,
         })
@@ -171,7 +176,7 @@ impl<'a> Proxy<'a> {
             self.events.wait(self.deadline(), &mut events)?;
             for event in events.drain(..) {
                 match event {
-                    Event::Signal(info) if info.signal == Signal::CHLD => {}
+                    Event::Signal(info) if info.signal == Signal::CHLD => self.reap(),
                     Event::Signal(info) => return Ok(End::Signal(info.signal)),
                     Event::Readable(token) => self.on_readable(token),
                     // `settle` writes.
@@ -214,6 +219,9 @@ impl<'a> Proxy<'a> {
         if self.client.as_ref().is_some_and(|client| client.is(token)) {
             return self.read_client();
         }
+        if self.attached.contains_key(&token) {
+            return self.read_attached(token);
+        }
         let Some(fd) = self.events.fd(token) else {
             return;
         };
@@ -226,14 +234,57 @@ impl<'a> Proxy<'a> {
         for input in told {
             self.session.handle(now, input);
         }
+        if let Some(words) = self.jobs.get_mut(&token).and_then(Job::take_ready) {
+            self.attach(token, words);
+        }
         if life == Life::Over {
             self.drop_job(token);
+        }
+    }
+
+    /// Starts a `dbgr` for a job.
+    fn attach(&mut self, link: Token, words: Vec<String>) {
+        let Some(job) = self.jobs.get(&link).map(|job| job.key) else {
+            return;
+        };
+        match Attached::start(job, words, &mut self.events) {
+            Ok((token, attached)) => {
+                self.attached.insert(token, attached);
+            }
+            Err(why) => {
+                let text = format!("cannot attach to the job: {why}");
+                let input = Input::Message(Level::Error, text);
+                self.session.handle(Clock::now(), input);
+            }
+        }
+    }
+
+    fn read_attached(&mut self, token: Token) {
+        match Attached::read(&mut self.events, token) {
+            Some(text) if text.is_empty() => {}
+            Some(text) => {
+                let message = Input::Message(Level::Info, text);
+                self.session.handle(Clock::now(), message);
+            }
+            None => drop(self.attached.remove(&token)),
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Some(event) = os::reap() {
+            if let ChildEvent::Exited { pid, .. } = event {
+                self.attached.values_mut().for_each(|it| it.exited(pid));
+            }
         }
     }
 
     fn drop_job(&mut self, token: Token) {
         if let Some(job) = self.jobs.remove(&token) {
             self.links.remove(&job.key);
+            let attached = self.attached.values_mut();
+            attached
+                .filter(|it| it.job == job.key)
+                .for_each(Attached::end);
         }
         drop(self.events.remove(token));
     }

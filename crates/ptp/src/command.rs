@@ -1,4 +1,4 @@
-//! Commands of a client, and what is wrong with one (section 5).
+//! Commands of a client, and what is wrong with one (section 6).
 
 use crate::{
     Packet,

@@ -1,4 +1,4 @@
-//! Events of the proxy (section 6).
+//! Events of the proxy (section 7).
 
 use base::RankSet;
 

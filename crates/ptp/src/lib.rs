@@ -1,8 +1,8 @@
 //! The protocol between Eclipse PTP, versions 2 to 6, and the proxy of a resource manager.
 //!
 //! The client, an Eclipse, sends commands. The proxy, which we are, answers each one with an event and sends further events about
-//! machines, nodes, queues, jobs and processes. Every message is a [`Packet`] in one of two framings, which the first byte of a
-//! connection tells apart. `docs/formats/ptp.md` describes both; its sections are named here.
+//! machines, nodes, queues, jobs and processes. Every message is a [`Packet`] in one of three framings, which the first byte of a
+//! connection tells apart. `docs/formats/ptp.md` describes them; its sections are named here.
 //!
 //! [`Session`] is the proxy's side of a connection. [`Decoder`] and [`encode`] are for both sides.
 //!
@@ -15,6 +15,7 @@ mod command;
 mod definitions;
 mod event;
 mod huffman;
+mod lines;
 mod model;
 mod packet;
 mod session;

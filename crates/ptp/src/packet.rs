@@ -36,6 +36,8 @@ pub enum Framing {
     Ascii,
     /// Binary numbers, and packets that may be compressed: PTP 5.0 to 6.0.
     Binary,
+    /// A line of text for each packet: people and scripts.
+    Lines,
 }
 
 /// A bound that a packet exceeds.
@@ -59,8 +61,14 @@ impl fmt::Display for Bound {
 pub enum Malformed {
     #[error("{0}")]
     TooLarge(Bound),
-    #[error("the first byte is {0:#04x}, with which neither form of packets begins")]
+    #[error("the first byte is {0:#04x}, with which no form of packets begins")]
     NoFraming(u8),
+    #[error("a line has no number of a transaction behind its name")]
+    Transaction,
+    #[error(
+        "a backslash in a line is followed neither by `x` and two hexadecimal digits, nor is the word `\\e`"
+    )]
+    Escape,
     #[error("a number is not hexadecimal")]
     NotHex,
     #[error("{0:#04x} is where {1:#04x} is due")]

@@ -315,7 +315,7 @@ impl Session {
 
     fn dialect(&self, framing: Framing) -> Dialect {
         match framing {
-            Framing::Ascii => self.config.dialect.unwrap_or(Dialect::V4),
+            Framing::Ascii | Framing::Lines => self.config.dialect.unwrap_or(Dialect::V4),
             // No client of PTP 2 speaks it.
             Framing::Binary => Dialect::V4,
         }

@@ -5,6 +5,7 @@ use bytes::{Buf as _, BytesMut};
 use crate::{
     ascii, binary,
     huffman::Code,
+    lines,
     packet::{Bound, Framing, MAX_ARGS, MAX_PACKET, Malformed, Packet},
 };
 
@@ -16,6 +17,8 @@ pub struct Decoder {
     framing: Option<Framing>,
     bytes: BytesMut,
     code: Option<Code>,
+    /// Bytes in which no line ends.
+    searched: usize,
     /// Why there are no more packets.
     malformed: Option<Malformed>,
 }
@@ -68,34 +71,69 @@ impl Decoder {
             Some(framing) => framing,
             None => *self.framing.insert(match first {
                 0 => Framing::Binary,
+                b'A'..=b'Z' => Framing::Lines,
                 digit if digit.is_ascii_hexdigit() => Framing::Ascii,
                 other => return Err(Malformed::NoFraming(*other)),
             }),
         };
-        let head = match framing {
-            Framing::Ascii => ascii::LENGTH,
-            Framing::Binary => binary::LENGTH,
-        };
+        match framing {
+            Framing::Ascii => {
+                self.take_counted(ascii::LENGTH, ascii::number, |body, _| ascii::decode(body))
+            }
+            Framing::Binary => self.take_counted(
+                binary::LENGTH,
+                |bytes| {
+                    let bytes = bytes.iter();
+                    Ok(bytes.fold(0, |length, byte| length << 8 | u32::from(*byte)))
+                },
+                binary::decode,
+            ),
+            Framing::Lines => self.take_line(),
+        }
+    }
+
+    /// Takes a line. Empty ones are skipped.
+    fn take_line(&mut self) -> Result<Option<Packet>, Malformed> {
+        while let Some(end) = self.bytes[self.searched..]
+            .iter()
+            .position(|byte| *byte == b'\n')
+        {
+            let mut line = self.bytes.split_to(self.searched + end + 1);
+            self.searched = 0;
+            line.truncate(line.len() - 1);
+            if line.len() > MAX_PACKET {
+                return Err(Malformed::TooLarge(Bound::Packet));
+            }
+            if !line.trim_ascii().is_empty() {
+                return lines::decode(&line).map(Some);
+            }
+        }
+        // The next bytes continue the line: it is searched once.
+        self.searched = self.bytes.len();
+        match self.searched {
+            0..=MAX_PACKET => Ok(None),
+            _ => Err(Malformed::TooLarge(Bound::Packet)),
+        }
+    }
+
+    /// Takes a packet that begins with the length of its body.
+    fn take_counted(
+        &mut self,
+        head: usize,
+        number: impl Fn(&[u8]) -> Result<u32, Malformed>,
+        decode: impl Fn(&[u8], &mut Option<Code>) -> Result<Packet, Malformed>,
+    ) -> Result<Option<Packet>, Malformed> {
         let Some(digits) = self.bytes.get(..head) else {
             return Ok(None);
         };
-        let length = match framing {
-            Framing::Ascii => ascii::number(digits)?,
-            Framing::Binary => digits
-                .iter()
-                .fold(0, |length, byte| length << 8 | u32::from(*byte)),
-        };
-        let length = length as usize;
+        let length = number(digits)? as usize;
         if length > MAX_PACKET {
             return Err(Malformed::TooLarge(Bound::Packet));
         }
         let Some(body) = self.bytes.get(head..head + length) else {
             return Ok(None);
         };
-        let packet = match framing {
-            Framing::Ascii => ascii::decode(body),
-            Framing::Binary => binary::decode(body, &mut self.code),
-        }?;
+        let packet = decode(body, &mut self.code)?;
         self.bytes.advance(head + length);
         Ok(Some(packet))
     }
@@ -127,6 +165,13 @@ pub fn encode(packet: &Packet, framing: Framing) -> Result<Vec<u8>, Bound> {
     }
     Ok(match framing {
         Framing::Ascii => ascii::encode(packet),
+        Framing::Lines => {
+            let line = lines::encode(packet);
+            if line.len() > MAX_PACKET {
+                return Err(Bound::Packet);
+            }
+            line
+        }
         Framing::Binary => {
             let body = binary::encode(packet);
             let length = u32::try_from(body.len()).map_err(|_| Bound::Packet)?;

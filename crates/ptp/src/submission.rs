@@ -1,4 +1,4 @@
-//! What a client submits (section 7).
+//! What a client submits (section 8).
 
 use crate::packet::number;
 
@@ -39,12 +39,14 @@ pub enum Procs {
     Invalid(Vec<u8>),
 }
 
-/// A debugger, which starts the program itself.
+/// A debugger, which starts the program itself, or attaches to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Debugger {
     /// The debugger: [`Program::args`] are passed on in their order.
     pub program: Program,
     pub stops_in_main: bool,
+    /// The program is started as without a debugger, and the debugger attaches to it.
+    pub attaches: bool,
 }
 
 impl Submission {
@@ -71,6 +73,7 @@ impl Submission {
                 b"debugArgs" => debugger.program.args.push(value.to_vec()),
                 b"debugExecName" => debugger.program.name = text,
                 b"debugExecPath" => debugger.program.directory = text,
+                b"debugAttach" => debugger.attaches = is_true(value),
                 b"debugStopInMain" => debugger.stops_in_main = is_true(value),
                 _ => submission.others.push((key.to_vec(), value.to_vec())),
             }

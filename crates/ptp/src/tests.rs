@@ -96,7 +96,8 @@ fn what_is_no_packet_is_refused() {
     let ascii = |text: &str| Vec::from(text);
     let long = format!("{:08x}", MAX_PACKET + 1);
     let cases: &[(&str, Vec<u8>)] = &[
-        ("no framing", ascii("GET / HTTP/1.1")),
+        ("no framing", ascii("<html>")),
+        ("a line of another protocol", ascii("GET / HTTP/1.1\r\n")),
         ("too long", ascii(&long)),
         ("too long", hex("00400001")),
         ("no length", ascii("0000001g")),
@@ -168,12 +169,55 @@ fn tables_of_any_frequencies() {
     }
 }
 
+/// What scripts write, and what is wrong with a line.
+#[test]
+fn lines_are_packets() {
+    let text = "INIT 0 version=2.0 baseId=0\r\n\n\
+                SUBMIT_JOB  7 execName=a\\x20b\\x3dc \\e \\x0a=\\x5c\nFLY 1\n";
+    let expected = vec![
+        packet(1, 0, &["version=2.0", "baseId=0"]),
+        packet(5, 7, &["execName=a b=c", "", "\n=\\"]),
+        packet(0xffff, 1, &[]),
+    ];
+    for piece in [1, 3, 1000] {
+        assert_eq!(decode(text.as_bytes(), piece), Ok(expected.clone()));
+    }
+    for (line, expected) in [
+        ("INIT\n", Malformed::Transaction),
+        ("INIT x\n", Malformed::Transaction),
+        ("INIT -1\n", Malformed::Transaction),
+        ("INIT 4294967296\n", Malformed::Transaction),
+        ("INIT 0 a\\\n", Malformed::Escape),
+        ("INIT 0 \\xg0\n", Malformed::Escape),
+        ("INIT 0 \\x0\n", Malformed::Escape),
+        ("INIT 0 a\\e\n", Malformed::Escape),
+    ] {
+        assert_eq!(decode(line.as_bytes(), 100), Err(expected), "{line}");
+    }
+    let endless = vec![b'A'; MAX_PACKET + 1];
+    assert_eq!(
+        decode(&endless, 65_536),
+        Err(Malformed::TooLarge(Bound::Packet))
+    );
+    let many = format!("INIT 0{}\n", " x".repeat(crate::MAX_ARGS + 1));
+    assert_eq!(
+        decode(many.as_bytes(), 65_536),
+        Err(Malformed::TooLarge(Bound::Args))
+    );
+    let event = packet(233, 0, &["1004", "", "processStdout=a b\\\n"]);
+    let line = encode(&event, Framing::Lines).unwrap();
+    assert_eq!(
+        String::from_utf8(line).unwrap(),
+        "PROCESS_CHANGE 0 1004 \\e processStdout=a\\x20b\\x5c\\x0a\n"
+    );
+}
+
 #[test]
 fn what_is_too_large_is_not_sent() {
     let mut large = packet(233, 0, &[]);
     large.args.push(vec![b'x'; MAX_PACKET]);
     let many = packet(233, 0, &["x"; crate::MAX_ARGS + 1]);
-    for framing in [Framing::Ascii, Framing::Binary] {
+    for framing in [Framing::Ascii, Framing::Binary, Framing::Lines] {
         assert_eq!(encode(&large, framing), Err(Bound::Packet));
         assert_eq!(encode(&many, framing), Err(Bound::Args));
     }

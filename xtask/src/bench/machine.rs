@@ -41,13 +41,13 @@ const HISTORY: usize = 100_000;
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// A machine of eight slots, which ends with this value.
-struct Machine<'a> {
+pub(super) struct Machine<'a> {
     bench: &'a Bench,
     state: PathBuf,
 }
 
 impl<'a> Machine<'a> {
-    fn up(bench: &'a Bench, name: &str) -> Result<Self> {
+    pub(super) fn up(bench: &'a Bench, name: &str) -> Result<Self> {
         let machine = Self {
             bench,
             state: bench.path(name),
@@ -61,7 +61,7 @@ impl<'a> Machine<'a> {
         steps::execute(&mut command, LIMIT)
     }
 
-    fn rally(&self, args: &[&str]) -> Command {
+    pub(super) fn rally(&self, args: &[&str]) -> Command {
         let mut command = silent(&self.bench.rally, args);
         command
             .env("RALLY_STATE_DIR", &self.state)

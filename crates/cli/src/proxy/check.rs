@@ -24,7 +24,13 @@ pub(super) struct Checked {
     /// Processes of the program, as the client sees them.
     pub(super) procs: u32,
     pub(super) debugged: Option<Debugged>,
+    /// What attaches to the program when it runs.
+    pub(super) attaches: Option<Attachment>,
 }
+
+/// Arguments of `dbgr`, which attaches to a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attachment(pub(super) Vec<String>);
 
 /// A job of debuggers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +71,12 @@ pub(super) fn check(
         Procs::Unsaid | Procs::Invalid(_) => 1,
     };
     let app = found(&submission.program, What::Program, &directory, world)?;
-    let (program, args, started, debugged) = match &submission.debugger {
+    let attaches = match &submission.debugger {
+        Some(debugger) if debugger.attaches => Some(attachment(&debugger.program)?),
+        Some(_) | None => None,
+    };
+    let starts = submission.debugger.as_ref().filter(|it| !it.attaches);
+    let (program, args, started, debugged) = match starts {
         None => (app, submission.program.args.clone(), procs, None),
         Some(debugger) => {
             let found = found(&debugger.program, What::Debugger, &directory, world)?;
@@ -99,7 +110,27 @@ pub(super) fn check(
         spec: job(words, world)?,
         procs,
         debugged,
+        attaches,
     })
+}
+
+/// The debugger that can attach.
+const ATTACHES: &str = "dbgr";
+
+/// Returns what attaches to a job: no debugger of PTP can.
+fn attachment(debugger: &Program) -> Result<Attachment, Fault> {
+    let name = debugger.name.clone().unwrap_or_default();
+    let file = name.rsplit(|byte| *byte == b'/').next();
+    if file != Some(ATTACHES.as_bytes()) {
+        return Err(fault(format!(
+            "the debugger `{}` cannot attach to a program that runs, as no `sdm` of PTP can: `{ATTACHES}` can",
+            shown(&name)
+        )));
+    }
+    let args = debugger.args.iter();
+    let args = args.map(|arg| passable(arg.clone(), "an argument of the debugger"));
+    let args = args.map(|arg| Ok(arg?.to_string_lossy().into_owned()));
+    Ok(Attachment(args.collect::<Result<_, Fault>>()?))
 }
 
 /// Returns the job of a command line of `rally run`.

@@ -25,7 +25,8 @@ use ptp::{
 use runtime::link::{FrontLink, LinkError, Received};
 
 use super::{
-    check::{Checked, Debugged},
+    attach,
+    check::{Attachment, Checked, Debugged},
     nodes::Nodes,
     routes,
 };
@@ -61,6 +62,10 @@ pub(super) struct Job {
     /// Processes that the client knows of.
     procs: u32,
     debugged: Option<Debugged>,
+    /// What attaches to it, until it runs.
+    attaches: Option<Attachment>,
+    /// The same, when it does.
+    ready: Option<Vec<String>>,
     spec: Box<JobSpec>,
     table: Vec<TableRow>,
     owed: BTreeMap<(Rank, Stream), VecDeque<Owed>>,
@@ -120,6 +125,7 @@ impl Job {
             spec,
             procs,
             debugged,
+            attaches,
         } = checked;
         let spec = link.submit(spec);
         Self {
@@ -129,6 +135,8 @@ impl Job {
             id: None,
             procs,
             debugged,
+            attaches,
+            ready: None,
             spec,
             table: Vec::new(),
             owed: BTreeMap::new(),
@@ -146,6 +154,11 @@ impl Job {
         self.state = State::Ending;
         self.link.send(FromFront::End(EndReason::Canceled));
         Ok(())
+    }
+
+    /// Returns the arguments of a `dbgr` that attaches to the job now.
+    pub(super) const fn take_ready(&mut self) -> Option<Vec<String>> {
+        self.ready.take()
     }
 
     /// Returns true if there is something to write.
@@ -222,7 +235,13 @@ impl Job {
             ToFront::Refused(refusal) => {
                 return self.fail(&text(&dvm::messages::refused(&refusal)), told);
             }
-            ToFront::Launched { table, .. } => self.on_launched(table, nodes, told),
+            ToFront::Launched { table, name, .. } => {
+                self.ready = self
+                    .attaches
+                    .take()
+                    .map(|attachment| attach::words(attachment, &name, &table));
+                self.on_launched(table, nodes, told);
+            }
             ToFront::Output { node, chunk } => {
                 let rank = chunk.rank;
                 let chunk_stream = stream(chunk.stream);

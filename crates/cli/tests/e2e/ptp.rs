@@ -29,7 +29,12 @@ fn a12_a13_a14_a_job_is_told_in_order() {
         let script = r#"
             printf 'to %s from %s\n' "$NAME" "$RALLY_RANK"
             printf 'caf\303\251\n' >&2
-            case $RALLY_RANK in 0) exit 0;; 1) exit 3;; 2) kill -SEGV $$;; esac"#;
+            exec 2>/dev/null
+            case $RALLY_RANK in
+                0) trap '' TERM; touch ready.0;;
+                1) trap 'exit 3' TERM; touch ready.1; while :; do sleep 0.02; done;;
+                2) until [ -e ready.0 -a -e ready.1 ]; do sleep 0.02; done; kill -SEGV $$;;
+            esac"#;
         let directory = format!("workingDir={}", sandbox.work().display());
         let script = format!("progArgs={script}");
         let words = ["jobSubId=JOB_7", "execName=sh", "jobNumProcs=3"];

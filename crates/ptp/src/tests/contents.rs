@@ -98,6 +98,7 @@ fn what_a_client_submits() {
     assert_eq!(submission.procs, Procs::Number(2));
     assert_eq!(submission.env, [bytes("FOO=bar")]);
     let debugger = Debugger {
+        attaches: false,
         program: Program {
             name: Some(bytes("sdm")),
             directory: None,

@@ -126,7 +126,7 @@ impl World {
     fn said_dialect(&self) -> Dialect {
         match self.framing {
             Framing::Ascii => Dialect::V2,
-            Framing::Binary => Dialect::V4,
+            Framing::Binary | Framing::Lines => Dialect::V4,
         }
     }
 
@@ -217,12 +217,58 @@ fn a_job_from_its_submission_to_its_end() {
         world.command(0, 0, &[]);
         world.handle(Input::End);
         assert_eq!(world.over(), Some(&Over::Quit));
-        match framing {
-            Framing::Ascii => insta::assert_snapshot!("session_of_ptp_2", world.said),
-            Framing::Binary => insta::assert_snapshot!("session_of_ptp_5", world.said),
-        }
+        let name = match framing {
+            Framing::Ascii => "session_of_ptp_2",
+            Framing::Binary | Framing::Lines => "session_of_ptp_5",
+        };
+        insta::assert_snapshot!(name, world.said);
         assert!(world.pending.is_empty());
     }
+}
+
+/// A session of a script, line by line.
+#[test]
+fn a_script_drives_a_session() {
+    let mut session = Session::new(config(None));
+    let mut said = String::new();
+    let mut say = |input: Input<'_>| {
+        if let Input::Bytes(bytes) = &input {
+            said += &format!("> {}", std::str::from_utf8(bytes).unwrap());
+        }
+        session.handle(Time::ZERO, input);
+        while let Some(bytes) = session.packet() {
+            said += std::str::from_utf8(&bytes).unwrap();
+        }
+        session.poll()
+    };
+    say(Input::Bytes(b"INIT 0 version=2.0 baseId=0\n"));
+    say(Input::Bytes(b"START_EVENTS 0\n"));
+    let submitted = say(Input::Bytes(
+        b"SUBMIT_JOB 1 jobSubId=1 execName=sh progArgs=-c progArgs=echo\\x20hi jobNumProcs=1\n",
+    ));
+    let Some(Output::Submit(ticket, submission)) = submitted else {
+        panic!("{submitted:?}");
+    };
+    assert_eq!(
+        submission.program.args,
+        [b"-c".to_vec(), b"echo hi".to_vec()]
+    );
+    let taken = Taken {
+        key: JOB,
+        name: "17".to_owned(),
+        procs: 1,
+    };
+    say(Input::Submitted(ticket, Ok(taken)));
+    say(Input::Started(JOB, vec![ProcessFacts { node: 1, pid: 7 }]));
+    let output = Input::Output {
+        job: JOB,
+        rank: Rank(0),
+        stream: Stream::Stdout,
+        bytes: b"hi \\ there\n".to_vec(),
+    };
+    say(output);
+    say(Input::Bytes(b"QUIT 2\n"));
+    insta::assert_snapshot!(said);
 }
 
 #[test]
