@@ -2,7 +2,7 @@
 //!
 //! This file is the host of [`ptp::Session`]: it owns the sockets, and tells the session what the machine says. [`client`] is the connection to
 //! the client, [`check`] turns what it submits into the job of `rally run`, [`job`] is the front of such a job, [`nodes`] what the client knows
-//! of the machine, [`routes`] the file by which debuggers find each other, and [`attach`] a `dbgr` that attaches to a job.
+//! of the machine, [`own`] a machine that ends with the proxy, [`routes`] the file by which debuggers find each other, and [`attach`] a `dbgr` that attaches to a job.
 //!
 //! The proxy lives as long as its client, or until a signal or the end of the machine. Its jobs end with it, because the machine ends the
 //! jobs of a front that is gone; with `--on-disconnect=continue` it stays until they are over.
@@ -13,6 +13,7 @@ mod client;
 mod job;
 mod messages;
 mod nodes;
+mod own;
 mod routes;
 
 use std::{collections::BTreeMap, os::fd::AsFd as _, time::Duration};
@@ -41,7 +42,7 @@ use crate::{
     args::{World, request::proxy::ProxyRequest},
     choices::OnLoss,
     exit::{self, ExitCode},
-    machine::{self, Asker, Connection, Failure, select},
+    machine::{self, Asker, Connection, Failure},
     say,
 };
 
@@ -127,8 +128,11 @@ struct Proxy<'a> {
 impl<'a> Proxy<'a> {
     fn open(request: &'a ProxyRequest, world: &'a World) -> Result<Self, NoClient> {
         let format = request.which.format;
-        let machine = select(world, request.which.machine.as_deref())?;
+        let machine = own::machine(request, world)?;
         let mut connection = Connection::to(&machine)?;
+        if machine.name == own::NAME {
+            connection.ask(Ask::EndWithFront)?;
+        }
         let Reply::Nodes(lines) = connection.ask(Ask::Nodes)? else {
             return Err(machine::lost(&machine.name, &AskError::Closed).into());
         };

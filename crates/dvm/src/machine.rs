@@ -315,6 +315,8 @@ pub struct Machine {
     alarms: BTreeSet<(Time, JobId)>,
     /// Fronts that wait until no node is being started.
     wait_for_nodes: BTreeSet<FrontId>,
+    /// Fronts with the last of which it ends.
+    owners: BTreeSet<FrontId>,
     /// Questions whose answers are being read, in this order.
     questions: VecDeque<Question>,
     books: Books<Effect>,
@@ -349,6 +351,7 @@ impl Machine {
             last_wait: 0,
             alarms: BTreeSet::new(),
             wait_for_nodes: BTreeSet::new(),
+            owners: BTreeSet::new(),
             questions: VecDeque::new(),
             books: Books::default(),
             environment: Environment::default(),
@@ -553,8 +556,9 @@ impl Machine {
         self.waiters.remove(&front);
         self.nodes_front_lost(front);
         self.withdraw(now, front);
-        if self.wait_for_nodes.remove(&front) {
-            // Who has started the machine has given up.
+        let was_last = self.owners.remove(&front) && self.owners.is_empty();
+        // Who has started the machine has given up, or does not need it any more.
+        if self.wait_for_nodes.remove(&front) || was_last {
             self.end_all();
             self.settle(now);
         }

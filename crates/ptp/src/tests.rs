@@ -38,6 +38,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 /// What a client of each generation sends first, and the answer.
+/// `docs/ptp.md`: points 2 and 7.
 #[test]
 fn the_first_packets_of_real_clients() {
     let init = packet(1, 0, &["version=2.0", "baseId=1000"]);
@@ -63,6 +64,7 @@ fn the_first_packets_of_real_clients() {
 }
 
 /// The vectors were made by another implementation of the code, in Python. The comment of each says what it shows.
+/// `docs/ptp.md`: point 4.
 #[test]
 fn compressed_packets() {
     let text = include_str!("../../../testdata/ptp/compressed.txt");
@@ -91,6 +93,7 @@ fn compressed_packets() {
     }
 }
 
+/// `docs/ptp.md`: points 2 and 3.
 #[test]
 fn what_is_no_packet_is_refused() {
     let ascii = |text: &str| Vec::from(text);
@@ -153,6 +156,7 @@ fn nothing_follows_an_error() {
 }
 
 /// Frequencies of zeros make a deep tree, but a code; sums that overflow make none.
+/// `docs/ptp.md`: points 3 and 4.
 #[test]
 fn tables_of_any_frequencies() {
     let with = |frequency: u32| {
@@ -212,6 +216,7 @@ fn lines_are_packets() {
     );
 }
 
+/// `docs/ptp.md`: point 3.
 #[test]
 fn what_is_too_large_is_not_sent() {
     let mut large = packet(233, 0, &[]);
@@ -223,6 +228,7 @@ fn what_is_too_large_is_not_sent() {
     }
 }
 
+/// `docs/ptp.md`: point 5.
 #[test]
 #[should_panic(expected = "processStdout=")]
 fn an_empty_value_is_not_sent_to_a_client_that_misreads_it() {

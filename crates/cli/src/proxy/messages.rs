@@ -33,6 +33,9 @@ was handled. A client of another user cannot use your proxy."
     WAITS: Note "proxy/waits"
 "The client does not listen yet, or never will. The proxy tries a few times, with a second between two tries, before it gives up."
 
+    NO_MACHINE: Error "proxy/no-machine"
+"No machine runs, and the proxy could not start one of its own, for the reason that `rally up` has given before."
+
     LISTENS: Note "proxy/listens"
 "The proxy waits for a client. It takes one connection, and ends with it."
 
@@ -93,6 +96,12 @@ pub(super) fn not_listening(address: SocketAddr, error: &os::Error) -> Failure {
     (message, ExitCode::Resources)
 }
 
+pub(super) fn no_machine(why: &str) -> Failure {
+    let message = Message::new(&NO_MACHINE, format!("`rally up` has failed: {why}"))
+        .with_help("start a machine with `rally up`, or pass its options after `--`");
+    (message, ExitCode::Resources)
+}
+
 pub(super) fn stranger(who: &str) -> Message {
     Message::new(&STRANGER, format!("closed a connection: {who}"))
 }
@@ -138,6 +147,7 @@ mod tests {
             no_client("localhost", 12345, "Connection refused").0,
             waits("localhost", 12345, "Connection refused"),
             not_listening(address, &busy).0,
+            no_machine("exit status: 121").0,
             stranger("user 1000 has its other end"),
             listens(address, "main"),
             over(&Over::Quit, 0, false),

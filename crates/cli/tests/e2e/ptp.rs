@@ -336,3 +336,28 @@ fn the_end_of_the_machine_is_the_end_of_the_session() {
     client.expect_end();
     proxy.end().expect_code(125);
 }
+
+/// Without a machine, the proxy starts one, which ends with the last proxy that uses it, also if that is killed.
+#[test]
+fn a_machine_of_the_proxys_own_ends_with_it() {
+    let sandbox = Sandbox::new();
+    let options = ["--", "--host", "localhost:2"];
+    let (mut client, proxy) = start(&sandbox, Framing::Binary, &options);
+    client.open();
+    let job = client.submit(&sandbox, 2, "sleep 1000");
+    client.expect(&format!("230 1 {job} 1 jobState=RUNNING"));
+    let (mut other, second) = start(&sandbox, Framing::Ascii, &[]);
+    other.open();
+    assert!(other.heard[1].contains("name=ptp"), "{:?}", other.heard);
+    let finished = client.quit(proxy).expect_code(0);
+    finished.expect_err(&["machine `ptp` is up"]);
+    other.command(2, 7, &[]);
+    other.expect("0 ");
+    second.signal(nix::sys::signal::Signal::SIGKILL);
+    second.end().expect_code(137);
+    sandbox.expect_no_process();
+    sandbox
+        .run_rally(&["ptp-proxy", "--", "--hostfile", "nowhere"])
+        .expect_code(123)
+        .expect_err(&["nowhere", "`rally up` has failed"]);
+}

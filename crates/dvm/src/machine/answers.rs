@@ -102,6 +102,10 @@ impl Machine {
             Ask::Down(down) => self.go_down(down)?,
             Ask::Add(additions) => return self.add_nodes(front, *additions),
             Ask::Drop(hosts, down) => return self.drop_nodes(front, &hosts, down),
+            Ask::EndWithFront => {
+                self.owners.insert(front);
+                Reply::Done
+            }
         };
         Ok(Some(reply))
     }

@@ -55,6 +55,8 @@ pub enum Ask {
     Add(Box<Additions>),
     /// No more jobs start on these nodes. Answered when they are gone.
     Drop(HostList, Down),
+    /// The machine ends, with all that runs, when the last front is gone that has asked for this.
+    EndWithFront,
 }
 
 /// Nodes for a machine that runs.

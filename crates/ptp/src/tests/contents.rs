@@ -8,6 +8,7 @@ use crate::{
     Kind, Level, NoCommand, Packet, ProcessState, Procs, Program, Type,
 };
 
+/// `docs/ptp.md`: point 6.
 #[test]
 fn commands_of_a_client() {
     let decode = |id, args: &[&str]| Command::decode(&packet(id, 7, args));
@@ -232,6 +233,7 @@ fn lines(events: &[Event], dialect: Dialect, charset: Charset) -> String {
         .collect()
 }
 
+/// `docs/ptp.md`: points 13, 14 and 20.
 #[test]
 fn events_of_a_job() {
     let both =
@@ -267,6 +269,7 @@ fn events_of_a_job() {
     insta::assert_snapshot!(bytes, @r"233 of 3: 1004 1 0 1 processStdout==caf\xc3\xa9\n");
 }
 
+/// `docs/ptp.md`: points 5 and 8.
 #[test]
 fn events_about_commands() {
     let text = || Vec::from("no such program");

@@ -166,6 +166,7 @@ impl Platform {
     }
 }
 
+/// `docs/ptp.md`: point 32.
 #[test]
 fn real_sessions_have_the_same_structure() {
     for (name, trace) in TRACES {

@@ -192,6 +192,7 @@ impl World {
 }
 
 /// A whole session, as a client of PTP 2.0 has it and as one of PTP 5.0.
+/// `docs/ptp.md`: points 5, 7, 8, 9, 12, 13, 14, 17, 18 and 20.
 #[test]
 fn a_job_from_its_submission_to_its_end() {
     for framing in [Framing::Ascii, Framing::Binary] {
@@ -271,6 +272,7 @@ fn a_script_drives_a_session() {
     insta::assert_snapshot!(said);
 }
 
+/// `docs/ptp.md`: points 6, 7 and 11.
 #[test]
 fn what_is_wrong_with_a_command_is_said_once() {
     let mut world = World::new(Framing::Binary, None);
@@ -303,6 +305,7 @@ fn what_is_wrong_with_a_command_is_said_once() {
     insta::assert_snapshot!(world.said);
 }
 
+/// `docs/ptp.md`: point 16.
 #[test]
 fn a_job_is_ended_once() {
     let mut world = World::started();
@@ -328,6 +331,7 @@ fn a_job_is_ended_once() {
 }
 
 /// Nothing is lost while the client suspends events, and what it filters comes never.
+/// `docs/ptp.md`: point 15.
 #[test]
 fn events_are_suspended_and_output_is_filtered() {
     let mut world = World::started();
@@ -367,6 +371,7 @@ fn events_are_suspended_and_output_is_filtered() {
 }
 
 /// After STOP_EVENTS the client hears nothing, and then of everything there is.
+/// `docs/ptp.md`: point 17.
 #[test]
 fn events_stop_and_start_again() {
     let mut world = World::started();
@@ -417,6 +422,7 @@ fn a_job_may_be_started_again() {
     ");
 }
 
+/// `docs/ptp.md`: points 18 and 19.
 #[test]
 fn how_a_session_ends() {
     let quit = encode(&packet(0, 0, &[]), Framing::Binary).unwrap();
@@ -450,6 +456,7 @@ fn how_a_session_ends() {
 }
 
 /// A client that does not read is given up.
+/// `docs/ptp.md`: point 15.
 #[test]
 fn what_waits_is_bounded() {
     let mut session = Session::new(config(None));

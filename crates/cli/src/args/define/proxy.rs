@@ -1,6 +1,6 @@
 //! Options of `rally ptp-proxy`.
 
-use std::net::SocketAddr;
+use std::{ffi::OsString, net::SocketAddr};
 
 use clap::{Args, ValueEnum};
 
@@ -11,7 +11,7 @@ use crate::choices::OnLoss;
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Eclipse starts it as the proxy of a resource manager, with --proxy, --host and --port.\n\
-                  A machine of `rally up` runs the jobs. More: docs/ptp.md."
+                  A machine runs the jobs: one of `rally up`, or one of its own. More: docs/ptp.md."
 )]
 pub(crate) struct ProxyArgs {
     /// Computer on which the client waits for the proxy
@@ -74,6 +74,12 @@ pub(crate) struct ProxyArgs {
 
     #[command(flatten)]
     pub(crate) which: MachineArgs,
+
+    /// Options of `rally up` for a machine of the proxy's own, such as `--hostfile hosts`
+    ///
+    /// Without any, the proxy uses a machine that runs, and starts one of its own if none does. That one ends with the proxy.
+    #[arg(value_name = "OPTIONS OF UP", last = true, conflicts_with = "machine")]
+    pub(crate) up: Vec<OsString>,
 }
 
 /// Kind of connection.

@@ -1,6 +1,9 @@
 //! The complete request of `rally ptp-proxy`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    ffi::OsString,
+    net::{Ipv4Addr, SocketAddr},
+};
 
 use ptp::{Charset, Dialect};
 
@@ -48,6 +51,8 @@ pub(crate) struct ProxyRequest {
     pub(crate) charset: Charset,
     pub(crate) debuggers: Debuggers,
     pub(crate) on_disconnect: OnLoss,
+    /// Options of `rally up` for a machine of its own.
+    pub(crate) up: Vec<OsString>,
 }
 
 impl ProxyRequest {
@@ -88,6 +93,7 @@ impl ProxyRequest {
                 (Some(DebuggersChoice::Servers), _) | (None, _) => Debuggers::Servers,
             },
             on_disconnect: args.on_disconnect,
+            up: args.up.clone(),
         }
     }
 }

@@ -172,3 +172,44 @@ fn a23_servers_alone() {
     machine.expect_state("1", "failed");
     machine.down();
 }
+
+/// The debugger of PTP cannot attach; `dbgr` can, when the program runs.
+#[test]
+fn a27_dbgr_attaches_to_a_program_that_runs() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let (mut client, proxy) = start(&sandbox, Framing::Binary, &[]);
+    client.open();
+    let directory = format!("workingDir={}", sandbox.work().display());
+    let words = [
+        "jobSubId=A",
+        "execName=sleep",
+        "progArgs=1000",
+        "jobNumProcs=2",
+        &directory,
+        "debug=true",
+        "debugAttach=true",
+    ];
+    client.command(5, 1, &[&words[..], &["debugExecName=sdm"]].concat());
+    let refused = client.expect("211 3 jobSubId=A ");
+    assert!(
+        refused.contains("`sdm` cannot attach to a program that runs"),
+        "{refused}"
+    );
+    assert!(machine.states().is_empty());
+    let attach = [
+        "debugExecName=dbgr",
+        "debugArgs=stacks",
+        "debugArgs=--local",
+    ];
+    client.command(5, 1, &[&words[..], &attach].concat());
+    let job = client.new_job();
+    // Its ranks are those of the program, with their pids.
+    client.expect(&format!("230 1 {job} 1 jobState=RUNNING"));
+    let processes = client.heard.iter().find(|event| event.starts_with("223 "));
+    assert!(!processes.unwrap().contains("processPID=0"));
+    let said = client.expect("1 3 messageLevel=INFO messageCode=0 messageText=");
+    assert!(said.contains("sleep"), "{said}");
+    client.quit(proxy).expect_code(0);
+    machine.down();
+}

@@ -274,3 +274,28 @@ fn a_machine_that_goes_on_waits_for_a_slow_store() {
     assert_eq!(world.machine.deadline(), None);
     assert!(!world.machine.is_over());
 }
+
+/// A machine that fronts have for themselves ends with the last of them, and no other front ends it.
+#[test]
+fn a_machine_ends_with_the_fronts_that_own_it() {
+    let mut world = World::new(&[3]);
+    let (second, other) = (FrontId(8), FrontId(9));
+    let id = world.submitted(job(1));
+    world.store();
+    let (_, run) = world.launches()[0];
+    for front in [FRONT, second] {
+        world.machine.ask(world.now, front, Ask::EndWithFront);
+    }
+    for gone in [other, FRONT] {
+        world.machine.front_lost(world.now, gone);
+        world.pump();
+        assert!(!world.outputs.contains(&MachineOutput::End(run)), "{gone}");
+    }
+    world.machine.front_lost(world.now, second);
+    world.pump();
+    assert!(world.outputs.contains(&MachineOutput::End(run)));
+    world.ends(run, Cause::Ended(EndReason::Canceled));
+    world.store();
+    assert!(world.machine.is_over());
+    assert_eq!(world.past(id).unwrap().state(), State::Failed);
+}
