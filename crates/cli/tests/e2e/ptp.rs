@@ -10,7 +10,7 @@ use ptp::Framing;
 
 use self::client::{Client, start};
 use crate::{
-    harness::{Sandbox, Stream},
+    harness::{DEADLINE, Sandbox, Stream, eventually},
     machine::Machine,
 };
 
@@ -360,4 +360,49 @@ fn a_machine_of_the_proxys_own_ends_with_it() {
         .run_rally(&["ptp-proxy", "--", "--hostfile", "nowhere"])
         .expect_code(123)
         .expect_err(&["nowhere", "`rally up` has failed"]);
+}
+
+/// Processes are on the nodes that the client is told, and a node that is lost is DOWN.
+#[test]
+fn a09_nodes_have_their_processes_and_are_lost() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--bootstrap", "fork", "--nodes", "3"]);
+    let (mut client, proxy) = start(&sandbox, Framing::Binary, &[]);
+    client.open();
+    let nodes = client.heard.iter().filter(|it| it.starts_with("222 "));
+    // An event has all of them.
+    assert_eq!(
+        nodes
+            .map(|it| it.matches("nodeState=UP").count())
+            .sum::<usize>(),
+        3
+    );
+    let slots = machine.out(&["nodes", "--message-format=json"]);
+    let slots = slots.lines().map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row["slots"].as_u64().unwrap()
+    });
+    let procs = u32::try_from(slots.sum::<u64>()).unwrap();
+    let script = "echo $PPID > daemon.$RALLY_RANK.new; mv daemon.$RALLY_RANK.new daemon.$RALLY_RANK; exec sleep 1000";
+    let job = client.submit(&sandbox, procs, script);
+    client.expect(&format!("230 1 {job} 1 jobState=RUNNING"));
+    let processes = client.heard.iter().filter(|it| it.starts_with("223 "));
+    let processes: Vec<String> = processes.cloned().collect();
+    for node in [1002, 1003, 1004] {
+        let node = format!("processNodeId={node} ");
+        assert!(
+            processes.iter().any(|it| it.contains(&node)),
+            "{processes:?}"
+        );
+    }
+    let file = sandbox.path(&format!("daemon.{}", procs - 1));
+    let daemon = eventually(DEADLINE, || fs::read_to_string(&file).ok());
+    let daemon = daemon.expect("the last rank runs").trim().parse().unwrap();
+    let kill = nix::sys::signal::Signal::SIGKILL;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon), kill).unwrap();
+    client.expect("1 3 messageLevel=ERROR");
+    client.expect(&format!("230 1 {job} 1 jobState=COMPLETED"));
+    client.expect("232 1 1004 1 nodeState=DOWN");
+    client.quit(proxy).expect_code(0);
+    machine.down();
 }
