@@ -15,6 +15,7 @@ pub(crate) mod error;
 mod gpus;
 mod granted;
 mod inputs;
+pub(crate) mod launch;
 mod machine;
 mod multi_prog;
 mod nodes;
@@ -50,7 +51,7 @@ pub(crate) use self::{
     daemons::described,
     define::{
         ReleaseArgs, StartToolArgs,
-        about::{ConfigArgs, DemoArgs, Generated, MpirCheckArgs},
+        about::{ConfigArgs, DemoArgs, Generated, LaunchArgs, MpirCheckArgs},
     },
     environment::{is_of_a_host, of_node},
     error::Error,
@@ -89,6 +90,7 @@ pub(crate) enum Args {
     Singleton(SingletonArgs),
     Release(ReleaseArgs),
     StartTool(Box<StartToolArgs>),
+    Launch(LaunchArgs),
     Machine(MachineLine),
     Config(ConfigArgs),
     Help(HelpTopic),
@@ -325,6 +327,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             CliCommand::MpirCheck(check) => Args::MpirCheck(check),
             CliCommand::Release(release) => Args::Release(release),
             CliCommand::StartTool(tool) => Args::StartTool(tool),
+            CliCommand::Launch(launch) => Args::Launch(launch),
             CliCommand::Config(config) => Args::Config(config),
             CliCommand::Help(asked) => Args::Help(match asked.subject {
                 Some(subject) => HelpTopic::from_subject(&subject),

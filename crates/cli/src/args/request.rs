@@ -1,5 +1,6 @@
 //! The complete request of a command line, which needs no further lookups.
 
+pub(crate) mod launch;
 pub(crate) mod machine;
 pub(crate) mod slurm;
 
@@ -9,7 +10,11 @@ use base::{HostList, RankSet};
 use dvm::{alloc::Allocation, bootstrap::DaemonPlan, proto::OnePer, spec::JobSpec};
 use message::Message;
 
-use self::{machine::MachineRequest, slurm::SlurmRequest};
+use self::{
+    launch::{LaunchRequest, NewLaunch},
+    machine::MachineRequest,
+    slurm::SlurmRequest,
+};
 use super::Generated;
 use crate::kinds as k;
 
@@ -35,6 +40,8 @@ pub(crate) enum Request {
     MpirCheck(CheckRequest),
     Release(ReleaseRequest),
     StartTool(Box<StartToolRequest>),
+    Launch(Box<LaunchRequest>),
+    NewLaunch(NewLaunch),
     Machine(MachineRequest),
     Slurm(SlurmRequest),
     Help(HelpTopic),
