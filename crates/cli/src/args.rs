@@ -543,7 +543,13 @@ fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error
         ErrorKind::ValueValidation => {
             let source = std::error::Error::source(error)
                 .and_then(|source| source.downcast_ref::<ValueError>());
-            let reason = source.cloned().unwrap_or(ValueError::NotText);
+            let reason = source.cloned().unwrap_or_else(|| {
+                let source = std::error::Error::source(error);
+                match source.is_some_and(|source| source.is::<std::num::ParseIntError>()) {
+                    true => ValueError::NotANumber,
+                    false => ValueError::NotText,
+                }
+            });
             Error::BadValue {
                 option,
                 value,
