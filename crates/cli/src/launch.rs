@@ -3,7 +3,7 @@
 //! | event | what happens |
 //! |---|---|
 //! | an action before the job fails | the job is not started; the actions after it run |
-//! | SIGINT, SIGTERM or SIGHUP during an action before the job | the action gets the signal, the job is not started; the actions after it run |
+//! | SIGINT, SIGTERM, SIGHUP or SIGQUIT during an action before the job | the action gets the signal, the job is not started; the actions after it run |
 //! | one of these signals during the job | the front handles it as always; the actions after the job run |
 //! | one of these signals during an action after the job | the action gets the signal; the next one runs |
 //! | an action after the job fails | a warning; the exit code stays that of the job |

@@ -27,8 +27,11 @@ const SHELL: &str = "/bin/sh";
 /// The variable that tells actions after the job its exit code.
 const CODE: &str = "RALLY_LAUNCH_CODE";
 
-/// Signals that end programs, and that actions after the job survive.
-const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+/// Signals by which users end programs.
+const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
+
+/// Signals that would end this process, and that mean something only to the programs that wait for them.
+const OTHERS: [Signal; 3] = [Signal::USR1, Signal::USR2, Signal::ALRM];
 
 /// When an action runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub(super) enum When {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
-    /// The first signal that we got meanwhile.
+    /// The first of the signals that end programs, if we got one meanwhile.
     pub(super) signal: Option<Signal>,
 }
 
@@ -72,7 +75,7 @@ impl NotRun {
 
 /// Returns the signals that we take: those that our caller ignores stay ignored.
 fn taken() -> Vec<Signal> {
-    let taken = ENDING.into_iter();
+    let taken = ENDING.into_iter().chain(OTHERS);
     taken.filter(|signal| !os::is_ignored(*signal)).collect()
 }
 
@@ -81,9 +84,9 @@ pub(super) fn take_signals() -> Result<(), os::Error> {
     os::block_signals(&taken())
 }
 
-/// Returns a signal that has come while nothing waited for it. It stays pending.
+/// Returns a signal that ends programs and that has come while nothing waited for it. It stays pending.
 pub(super) fn pending() -> Option<Signal> {
-    os::pending_signal(&taken())
+    os::pending_signal(&ENDING)
 }
 
 /// Takes the signals that have come while nothing waited for them.
@@ -179,18 +182,33 @@ fn wait(events: &mut Loop, pid: Pid, again: Again) -> Result<Ended, os::Error> {
             if info.signal == Signal::CHLD {
                 continue;
             }
-            pass_on(info, pid, first.is_some() && again == Again::Kills);
+            if !ENDING.contains(&info.signal) {
+                pass_on(info, pid, Force::AsItCame);
+                continue;
+            }
+            let force = match (first, again) {
+                (Some(_), Again::Kills) => Force::Kill,
+                (None, _) | (_, Again::SameAsFirst) => Force::AsItCame,
+            };
+            pass_on(info, pid, force);
             first.get_or_insert(info.signal);
         }
     }
 }
 
+/// How a signal is passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Force {
+    AsItCame,
+    Kill,
+}
+
 /// Passes a signal on. Those of the terminal have already reached the whole process group.
-fn pass_on(info: SignalInfo, pid: Pid, kills: bool) {
-    let signal = match (kills, info.origin) {
-        (true, _) => Signal::KILL,
-        (false, SignalOrigin::Kernel) => return,
-        (false, SignalOrigin::User { .. }) => info.signal,
+fn pass_on(info: SignalInfo, pid: Pid, force: Force) {
+    let signal = match (force, info.origin) {
+        (Force::Kill, _) => Signal::KILL,
+        (Force::AsItCame, SignalOrigin::Kernel) => return,
+        (Force::AsItCame, SignalOrigin::User { .. }) => info.signal,
     };
     // A stopped process forks no more, so that no child of it is missed. All of them may have ended in between.
     let mut stopped = Vec::new();

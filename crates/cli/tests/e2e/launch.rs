@@ -179,6 +179,7 @@ fn an_interrupted_action_before_the_job_ends_the_launch() {
         (Signal::SIGINT, 130),
         (Signal::SIGTERM, 143),
         (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
     ] {
         let sandbox = Sandbox::new();
         let name = signal.as_str();
@@ -214,6 +215,33 @@ fn the_second_signal_kills_an_action_and_the_next_one_runs() {
     run.signal(Signal::SIGTERM);
     run.end().expect_code(0).expect_err(&["killed by SIGKILL"]);
     assert!(sandbox.path("post").exists());
+}
+
+/// An action can start what the job needs, and the last one ends it.
+#[test]
+fn what_an_action_leaves_running_outlives_the_job() {
+    let sandbox = Sandbox::new();
+    let text = "version = 1\n[[app]]\nprogram = 'sh'\nargs = ['-c', 'kill -0 $(cat pid) && echo it runs']\nnp = 1\n\
+        [actions]\npre = ['sleep 1000 >/dev/null 2>&1 & echo $! > pid']\npost = ['kill $(cat pid)']\n";
+    run(&sandbox, text, &[])
+        .expect_code(0)
+        .expect_quiet()
+        .expect_out("it runs\n");
+}
+
+/// A signal that ends no program by the will of its user reaches the action, and the launch goes on.
+#[test]
+fn an_action_gets_other_signals() {
+    let sandbox = Sandbox::new();
+    let waits =
+        "trap \"touch got\" USR1; echo waits >&2; while ! [ -e got ]; do sleep 0.01; done; true";
+    let text = format!(
+        "version = 1\n[[app]]\nprogram = 'echo'\nargs = ['ran']\nnp = 1\n[actions]\npre = ['{waits}']\n"
+    );
+    let run = start(&sandbox, &text, &[]);
+    run.expect(Stream::Stderr, "waits");
+    run.signal(Signal::SIGUSR1);
+    run.end().expect_code(0).expect_out("ran\n");
 }
 
 /// An action may ask on the terminal, and Ctrl-C reaches it there.
