@@ -18,8 +18,8 @@ pub(crate) struct DemoArgs {
 #[command(
     override_usage = "rally launch [OPTIONS] FILE\n       rally launch --new [FILE]",
     after_help = "A launch configuration is TOML: apps, options of `rally run`, a debugger, and\n\
-                  actions before and after the job. `rally launch --new` writes an example. The exit\n\
-                  code is that of `rally run`."
+                  actions before and after the job. `rally launch --new` writes an example.\n\
+                  The exit code is that of `rally run`."
 )]
 pub(crate) struct LaunchArgs {
     /// The launch configuration
