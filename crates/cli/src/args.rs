@@ -15,6 +15,7 @@ pub(crate) mod error;
 mod gpus;
 mod granted;
 mod inputs;
+pub(crate) mod launch;
 mod machine;
 mod multi_prog;
 mod nodes;
@@ -50,7 +51,7 @@ pub(crate) use self::{
     daemons::described,
     define::{
         ReleaseArgs, StartToolArgs,
-        about::{ConfigArgs, DemoArgs, Generated, MpirCheckArgs},
+        about::{ConfigArgs, DemoArgs, Generated, LaunchArgs, MpirCheckArgs},
         proxy::ProxyArgs,
     },
     environment::{is_of_a_host, of_node},
@@ -91,6 +92,7 @@ pub(crate) enum Args {
     Singleton(SingletonArgs),
     Release(ReleaseArgs),
     StartTool(Box<StartToolArgs>),
+    Launch(LaunchArgs),
     Machine(MachineLine),
     Config(ConfigArgs),
     Help(HelpTopic),
@@ -328,6 +330,7 @@ fn command(argv: &[OsString]) -> Result<Args, Error> {
             CliCommand::PtpProxy(proxy) => Args::Proxy(proxy),
             CliCommand::Release(release) => Args::Release(release),
             CliCommand::StartTool(tool) => Args::StartTool(tool),
+            CliCommand::Launch(launch) => Args::Launch(launch),
             CliCommand::Config(config) => Args::Config(config),
             CliCommand::Help(asked) => Args::Help(match asked.subject {
                 Some(subject) => HelpTopic::from_subject(&subject),
@@ -543,7 +546,13 @@ fn from_clap(error: &clap::Error, options: &[Canonical], command: &str) -> Error
         ErrorKind::ValueValidation => {
             let source = std::error::Error::source(error)
                 .and_then(|source| source.downcast_ref::<ValueError>());
-            let reason = source.cloned().unwrap_or(ValueError::NotText);
+            let reason = source.cloned().unwrap_or_else(|| {
+                let source = std::error::Error::source(error);
+                match source.is_some_and(|source| source.is::<std::num::ParseIntError>()) {
+                    true => ValueError::NotANumber,
+                    false => ValueError::NotText,
+                }
+            });
             Error::BadValue {
                 option,
                 value,

@@ -56,7 +56,7 @@ pub(crate) fn debugger(options: &[String]) -> Option<Debugger> {
 }
 
 /// Returns the path of `dbgr`: next to our own executable, otherwise in PATH.
-fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     let ours = os::program_of(os::current_pid());
     let beside = ours.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();

@@ -17,6 +17,7 @@ mod front;
 mod generate;
 mod help;
 mod kinds;
+mod launch;
 mod log;
 mod machine;
 mod messages;
@@ -78,6 +79,8 @@ const TABLES: &[&[&Kind]] = &[
     demo::KINDS,
     release::KINDS,
     start_tool::KINDS,
+    launch::KINDS,
+    args::launch::error::KINDS,
     slurm::KINDS,
     singleton::KINDS,
     summons::KINDS,
@@ -249,6 +252,8 @@ fn carry_out(request: Request, world: &World, helpers: EarlyHelpers) -> u8 {
         Request::Proxy(request) => proxy::run(&request, world),
         Request::Release(request) => release(&request, world),
         Request::StartTool(request) => start_tool::run(*request, world),
+        Request::Launch(request) => launch::run(&request, world),
+        Request::NewLaunch(request) => launch::write_new(&request),
         Request::Generate(what) => {
             let mut text = Vec::new();
             match generate::write(what, &mut text).and_then(|()| io::stdout().write_all(&text)) {

@@ -84,8 +84,35 @@ pub(crate) fn lines(text: &[u8]) -> Result<Vec<Line>, (usize, Open)> {
     Ok(lines)
 }
 
+/// Returns a text that a POSIX shell, and [`lines`], read as this word.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Returns a line that a POSIX shell, and [`lines`], read as these words.
+pub(crate) fn joined<T: AsRef<str>>(words: &[T]) -> String {
+    let words = words.iter().map(|word| quoted(word.as_ref()));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_quoted_is_read_again(words in proptest::collection::vec("(?s).{0,8}", 1..5)) {
+            let read = super::lines(super::joined(&words).as_bytes()).unwrap();
+            let read: Vec<_> = read.into_iter().flat_map(|line| line.words).collect();
+            let words: Vec<std::ffi::OsString> = words.iter().map(Into::into).collect();
+            prop_assert_eq!(read, words);
+        }
+    }
+
     fn shown(text: &str) -> String {
         match super::lines(text.as_bytes()) {
             Ok(lines) => lines

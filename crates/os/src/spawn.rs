@@ -109,12 +109,14 @@ impl<'a> SpawnSpec<'a> {
     }
 }
 
-/// The session that a program runs in. The program leads a process group of its own in any case.
+/// The session that a program runs in. The program leads a process group of its own, unless it is in ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Session {
     /// Ours.
     #[default]
     Ours,
+    /// Ours, and our process group: in the foreground the program may read the terminal, whose keys signal it too.
+    OursWithGroup,
     /// A new one: the kernel may share CPU time among sessions (`docs/decisions/0013-sessions.md`).
     Own,
     /// A new one, with the terminal on descriptor 0 as its controlling terminal.
@@ -248,8 +250,8 @@ impl Spawner {
     }
 
     /// Starts a program. Returns when it is executing, or has failed, after about 100 us. The program leads a process group
-    /// of its own whose number is its pid, and gets SIGKILL when this thread exits, unless it is to live on. It blocks no signal;
-    /// those that we handle or ignore ourselves have their default action.
+    /// of its own whose number is its pid, unless its [`Session`] says otherwise, and gets SIGKILL when this thread exits,
+    /// unless it is to live on. It blocks no signal; those that we handle or ignore ourselves have their default action.
     ///
     /// # Errors
     /// The step that failed, and why. No child is left then.
@@ -429,6 +431,7 @@ impl Child<'_> {
         self.enter(SpawnStep::ProcessGroup);
         match self.spec.session {
             Session::Ours => raw(libc::SYS_setpgid, [0, 0, 0, 0])?,
+            Session::OursWithGroup => 0,
             Session::Own | Session::WithTerminal => raw(libc::SYS_setsid, [0; 4])?,
         };
         self.enter(SpawnStep::ParentDeath);

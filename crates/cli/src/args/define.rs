@@ -21,7 +21,7 @@ use dvm::{
 use self::resources::{LimitArgs, ResourceArgs};
 pub(crate) use self::tool::StartToolArgs;
 use self::{
-    about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs, MpirCheckArgs},
+    about::{ConfigArgs, DemoArgs, GenerateArgs, HelpArgs, LaunchArgs, MpirCheckArgs},
     machine::{
         CancelArgs, DownArgs, JobOf, JobsOf, MachineArgs, NodesArgs, OutputArgs, PageArgs,
         PriorityArgs, QueueArgs, SignalArgs, StatusArgs, SubmitPage, TasksOf, TopArgs, UpPage,
@@ -93,6 +93,8 @@ pub(super) struct Cli {
 pub(super) enum CliCommand {
     /// Start a program in parallel
     Run(Box<RunArgs>),
+    /// Start what a launch configuration describes
+    Launch(LaunchArgs),
     /// Start a machine: nodes and a queue that stay
     Up(Box<UpPage>),
     /// End a machine

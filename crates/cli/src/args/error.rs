@@ -10,7 +10,11 @@ use dvm::{
 use message::{Kind, Message};
 use thiserror::Error;
 
-use super::{Personality, slurm_batch::NotForSlurm};
+use super::{
+    Personality,
+    launch::error::{LaunchError, Position, place},
+    slurm_batch::NotForSlurm,
+};
 use crate::files::ReadProblem;
 use crate::help::topics::{COMMANDS, topic_names};
 use crate::{
@@ -116,6 +120,15 @@ pub(crate) enum Error {
     },
     #[error(transparent)]
     Config(Box<ConfigError>),
+    #[error(transparent)]
+    Launch(Box<LaunchError>),
+    /// A mistake of the command line for which a launch configuration stands.
+    #[error("{error}")]
+    InLaunch {
+        path: PathBuf,
+        at: Option<Position>,
+        error: Box<Self>,
+    },
     /// An invalid policy, with the option or setting that contains it.
     #[error("{error}")]
     Policy {
@@ -313,6 +326,7 @@ pub(crate) enum FileKind {
     PreloadProgram,
     ToolFiles,
     JobFile,
+    Launch,
 }
 
 impl fmt::Display for FileKind {
@@ -331,7 +345,26 @@ impl fmt::Display for FileKind {
             Self::PreloadProgram => "the program to copy",
             Self::ToolFiles => "the list of files to copy",
             Self::JobFile => "the file of jobs",
+            Self::Launch => "the launch configuration",
         })
+    }
+}
+
+impl FileKind {
+    /// Returns the option that names the file, without hyphens. `None` if several can.
+    pub(super) const fn option(self) -> Option<&'static str> {
+        match self {
+            Self::HostFile => Some("hostfile"),
+            Self::AppFile => Some("app"),
+            Self::TuneFile => Some("tune"),
+            Self::ExcludeFile => Some("exclude"),
+            Self::Input => Some("input"),
+            Self::Preload => Some("preload-files"),
+            Self::PreloadProgram => Some("preload-binary"),
+            Self::ToolFiles => Some("tool-files"),
+            Self::RankFile | Self::SequenceFile => Some("map-by"),
+            Self::NodeFile | Self::ProgramFile | Self::JobFile | Self::Launch => None,
+        }
     }
 }
 
@@ -374,6 +407,8 @@ impl Error {
             | Self::NotRecorded { .. }
             | Self::BadAppFile { .. }
             | Self::Config(_)
+            | Self::Launch(_)
+            | Self::InLaunch { .. }
             | Self::Rankfile(_) => ExitCode::BadFile,
             Self::Policy {
                 from: Source::File { .. },
@@ -552,6 +587,24 @@ impl Error {
                 }
             }
             Self::Config(error) => error.message(),
+            Self::Launch(error) => error.message(),
+            Self::InLaunch { path, at, error } => {
+                let mut message = error.message();
+                message.facts.retain(|(name, _)| *name != "from");
+                message.facts.insert(0, ("from", place(path, *at)));
+                // The help is about options and variables.
+                let is_zero = matches!(
+                    **error,
+                    Self::BadValue {
+                        reason: ValueError::NoProcs | ValueError::NoNodes | ValueError::NoCpus,
+                        ..
+                    }
+                );
+                match is_zero {
+                    true => message.with_help("give 1 or more, or leave the key out"),
+                    false => message,
+                }
+            }
             Self::Policy { error, from } => {
                 let message = from_lines(&k::BAD_POLICY, &error.to_string());
                 match from {

@@ -1,5 +1,6 @@
 //! The complete request of a command line, which needs no further lookups.
 
+pub(crate) mod launch;
 pub(crate) mod machine;
 pub(crate) mod proxy;
 pub(crate) mod slurm;
@@ -10,7 +11,12 @@ use base::{HostList, RankSet};
 use dvm::{alloc::Allocation, bootstrap::DaemonPlan, proto::OnePer, spec::JobSpec};
 use message::Message;
 
-use self::{machine::MachineRequest, proxy::ProxyRequest, slurm::SlurmRequest};
+use self::{
+    launch::{LaunchRequest, NewLaunch},
+    machine::MachineRequest,
+    proxy::ProxyRequest,
+    slurm::SlurmRequest,
+};
 use super::Generated;
 use crate::kinds as k;
 
@@ -37,6 +43,8 @@ pub(crate) enum Request {
     Proxy(Box<ProxyRequest>),
     Release(ReleaseRequest),
     StartTool(Box<StartToolRequest>),
+    Launch(Box<LaunchRequest>),
+    NewLaunch(NewLaunch),
     Machine(MachineRequest),
     Slurm(SlurmRequest),
     Help(HelpTopic),

@@ -19,7 +19,7 @@ use super::{
     PidChannel, Report, Request, RunLine, RunRequest, SINGLETON_ARGUMENT, Show, Timestamps,
     Verbosity, World, app_file, daemons,
     error::{FileKind, NotOffered},
-    gpus, inputs, machine, multi_prog, nodes, parse,
+    gpus, inputs, launch, machine, multi_prog, nodes, parse,
     placement::{self, Placement},
     preload,
     request::{machine::NONE, proxy::ProxyRequest},
@@ -87,6 +87,13 @@ pub(crate) fn resolve(args: &Args, world: &World) -> Done<Request> {
         Args::Proxy(args) => Request::Proxy(Box::new(ProxyRequest::of(args))),
         Args::Release(release) => Request::Release(machine::release(release)?),
         Args::StartTool(args) => Request::StartTool(Box::new(tool::start(args, world, run)?)),
+        Args::Launch(args) => {
+            let checks = launch::Checks {
+                resolve,
+                without_files: |line, world| check(line, Missing::MayCome, world),
+            };
+            launch::request(args, world, checks)?
+        }
         Args::Machine(line) => Request::Machine(machine::resolve(line, world, run)?),
         Args::Help(topic) => Request::Help(topic.clone()),
         Args::Generate(what) => Request::Generate(*what),

@@ -1,5 +1,6 @@
 mod arrays;
 mod inputs;
+mod launch;
 mod multi_prog;
 mod nodes;
 mod peers;

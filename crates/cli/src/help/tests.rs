@@ -16,6 +16,7 @@ fn short_help_of_rally() {
 
     Commands:
       run         Start a program in parallel
+      launch      Start what a launch configuration describes
       up          Start a machine: nodes and a queue that stay
       down        End a machine
       submit      Put a job into the queue of a machine, or of Slurm
@@ -604,14 +605,17 @@ fn every_option_that_texts_name_exists() {
         .map(|topic| (topic.name, topic.text))
         .chain([guide])
     {
-        // `--args` is an option of gdb, `--ranks` one of `rally release`, `--per-rank` one of `rally start-tool`, and `--hostfil` the guide's
+        // `--args` is an option of gdb, `--attach` and `--debug` are options of `rally launch`, `--ranks` one of `rally release`, `--per-rank` one of `rally start-tool`, and `--hostfil` the guide's
         // example of a mistake.
         let words = text
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
             .filter(|word| {
                 word.starts_with("--")
                     && word.trim_matches('-').len() > 1
-                    && !matches!(*word, "--args" | "--ranks" | "--per-rank" | "--hostfil")
+                    && !matches!(
+                        *word,
+                        "--args" | "--attach" | "--debug" | "--ranks" | "--per-rank" | "--hostfil"
+                    )
             });
         for word in words {
             let known = args::Personality::ALL.into_iter().any(|personality| {

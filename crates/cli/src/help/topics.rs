@@ -1,8 +1,9 @@
 //! The topics of `rally help`.
 
 /// The commands of `rally`.
-pub(crate) const COMMANDS: [&str; 26] = [
+pub(crate) const COMMANDS: [&str; 27] = [
     "run",
+    "launch",
     "up",
     "down",
     "submit",

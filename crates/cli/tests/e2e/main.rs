@@ -26,6 +26,7 @@ mod holding;
 mod indirect;
 mod input;
 mod kills;
+mod launch;
 mod life;
 mod logging;
 mod machine;

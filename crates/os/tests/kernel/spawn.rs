@@ -427,6 +427,10 @@ fn group_signals_affinity_and_limits_are_as_asked() {
     );
     assert!(os::children().contains(&pid));
     assert!(os::descendants(os::current_pid()).contains(&pid));
+    let group = |spec: &mut SpawnSpec<'_>| spec.session = Session::OursWithGroup;
+    let (text, _) = world.shell("ps -o pgid= -p $$", group);
+    let ours = os::inspect(os::current_pid()).unwrap().pgrp;
+    assert_eq!(text.trim(), ours.as_raw().to_string());
     os::kill_group(pid, Signal(40)).unwrap();
     assert_eq!(
         world.exit_of(pid),

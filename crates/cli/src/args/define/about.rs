@@ -1,6 +1,6 @@
 //! Options of the commands about `rally` itself.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
@@ -11,6 +11,40 @@ pub(crate) struct DemoArgs {
     /// Number of procs [default: one per slot]
     #[arg(short = 'n', long = "np", value_name = "N", value_parser = values::procs)]
     pub(crate) procs: Option<u32>,
+}
+
+/// `rally launch`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "rally launch [OPTIONS] FILE\n       rally launch --new [FILE]",
+    after_help = "A launch configuration is TOML: apps, options of `rally run`, a debugger, and\n\
+                  actions before and after the job. `rally launch --new` writes an example.\n\
+                  The exit code is that of `rally run`."
+)]
+pub(crate) struct LaunchArgs {
+    /// The launch configuration
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Write an example with comments to FILE [default: launch.toml]
+    #[arg(long)]
+    pub(crate) new: bool,
+
+    /// Start the job under the debugger of the file
+    #[arg(long)]
+    pub(crate) debug: bool,
+
+    /// Attach the debugger of the file to this running job, without actions
+    #[arg(long, value_name = "JOB")]
+    pub(crate) attach: Option<OsString>,
+
+    /// Check the file, print what would be run, and start nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Format of messages, and of what --dry-run prints
+    #[arg(long, value_name = "text|json", hide_possible_values = true)]
+    pub(crate) message_format: Option<MessageFormatChoice>,
 }
 
 /// `rally mpir-check`.

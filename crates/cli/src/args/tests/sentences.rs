@@ -62,19 +62,19 @@ fn mistakes_in_options() {
 
     $ rally rnu
     error: there is no command `rnu`
-      known: run, up, down, submit, queue, explain, hold, release, start-tool, cancel, signal, pause, resume, usage, priority, wait, output, nodes, page, status, top, demo, mpir-check, ptp-proxy, config, help
+      known: run, launch, up, down, submit, queue, explain, hold, release, start-tool, cancel, signal, pause, resume, usage, priority, wait, output, nodes, page, status, top, demo, mpir-check, ptp-proxy, config, help
       help:  did you mean `run`?
     [120 cli/unknown-command]
 
     $ rally ./a
     error: there is no command `./a`
-      known: run, up, down, submit, queue, explain, hold, release, start-tool, cancel, signal, pause, resume, usage, priority, wait, output, nodes, page, status, top, demo, mpir-check, ptp-proxy, config, help
+      known: run, launch, up, down, submit, queue, explain, hold, release, start-tool, cancel, signal, pause, resume, usage, priority, wait, output, nodes, page, status, top, demo, mpir-check, ptp-proxy, config, help
       help:  to start a program: `rally run ./a`
     [120 cli/unknown-command]
 
     $ rally -n 4 ./a
     error: there is no command `-n`
-      known: run, up, down, submit, queue, explain, hold, release, start-tool, cancel, signal, pause, resume, usage, priority, wait, output, nodes, page, status, top, demo, mpir-check, ptp-proxy, config, help
+      known: run, launch, up, down, submit, queue, explain, hold, release, start-tool, cancel, signal, pause, resume, usage, priority, wait, output, nodes, page, status, top, demo, mpir-check, ptp-proxy, config, help
       help:  options of a job follow `run`: `rally run -n ...`
     [120 cli/unknown-command]
 
