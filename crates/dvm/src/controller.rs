@@ -82,11 +82,12 @@ use crate::{
     planted::{self, Bug},
     preload::{FoundFile, NotFound, Source, WantedFile},
     proto::{
-        Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, Stream, ToController,
-        ToDaemon, ToFront,
+        AskId, Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, Stream,
+        ToController, ToDaemon, ToFront,
     },
     slurm::{self, CommandNumber},
     spec::{NodeResources, OnFailure},
+    syslog::{SyslogFailure, SyslogLine},
 };
 
 /// An event that the caller reports to the controller.
@@ -147,6 +148,12 @@ pub enum ControllerInput {
     /// The daemon in this process is no node of the allocation: it serves tools, and no job runs there. It has the number behind the
     /// last one. Comes after [`Self::Machine`] and [`Self::Slurm`], and before everything else.
     Door,
+    /// Answers [`ControllerOutput::Syslog`].
+    Syslogged {
+        node: NodeId,
+        ticket: AskId,
+        result: Result<(), SyslogFailure>,
+    },
     /// The time of day at [`Time::ZERO`]. Comes first, if at all. Without it, events do not say when they were.
     Epoch(Wall),
 }
@@ -194,6 +201,12 @@ pub enum ControllerOutput {
     FindFiles {
         job: JobId,
         wanted: Vec<WantedFile>,
+    },
+    /// Send a line, for a process of this node, to the syslog of the controller's host, and answer with [`ControllerInput::Syslogged`].
+    Syslog {
+        node: NodeId,
+        ticket: AskId,
+        line: SyslogLine,
     },
     /// Write this to the store of the machine, and answer with [`ControllerInput::Stored`]. No other one follows before that.
     Store(Batch),
@@ -347,6 +360,11 @@ impl Controller {
             ControllerInput::Command(number, news) => self.on_command_news(now, number, news),
             ControllerInput::Terminate => self.on_terminate(now),
             ControllerInput::Epoch(epoch) => self.clock.set(epoch),
+            ControllerInput::Syslogged {
+                node,
+                ticket,
+                result,
+            } => self.on_syslogged(Asker { node, ticket }, result),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
@@ -548,6 +566,10 @@ impl Controller {
                 ticket,
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
+            ToController::Syslog { ticket, line } => {
+                let line = ControllerOutput::Syslog { node, ticket, line };
+                self.outputs.push_back(line);
+            }
             ToController::Server(message) => self.on_server(now, node, *message),
             ToController::Fence { id, news } => self.on_fence(node, &id, news),
             ToController::FencesAbandoned { .. } => self.on_fences_abandoned(node),

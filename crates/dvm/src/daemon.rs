@@ -254,6 +254,9 @@ impl Daemon {
                 };
                 self.outputs.push_back(Output::Send(measured));
             }
+            Input::Syslogged { ticket, result } => {
+                self.serve(now, |service, now| service.on_logged(now, ticket, result));
+            }
             Input::FilesActed { job, result } => self.on_files_acted(job, result),
             Input::Tick => {
                 for job in self.jobs.values_mut() {

@@ -47,6 +47,7 @@ pub use self::{
 use crate::{
     place::TopologyDigest,
     spec::{NodeResources, WindowSize},
+    syslog::SyslogLine,
 };
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
@@ -320,6 +321,12 @@ pub enum ToController {
         proc: ProcId,
         ticket: AskId,
         request: Bytes,
+    },
+    /// A line that a process wants to have in the syslog of the controller's host. The controller answers once, with a status in
+    /// [`ToDaemon::Answer`].
+    Syslog {
+        ticket: AskId,
+        line: SyslogLine,
     },
     Abort {
         job: JobId,

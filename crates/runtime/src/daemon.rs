@@ -30,6 +30,7 @@ use crate::{
     preload::Directories,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
+    syslog,
     tape::Tape,
 };
 
@@ -318,6 +319,11 @@ impl DaemonHost {
                     counted: self.cgroups.counted(job),
                 };
                 self.daemon.handle(now, measured);
+            }
+            Output::Syslog { ticket, line } => {
+                let result = syslog::send(&line);
+                let logged = Input::Syslogged { ticket, result };
+                self.daemon.handle(now, logged);
             }
             Output::Continue { proc } => {
                 if let ranks::Held::By(debugger) = self.ranks.let_run(proc) {

@@ -5,6 +5,7 @@ mod facts;
 mod hwloc;
 mod neighbors;
 mod refused;
+mod syslog;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -30,7 +31,7 @@ use pmix::{
 
 use serde::{Deserialize, Serialize};
 
-use self::{aborts::Aborts, refused::RefusedConnections};
+use self::{aborts::Aborts, refused::RefusedConnections, syslog::Logging};
 use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{
@@ -80,6 +81,8 @@ pub(super) struct Service {
     parents: BTreeMap<JobId, JobId>,
     /// Outstanding requests to the controller: the command of each, by ticket.
     asked: BTreeMap<u64, Command>,
+    /// Log requests for the syslog, by ticket.
+    logging: BTreeMap<u64, Logging>,
     /// Output channels that clients have subscribed to, by job.
     wanted: BTreeMap<JobId, IofChannels>,
     /// Paths to remove when the proc exits.
@@ -202,6 +205,7 @@ impl Service {
             ranks: BTreeMap::new(),
             parents: BTreeMap::new(),
             asked: BTreeMap::new(),
+            logging: BTreeMap::new(),
             wanted: BTreeMap::new(),
             cleanups: BTreeMap::new(),
             refused: RefusedConnections::default(),
@@ -394,6 +398,9 @@ impl Service {
         let shape = Shape::of(command, GroupForm::Members);
         let answer =
             Answer::decode(Format::V4, shape, answer).unwrap_or(Answer::Status(Status::ERROR));
+        if command == Command::Log {
+            return self.on_log_answer(now, ticket, answer.status());
+        }
         self.reply(now, Ticket(ticket), answer);
     }
 
@@ -429,6 +436,7 @@ impl Service {
                     };
                     self.demand(&proc, What::Say(stream, text));
                 }
+                FromServer::Syslog { ticket, from, log } => self.on_log(now, ticket, &from, &log),
                 // A client that violates the protocol loses only its connection. What it does without one is up to the
                 // client.
                 FromServer::Refused { proc, error } => {

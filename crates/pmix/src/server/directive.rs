@@ -120,7 +120,22 @@ pub(super) const OF_UNPUBLISH: [&CStr; 1] = [keys::RANGE];
 
 pub(super) const OF_REGISTER: [&CStr; 2] = [keys::EVENT_AFFECTED_PROC, keys::EVENT_AFFECTED_PROCS];
 
-pub(super) const OF_LOG: [&CStr; 3] = [keys::LOG_STDOUT, keys::LOG_STDERR, keys::LOG_MESSAGE];
+/// What a log request can log, and where.
+pub(super) const OF_LOG: [&CStr; 6] = [
+    keys::LOG_STDOUT,
+    keys::LOG_STDERR,
+    keys::LOG_MESSAGE,
+    keys::LOG_SYSLOG,
+    keys::LOG_LOCAL_SYSLOG,
+    keys::LOG_GLOBAL_SYSLOG,
+];
+
+/// Directives of a log request: they are for what goes to a syslog.
+pub(super) const OF_SYSLOG: [&CStr; 3] = [
+    keys::LOG_SYSLOG_PRIORITY,
+    keys::LOG_TIMESTAMP,
+    keys::LOG_GENERATE_TIMESTAMP,
+];
 
 pub(super) const OF_MONITOR: [&CStr; 3] = [
     keys::MONITOR_HEARTBEAT_TIME,
@@ -244,7 +259,10 @@ pub(super) fn requires_unknown(request: &Request) -> bool {
             .any(|query| among(&query.qualifiers, &OF_QUERY)),
         Request::Log {
             data, directives, ..
-        } => among(data, &OF_LOG) || among(directives, &[keys::LOG_SOURCE, keys::LOG_TIMESTAMP]),
+        } => {
+            let understood = [&OF_SYSLOG[..], &[keys::LOG_SOURCE]].concat();
+            among(data, &OF_LOG) || among(directives, &understood)
+        }
         Request::Allocate { infos, .. } => {
             among(infos, &[&Wish::KEYS[..], &[keys::TIMEOUT]].concat())
         }

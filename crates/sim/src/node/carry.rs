@@ -162,6 +162,7 @@ impl Node {
                 world.ledger.known.on_forgot(now, id, job);
             }
             Output::Log(what) => world.fault(format!("daemon {id} logs: {what}")),
+            Output::Syslog { .. } => world.fault("no scripted program logs".to_owned()),
         }
     }
 
