@@ -72,18 +72,18 @@ use self::{
 pub use self::{
     controlling::Control,
     job::HOLD_PATIENCE,
-    machine::{JobWatch, NotWatched},
+    machine::{CaptureStart, Captured, JobWatch, NotWatched},
 };
 use crate::{
     alloc::Allocation,
     bootstrap::{Addition, NotJoined},
-    machine::{Batch, OutputFiles, Setup, Wall},
+    machine::{Batch, Setup, Wall},
     place::TopologyDigest,
     planted::{self, Bug},
     preload::{FoundFile, NotFound, Source, WantedFile},
     proto::{
-        AskId, Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, Stream,
-        ToController, ToDaemon, ToFront,
+        AskId, Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, ToController,
+        ToDaemon, ToFront,
     },
     slurm::{self, CommandNumber},
     spec::{NodeResources, OnFailure},
@@ -156,28 +156,6 @@ pub enum ControllerInput {
     },
     /// The time of day at [`Time::ZERO`]. Comes first, if at all. Without it, events do not say when they were.
     Epoch(Wall),
-}
-
-/// The files for the output of a job without a front.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CaptureStart {
-    pub files: OutputFiles,
-    pub umask: u32,
-    /// What they had before is removed.
-    pub truncates: bool,
-}
-
-/// Output that goes to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Captured {
-    /// The job whose files they are.
-    pub root: JobId,
-    /// The job that has written the output: `root`, or one that it has spawned.
-    pub job: JobId,
-    pub node: NodeId,
-    pub stream: Stream,
-    /// Amount, counted by [`crate::stdio::cost`].
-    pub cost: u64,
 }
 
 /// An action for the caller to carry out.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use pmix::{
     client::{self, Client, Connector},
     handshake::Owner,
-    value::{Key, Range, Value},
+    keys,
+    value::{Info, Key, Range, Value},
 };
 
 use super::*;
