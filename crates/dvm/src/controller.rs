@@ -755,6 +755,7 @@ impl Controller {
         match job.origin {
             Origin::Front | Origin::Controlled { .. } => {
                 self.machine_job_ended(&job, &outcome);
+                self.log_end(&job, &outcome.cause);
                 self.tell(job.front, ToFront::Ended(outcome));
                 self.finish_front(job.front);
             }

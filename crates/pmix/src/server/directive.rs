@@ -80,7 +80,7 @@ pub(super) const OF_SPAWN_BESIDES: [&CStr; 11] = [
 ];
 
 /// Directives for the job of a launcher that a tool has started, besides those of [`OF_HOLD`] and [`OF_SPAWN_BESIDES`].
-const OF_LAUNCH: [&CStr; 19] = [
+const OF_LAUNCH: [&CStr; 21] = [
     keys::MAP_BY,
     keys::RANK_BY,
     keys::BIND_TO,
@@ -99,6 +99,8 @@ const OF_LAUNCH: [&CStr; 19] = [
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
     keys::NOTIFY_PROC_ABNORMAL_TERMINATION,
+    keys::LOG_JOB_EVENTS,
+    keys::LOG_COMPLETION,
     keys::NOHUP,
 ];
 
