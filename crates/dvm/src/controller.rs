@@ -536,6 +536,9 @@ impl Controller {
                 procs,
                 counted,
             } => self.on_measured(node, job, number, procs, counted),
+            ToController::DaemonMeasured { number, memory } => {
+                self.on_daemon_measured(node, number, memory);
+            }
             ToController::SignalRanks { job, ranks, signal } => {
                 self.with(job, |job| job.signal_ranks(&ranks, signal));
             }

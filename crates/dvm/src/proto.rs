@@ -82,6 +82,10 @@ pub enum ToDaemon {
         job: JobId,
         number: u64,
     },
+    /// Asks for the memory of the daemon. Answered with [`ToController::DaemonMeasured`].
+    MeasureDaemon {
+        number: u64,
+    },
     /// Stdin data that a process pushes to these ranks by PMIx ([`ToController::Push`]). The daemon answers once with
     /// [`ToController::Pushed`], unless the job is over on its node.
     Push {
@@ -308,6 +312,12 @@ pub enum ToController {
         procs: Vec<ProcUsage>,
         /// What all processes have used since the start of the job; `None` without a cgroup.
         counted: Option<Counted>,
+    },
+    /// Answer to [`ToDaemon::MeasureDaemon`].
+    DaemonMeasured {
+        number: u64,
+        /// In bytes; `None` if it is not known.
+        memory: Option<u64>,
     },
     /// A process of the job sends a signal to these ranks of the same job, which are on other nodes.
     SignalRanks {

@@ -109,5 +109,5 @@ pub use terminal::{
 };
 pub use thread::{BlockingWriter, Full, MAX_QUEUED_CHUNKS};
 pub use topology::read_topology;
-pub use usage::{Load, usage_below};
+pub use usage::{Load, own_memory, usage_below};
 pub use worker::Worker;

@@ -186,6 +186,7 @@ keys! {
     HOST_FUNCTIONS = c"pmix.host.fns",
     // Use of memory, in MiB.
     CLIENT_AVG_MEMORY = c"pmix.cl.mem.avg",
+    DAEMON_MEMORY = c"pmix.dmn.mem",
     PROC_RSS = c"pmix.proc.rss",
     // Log.
     LOG_MESSAGE = c"pmix.log.msg",

@@ -296,6 +296,7 @@ impl DaemonHost {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each output")]
     fn carry_out(&mut self, now: Time, output: Output, reactor: &mut Reactor) -> Step {
         match output {
             Output::Send(message) => return Step::Send(message),
@@ -318,6 +319,11 @@ impl DaemonHost {
                     procs: self.ranks.measure(job),
                     counted: self.cgroups.counted(job),
                 };
+                self.daemon.handle(now, measured);
+            }
+            Output::MeasureDaemon { number } => {
+                let memory = os::own_memory();
+                let measured = Input::DaemonMeasured { number, memory };
                 self.daemon.handle(now, measured);
             }
             Output::Syslog { ticket, line } => {

@@ -402,7 +402,7 @@ impl Logged for Input<'_> {
                 write!(f, "{name} job={job}")
             }
             Self::Syslogged { result, .. } => write!(f, "{name} {result:?}"),
-            Self::StrayExited | Self::Tick => name.fmt(f),
+            Self::DaemonMeasured { .. } | Self::StrayExited | Self::Tick => name.fmt(f),
         }
     }
 }
@@ -452,6 +452,7 @@ impl Logged for Output {
             Self::Sweep { job, signal } => write!(f, "{name} job={job} signal={signal:?}"),
             Self::MakeDirectory { .. }
             | Self::RemoveFiles { .. }
+            | Self::MeasureDaemon { .. }
             | Self::Syslog { .. }
             | Self::Log(_) => name.fmt(f),
         }

@@ -143,6 +143,11 @@ pub enum Input<'a> {
         procs: Vec<ProcUsage>,
         counted: Option<Counted>,
     },
+    /// Answers [`Output::MeasureDaemon`]: the memory of this process in bytes, if it is known.
+    DaemonMeasured {
+        number: u64,
+        memory: Option<u64>,
+    },
     /// Answers [`Output::Syslog`].
     Syslogged {
         ticket: u64,
@@ -196,6 +201,10 @@ pub enum Output {
     /// Find out what the procs of a job use, and answer with [`Input::Measured`].
     Measure {
         job: JobId,
+        number: u64,
+    },
+    /// Find out how much memory this process uses, and answer with [`Input::DaemonMeasured`].
+    MeasureDaemon {
         number: u64,
     },
     /// Send a line to the syslog of this node, and answer with [`Input::Syslogged`].
