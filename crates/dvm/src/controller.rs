@@ -35,6 +35,7 @@ mod nodes;
 mod preloads;
 mod queries;
 mod servers;
+mod sets;
 mod spawned;
 mod subscribers;
 #[cfg(test)]
@@ -547,6 +548,12 @@ impl Controller {
                 ticket,
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
+            ToController::DefineSet {
+                ticket,
+                job,
+                name,
+                ranks,
+            } => self.define_set(Asker { node, ticket }, job, &name, &ranks),
             ToController::Syslog { ticket, line } => {
                 let line = ControllerOutput::Syslog { node, ticket, line };
                 self.outputs.push_back(line);

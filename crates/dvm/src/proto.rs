@@ -46,7 +46,7 @@ pub use self::{
 };
 use crate::{
     place::TopologyDigest,
-    spec::{NodeResources, WindowSize},
+    spec::{NodeResources, SetName, WindowSize},
     syslog::SyslogLine,
 };
 
@@ -331,6 +331,14 @@ pub enum ToController {
         proc: ProcId,
         ticket: AskId,
         request: Bytes,
+    },
+    /// A process set that a process defines. The controller answers once, with a status in [`ToDaemon::Answer`]; before, it tells all
+    /// servers of the set ([`ToServer::SetDefined`]).
+    DefineSet {
+        ticket: AskId,
+        job: JobId,
+        name: SetName,
+        ranks: RankSet,
     },
     /// A line that a process wants to have in the syslog of the controller's host. The controller answers once, with a status in
     /// [`ToDaemon::Answer`].

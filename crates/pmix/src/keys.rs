@@ -203,6 +203,7 @@ keys! {
     LOG_SOURCE = c"pmix.log.source",
     // Job control.
     JOB_CTRL_ID = c"pmix.jctrl.id",
+    JOB_CTRL_DEFINE_PSET = c"pmix.jctrl.defpset",
     JOB_CTRL_KILL = c"pmix.jctrl.kill",
     JOB_CTRL_SIGNAL = c"pmix.jctrl.sig",
     JOB_CTRL_TERMINATE = c"pmix.jctrl.term",

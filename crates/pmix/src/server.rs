@@ -284,6 +284,11 @@ impl Server {
                 }
             }
             Input::Event(event) => self.on_event(*event),
+            Input::DefineSet {
+                nspace,
+                name,
+                ranks,
+            } => self.define_set(&nspace, name, ranks),
             Input::Gathered { ticket, result } => self.on_gathered(now, ticket, result),
             Input::Watch => self.on_watch(),
             Input::Awaited { id, number } => self.on_awaited(id, number),

@@ -626,6 +626,12 @@ impl Service {
                     },
                 );
             }
+            Request::JobControl { targets, infos } if control::defines_set(&infos) => {
+                let asked = self.ask_for_set(&from, ticket, &targets, &infos);
+                if let Err(status) = asked {
+                    self.reply(now, ticket, Answer::Status(status));
+                }
+            }
             Request::JobControl { targets, infos } => {
                 let answer = self.control(&from, proc, &targets, &infos);
                 self.reply(now, ticket, answer);

@@ -14,7 +14,7 @@ pub(super) fn of(key: &CStr) -> Option<&'static Attribute> {
     ATTRIBUTES.iter().find(|(known, ..)| *known == key)
 }
 
-const ATTRIBUTES: [Attribute; 134] = [
+const ATTRIBUTES: [Attribute; 135] = [
     (keys::IOF_COPY, "PMIX_IOF_COPY", T::BOOL),
     (keys::IOF_CACHE_SIZE, "PMIX_IOF_CACHE_SIZE", T::UINT32),
     (keys::IOF_DROP_OLDEST, "PMIX_IOF_DROP_OLDEST", T::BOOL),
@@ -266,6 +266,11 @@ const ATTRIBUTES: [Attribute; 134] = [
     (keys::JOB_CTRL_TERMINATE, "PMIX_JOB_CTRL_TERMINATE", T::BOOL),
     (keys::JOB_CTRL_PAUSE, "PMIX_JOB_CTRL_PAUSE", T::BOOL),
     (keys::JOB_CTRL_RESUME, "PMIX_JOB_CTRL_RESUME", T::BOOL),
+    (
+        keys::JOB_CTRL_DEFINE_PSET,
+        "PMIX_JOB_CTRL_DEFINE_PSET",
+        T::STRING,
+    ),
     (keys::REGISTER_CLEANUP, "PMIX_REGISTER_CLEANUP", T::STRING),
     (
         keys::REGISTER_CLEANUP_DIR,

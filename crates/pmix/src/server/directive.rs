@@ -206,13 +206,14 @@ pub(super) const OF_CONSTRUCT: [&CStr; 13] = [
     keys::GROUP_FINAL_ORDER,
 ];
 
-pub(super) const OF_CONTROL: [&CStr; 8] = [
+pub(super) const OF_CONTROL: [&CStr; 9] = [
     keys::JOB_CTRL_ID,
     keys::JOB_CTRL_KILL,
     keys::JOB_CTRL_SIGNAL,
     keys::JOB_CTRL_TERMINATE,
     keys::JOB_CTRL_PAUSE,
     keys::JOB_CTRL_RESUME,
+    keys::JOB_CTRL_DEFINE_PSET,
     keys::REGISTER_CLEANUP,
     keys::REGISTER_CLEANUP_DIR,
 ];

@@ -128,6 +128,12 @@ pub enum Input<'a> {
         conn: Conn,
         bytes: &'a [u8],
     },
+    /// A process set of some processes of a job, besides those of its apps. Its name is new in this job.
+    DefineSet {
+        nspace: Nspace,
+        name: CString,
+        ranks: RankSet,
+    },
     /// A connection was closed, by its peer or by the host.
     Closed {
         conn: Conn,

@@ -291,3 +291,79 @@ fn lines_for_the_syslog_go_where_they_are_meant_to_go() {
         assert_eq!(world.answers, [Answer::Status(status)], "case {number}");
     }
 }
+
+/// A rank defines sets of procs of its own job. What the controller says of a set is the answer.
+#[test]
+fn a_rank_asks_the_controller_for_a_set() {
+    let proc = |job: &str, rank| Proc {
+        nspace: name(job),
+        rank,
+    };
+    let (own, other) = ("rally-node-77@1", "rally-node-77@2");
+    let set = |name: &str| (keys::JOB_CTRL_DEFINE_PSET, Value::text(name));
+    let kill = (keys::JOB_CTRL_KILL, Value::Bool(true));
+    let id = (keys::JOB_CTRL_ID, Value::text("x"));
+    let all = || vec![proc(own, PmixRank::WILDCARD)];
+    for (targets, infos, expected) in [
+        (vec![], vec![set("ocean")], Ok(())),
+        (all(), vec![id, set("ocean")], Ok(())),
+        (vec![proc(own, PmixRank(0))], vec![set("ocean")], Ok(())),
+        (all(), vec![set("a,b")], Err(Status::BAD_PARAM)),
+        (
+            all(),
+            vec![(keys::JOB_CTRL_DEFINE_PSET, Value::Int(1))],
+            Err(Status::BAD_PARAM),
+        ),
+        (all(), vec![set("ocean"), kill], Err(Status::NOT_SUPPORTED)),
+        (
+            vec![proc(own, PmixRank(1))],
+            vec![set("ocean")],
+            Err(Status::NOT_FOUND),
+        ),
+        (
+            vec![proc(other, PmixRank(0))],
+            vec![set("ocean")],
+            Err(Status::NO_PERMISSIONS),
+        ),
+    ] {
+        let mut world = World::new();
+        world.said.clear();
+        world.answers.clear();
+        let infos = infos.into_iter();
+        let infos = infos.map(|(key, value)| Info::new(Key::new(key).unwrap(), value));
+        let request = Request::JobControl {
+            targets,
+            infos: infos.collect(),
+        };
+        world.client.request(&request);
+        world.settle();
+        if let Err(status) = expected {
+            assert_eq!(world.answers[0].status(), status, "{request:?}");
+            assert_eq!(world.said, [], "{request:?}");
+            continue;
+        }
+        let [
+            ToController::DefineSet {
+                ticket,
+                job,
+                name,
+                ranks,
+            },
+        ] = &world.said[..]
+        else {
+            panic!("{request:?}: {:?}", world.said);
+        };
+        assert_eq!((job, name.as_str()), (&JobId(1), "ocean"));
+        assert_eq!(*ranks, RankSet::single(Rank(0)));
+        assert_eq!(world.answers, []);
+        let ticket = *ticket;
+        let mut writer = Writer::new(Format::V4);
+        let (status, infos) = (Status::EXISTS, Vec::new());
+        Answer::Infos { status, infos }.encode(&mut writer);
+        let answer = Bytes::from(writer.into_bytes());
+        let answer = ToDaemon::Answer { ticket, answer };
+        world.daemon.handle(NOW, DaemonInput::Message(answer));
+        world.settle();
+        assert_eq!(world.answers[0].status(), Status::EXISTS);
+    }
+}
