@@ -30,8 +30,8 @@ pub enum SyslogFailure {
 }
 
 impl SyslogLine {
-    /// Returns the line with its source, and with the time that the source says. The source needs no separator of its own: whoever reads
-    /// the syslog finds all lines of a job by its name.
+    /// Returns the line with its source, by which a reader of the syslog finds all lines of a job, and with the time that the source gives,
+    /// in seconds since 1970.
     ///
     /// # Errors
     ///
