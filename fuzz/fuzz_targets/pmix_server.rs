@@ -621,7 +621,9 @@ impl World {
                     link.open = false;
                 }
                 Output::Ask(ask) => assert!(self.tickets.insert(ask.ticket)),
-                Output::Stdin { ticket, .. } => assert!(self.tickets.insert(ticket)),
+                Output::Stdin { ticket, .. } | Output::Syslog { ticket, .. } => {
+                    assert!(self.tickets.insert(ticket));
+                }
                 Output::ToolConnects { conn, visitor } => {
                     let name = visitor.name.unwrap_or_else(|| {
                         let nspace = Nspace::from_text(&format!("server@{}", conn.0)).unwrap();

@@ -149,6 +149,8 @@ pub(crate) enum ValueError {
     BadVariable,
     #[error("it is not of the form `NAME[SEPARATOR]=VALUE`")]
     NoSeparator,
+    #[error("it is not of the form `NAME=VALUE`")]
+    NoAssignment,
     #[error("it is not a size (a number with K, M, G or T: `512M`, `1.5G`)")]
     NotASize,
     #[error("a program needs at least 1M")]

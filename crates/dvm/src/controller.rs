@@ -35,6 +35,7 @@ mod nodes;
 mod preloads;
 mod queries;
 mod servers;
+mod sets;
 mod spawned;
 mod subscribers;
 #[cfg(test)]
@@ -72,21 +73,22 @@ use self::{
 pub use self::{
     controlling::Control,
     job::HOLD_PATIENCE,
-    machine::{JobWatch, NotWatched},
+    machine::{CaptureStart, Captured, JobWatch, NotWatched},
 };
 use crate::{
     alloc::Allocation,
     bootstrap::{Addition, NotJoined},
-    machine::{Batch, OutputFiles, Setup, Wall},
+    machine::{Batch, Setup, Wall},
     place::TopologyDigest,
     planted::{self, Bug},
     preload::{FoundFile, NotFound, Source, WantedFile},
     proto::{
-        Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, Stream, ToController,
+        AskId, Cause, EndReason, FromFront, FrontId, Note, PmiState, Refusal, Rest, ToController,
         ToDaemon, ToFront,
     },
     slurm::{self, CommandNumber},
     spec::{NodeResources, OnFailure},
+    syslog::{SyslogFailure, SyslogLine},
 };
 
 /// An event that the caller reports to the controller.
@@ -147,30 +149,14 @@ pub enum ControllerInput {
     /// The daemon in this process is no node of the allocation: it serves tools, and no job runs there. It has the number behind the
     /// last one. Comes after [`Self::Machine`] and [`Self::Slurm`], and before everything else.
     Door,
+    /// Answers [`ControllerOutput::Syslog`].
+    Syslogged {
+        node: NodeId,
+        ticket: AskId,
+        result: Result<(), SyslogFailure>,
+    },
     /// The time of day at [`Time::ZERO`]. Comes first, if at all. Without it, events do not say when they were.
     Epoch(Wall),
-}
-
-/// The files for the output of a job without a front.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CaptureStart {
-    pub files: OutputFiles,
-    pub umask: u32,
-    /// What they had before is removed.
-    pub truncates: bool,
-}
-
-/// Output that goes to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Captured {
-    /// The job whose files they are.
-    pub root: JobId,
-    /// The job that has written the output: `root`, or one that it has spawned.
-    pub job: JobId,
-    pub node: NodeId,
-    pub stream: Stream,
-    /// Amount, counted by [`crate::stdio::cost`].
-    pub cost: u64,
 }
 
 /// An action for the caller to carry out.
@@ -194,6 +180,12 @@ pub enum ControllerOutput {
     FindFiles {
         job: JobId,
         wanted: Vec<WantedFile>,
+    },
+    /// Send a line, for a process of this node, to the syslog of the controller's host, and answer with [`ControllerInput::Syslogged`].
+    Syslog {
+        node: NodeId,
+        ticket: AskId,
+        line: SyslogLine,
     },
     /// Write this to the store of the machine, and answer with [`ControllerInput::Stored`]. No other one follows before that.
     Store(Batch),
@@ -347,6 +339,11 @@ impl Controller {
             ControllerInput::Command(number, news) => self.on_command_news(now, number, news),
             ControllerInput::Terminate => self.on_terminate(now),
             ControllerInput::Epoch(epoch) => self.clock.set(epoch),
+            ControllerInput::Syslogged {
+                node,
+                ticket,
+                result,
+            } => self.on_syslogged(Asker { node, ticket }, result),
             ControllerInput::Daemon(node, message) => self.on_daemon(now, node, message),
             ControllerInput::Daemons(nodes, message) => self.on_daemons(now, &nodes, message),
             ControllerInput::DaemonLost(node, why) => self.on_daemon_lost(now, node, &why),
@@ -540,6 +537,9 @@ impl Controller {
                 procs,
                 counted,
             } => self.on_measured(node, job, number, procs, counted),
+            ToController::DaemonMeasured { number, memory } => {
+                self.on_daemon_measured(node, number, memory);
+            }
             ToController::SignalRanks { job, ranks, signal } => {
                 self.with(job, |job| job.signal_ranks(&ranks, signal));
             }
@@ -548,6 +548,16 @@ impl Controller {
                 ticket,
                 request,
             } => self.on_ask(now, node, proc, ticket, &request),
+            ToController::DefineSet {
+                ticket,
+                job,
+                name,
+                ranks,
+            } => self.define_set(Asker { node, ticket }, job, &name, &ranks),
+            ToController::Syslog { ticket, line } => {
+                let line = ControllerOutput::Syslog { node, ticket, line };
+                self.outputs.push_back(line);
+            }
             ToController::Server(message) => self.on_server(now, node, *message),
             ToController::Fence { id, news } => self.on_fence(node, &id, news),
             ToController::FencesAbandoned { .. } => self.on_fences_abandoned(node),
@@ -755,6 +765,7 @@ impl Controller {
         match job.origin {
             Origin::Front | Origin::Controlled { .. } => {
                 self.machine_job_ended(&job, &outcome);
+                self.log_end(&job, &outcome.cause);
                 self.tell(job.front, ToFront::Ended(outcome));
                 self.finish_front(job.front);
             }

@@ -254,6 +254,13 @@ impl Daemon {
                 };
                 self.outputs.push_back(Output::Send(measured));
             }
+            Input::DaemonMeasured { number, memory } => {
+                let measured = ToController::DaemonMeasured { number, memory };
+                self.outputs.push_back(Output::Send(measured));
+            }
+            Input::Syslogged { ticket, result } => {
+                self.serve(now, |service, now| service.on_logged(now, ticket, result));
+            }
             Input::FilesActed { job, result } => self.on_files_acted(job, result),
             Input::Tick => {
                 for job in self.jobs.values_mut() {
@@ -390,6 +397,7 @@ impl Daemon {
             }
             ToDaemon::Signal { job, signal } => self.job(job, |job, out| job.signal(signal, out)),
             ToDaemon::Measure { job, number } => out.push_back(Output::Measure { job, number }),
+            ToDaemon::MeasureDaemon { number } => out.push_back(Output::MeasureDaemon { number }),
             ToDaemon::Push {
                 job,
                 number,

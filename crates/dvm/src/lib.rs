@@ -25,6 +25,7 @@ pub mod recording;
 pub mod slurm;
 pub mod spec;
 pub mod stdio;
+pub mod syslog;
 pub mod traced;
 pub mod trap;
 pub mod watchdog;

@@ -46,7 +46,8 @@ pub use self::{
 };
 use crate::{
     place::TopologyDigest,
-    spec::{NodeResources, WindowSize},
+    spec::{NodeResources, SetName, WindowSize},
+    syslog::SyslogLine,
 };
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
@@ -79,6 +80,10 @@ pub enum ToDaemon {
     /// Asks what the procs of the job use. Answered with [`ToController::Measured`], also by a node without such procs.
     Measure {
         job: JobId,
+        number: u64,
+    },
+    /// Asks for the memory of the daemon. Answered with [`ToController::DaemonMeasured`].
+    MeasureDaemon {
         number: u64,
     },
     /// Stdin data that a process pushes to these ranks by PMIx ([`ToController::Push`]). The daemon answers once with
@@ -308,6 +313,12 @@ pub enum ToController {
         /// What all processes have used since the start of the job; `None` without a cgroup.
         counted: Option<Counted>,
     },
+    /// Answer to [`ToDaemon::MeasureDaemon`].
+    DaemonMeasured {
+        number: u64,
+        /// In bytes; `None` if it is not known.
+        memory: Option<u64>,
+    },
     /// A process of the job sends a signal to these ranks of the same job, which are on other nodes.
     SignalRanks {
         job: JobId,
@@ -320,6 +331,20 @@ pub enum ToController {
         proc: ProcId,
         ticket: AskId,
         request: Bytes,
+    },
+    /// A process set that a process defines. The controller answers once, with a status in [`ToDaemon::Answer`]; before, it tells all
+    /// servers of the set ([`ToServer::SetDefined`]).
+    DefineSet {
+        ticket: AskId,
+        job: JobId,
+        name: SetName,
+        ranks: RankSet,
+    },
+    /// A line that a process wants to have in the syslog of the controller's host. The controller answers once, with a status in
+    /// [`ToDaemon::Answer`].
+    Syslog {
+        ticket: AskId,
+        line: SyslogLine,
     },
     Abort {
         job: JobId,

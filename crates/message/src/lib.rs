@@ -18,7 +18,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 pub use nearest::nearest;
 pub use text::{Format, print, text};
-pub use time::{WallClock, date, rfc3339};
+pub use time::{WallClock, date, rfc3164, rfc3339};
 pub use words::duration;
 
 /// Severity of a message.

@@ -37,6 +37,22 @@ pub fn rfc3339((seconds, nanos): WallClock) -> [u8; 24] {
     text
 }
 
+/// Returns a time as the syslog has it (RFC 3164): `Nov  2 01:20:07`. The seconds are those since 1970 of a clock that shows the local
+/// time, because the syslog expects that and says no time zone.
+#[must_use]
+pub fn rfc3164(local_seconds: i64) -> String {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let seconds = local_seconds.clamp(0, SECONDS_MAX);
+    let (_, month, day) = civil(seconds.div_euclid(SECONDS_PER_DAY));
+    let month = usize::try_from(month - 1).ok();
+    let month = month.and_then(|month| MONTHS.get(month)).unwrap_or(&"Jan");
+    let second = seconds.rem_euclid(SECONDS_PER_DAY);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{month} {day:2} {hour:02}:{minute:02}:{second:02}")
+}
+
 /// Returns the time in the form `2026-11-22 01:20:07 UTC`.
 #[must_use]
 pub fn date(time: WallClock) -> String {
@@ -85,6 +101,18 @@ mod tests {
         ];
         for (time, text) in cases {
             assert_eq!(std::str::from_utf8(&rfc3339(time)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn times_for_the_syslog() {
+        for (seconds, text) in [
+            (0, "Jan  1 00:00:00"),
+            (951_782_400, "Feb 29 00:00:00"),
+            (1_798_761_599, "Dec 31 23:59:59"),
+            (-5, "Jan  1 00:00:00"),
+        ] {
+            assert_eq!(rfc3164(seconds), text);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The only source of time.
 
 use std::{
+    mem::MaybeUninit,
     sync::OnceLock,
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -50,6 +51,20 @@ pub fn wall_clock() -> (i64, u32) {
     }
 }
 
+/// Returns what a clock that shows the local time shows, in seconds since 1970. It shows UTC if the time zone is not known.
+#[must_use]
+#[expect(unsafe_code, reason = "only libc knows the time zone")]
+pub fn local_seconds() -> i64 {
+    let (seconds, _) = wall_clock();
+    let mut parts = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are to values of this function, and the second one has room for a `tm`, of which zeroes are a value.
+    let parts = unsafe {
+        libc::localtime_r(&raw const seconds, parts.as_mut_ptr());
+        parts.assume_init()
+    };
+    seconds.saturating_add(parts.tm_gmtoff)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +77,6 @@ mod tests {
         assert_eq!(Clock::until(first), Duration::ZERO);
         assert!(Clock::until(first + Duration::from_secs(3600)) > Duration::from_secs(3500));
         assert!(wall_clock().0 > 1_700_000_000);
+        assert!(local_seconds().abs_diff(wall_clock().0) <= 15 * 3600);
     }
 }

@@ -34,6 +34,7 @@ mod shared_files;
 mod signal;
 mod socket;
 mod spawn;
+mod syslog;
 mod terminal;
 mod thread;
 mod topology;
@@ -43,7 +44,7 @@ mod worker;
 pub use abandoned::{Abandoned, abandoned_files, files_held_by};
 pub use affinity::allowed_cpus;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupTree, CgroupUsage, Controller, NoCgroup, cpu_quota};
-pub use clock::{Clock, sleep, wall_clock};
+pub use clock::{Clock, local_seconds, sleep, wall_clock};
 pub use conversation::Conversation;
 pub use copies::{Copies, Room, SourceFile, room};
 pub use debuggee::{Debuggee, Happened, entry_point, write_memory};
@@ -101,11 +102,12 @@ pub use socket::{
     listen_loopback, listen_loopback_on, unused_port,
 };
 pub use spawn::{Orphan, Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
+pub use syslog::{NotLogged, log_to_syslog};
 pub use terminal::{
     Echo, HiddenInput, LineMode, RawMode, Standing, WindowSize, controlling_terminal, has_hung_up,
     is_terminal, open_output_pty, open_pty, set_window_size, standing, window_size,
 };
 pub use thread::{BlockingWriter, Full, MAX_QUEUED_CHUNKS};
 pub use topology::read_topology;
-pub use usage::{Load, usage_below};
+pub use usage::{Load, own_memory, usage_below};
 pub use worker::Worker;

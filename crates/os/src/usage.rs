@@ -2,7 +2,7 @@
 
 use base::Usage;
 
-use crate::process::{Pid, inspect, listed_descendants, read_proc};
+use crate::process::{Pid, current_pid, inspect, listed_descendants, read_proc};
 
 /// What a process and its descendants use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,15 @@ pub fn usage_below(root: Pid) -> Option<Load> {
         }
     }
     Some(all)
+}
+
+/// Returns the memory of this process, in bytes: its share of the pages that it has in common with others, such as its program. `None` if
+/// the kernel does not say.
+#[must_use]
+pub fn own_memory() -> Option<u64> {
+    let text = read_proc(current_pid(), "smaps_rollup")?;
+    let kibibytes = field(&String::from_utf8_lossy(&text), "Pss:");
+    (kibibytes > 0).then(|| kibibytes.saturating_mul(1024))
 }
 
 fn usage_of(pid: Pid) -> Option<Load> {
@@ -75,6 +84,8 @@ mod tests {
         let load = usage_below(crate::process::current_pid()).unwrap();
         assert!(load.processes >= 1 && load.resident > 0);
         assert!(load.used.peak >= load.resident / 2);
+        let memory = own_memory().unwrap();
+        assert!((1 << 16..=load.resident * 2).contains(&memory), "{memory}");
         assert_eq!(usage_below(Pid::from_raw(i32::MAX)), None);
     }
 }

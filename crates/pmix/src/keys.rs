@@ -186,16 +186,24 @@ keys! {
     HOST_FUNCTIONS = c"pmix.host.fns",
     // Use of memory, in MiB.
     CLIENT_AVG_MEMORY = c"pmix.cl.mem.avg",
+    DAEMON_MEMORY = c"pmix.dmn.mem",
     PROC_RSS = c"pmix.proc.rss",
     // Log.
     LOG_MESSAGE = c"pmix.log.msg",
     LOG_STDERR = c"pmix.log.stderr",
     LOG_STDOUT = c"pmix.log.stdout",
-    // Accepted in a log request, because the server itself knows the source and the time.
-    LOG_SOURCE = c"pmix.log.source",
+    LOG_SYSLOG = c"pmix.log.syslog",
+    LOG_LOCAL_SYSLOG = c"pmix.log.lsys",
+    LOG_GLOBAL_SYSLOG = c"pmix.log.gsys",
+    LOG_SYSLOG_PRIORITY = c"pmix.log.syspri",
     LOG_TIMESTAMP = c"pmix.log.tstmp",
+    // The caller's library carries it out: its time is a field of the request.
+    LOG_GENERATE_TIMESTAMP = c"pmix.log.gtstmp",
+    // Accepted in a log request, because the server itself knows the source.
+    LOG_SOURCE = c"pmix.log.source",
     // Job control.
     JOB_CTRL_ID = c"pmix.jctrl.id",
+    JOB_CTRL_DEFINE_PSET = c"pmix.jctrl.defpset",
     JOB_CTRL_KILL = c"pmix.jctrl.kill",
     JOB_CTRL_SIGNAL = c"pmix.jctrl.sig",
     JOB_CTRL_TERMINATE = c"pmix.jctrl.term",

@@ -97,6 +97,7 @@ mod host;
 mod infos;
 mod job;
 mod kept;
+mod log;
 mod member;
 mod monitor;
 mod peer;
@@ -115,7 +116,7 @@ mod timers;
 mod tool;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -150,7 +151,8 @@ pub use self::{
     group::MAX_GROUPS,
     host::{
         Ask, Config, Conn, Door, Elsewhere, Event, GatherNumber, GatherTicket, Input, LogStream,
-        Output, PeerOwner, QuestionTicket, Redirected, Refusal, Ticket, Tools, Visitor,
+        Output, PeerOwner, QuestionTicket, Redirected, Refusal, Syslog, SyslogPlace, Ticket, Tools,
+        Visitor,
     },
     kept::{KEPT_DEFAULT, Keeping, MAX_KEPT, MAX_KEPT_BYTES, MAX_KEPT_JOBS, Overflow},
     published::{FoundFor, MAX_LOOKUPS, MAX_PUBLISHED, MAX_PUBLISHED_BYTES, PublishedData},
@@ -206,6 +208,8 @@ pub struct Server {
     /// Processes whose connection broke, and the time at which each is *lost*.
     silent: BTreeMap<Proc, Time>,
     asks: BTreeMap<Ticket, ReplyTo>,
+    /// The log requests among them of which a part is on a stream.
+    partly_logged: BTreeSet<Ticket>,
     /// Queries that wait for an answer of the host.
     queries: BTreeMap<Ticket, AskedQuery>,
     next_ticket: u64,
@@ -235,6 +239,7 @@ impl Server {
             timers: Timers::default(),
             silent: BTreeMap::new(),
             asks: BTreeMap::new(),
+            partly_logged: BTreeSet::new(),
             queries: BTreeMap::new(),
             next_ticket: 0,
             out: VecDeque::new(),
@@ -269,12 +274,21 @@ impl Server {
             Input::ToolAdmitted { conn, name } => self.on_tool_admitted(now, conn, name),
             Input::Answer { ticket, answer } => {
                 if let Some(reply) = self.asks.remove(&ticket) {
+                    let answer = match self.partly_logged.remove(&ticket) {
+                        true => log::partly(answer),
+                        false => answer,
+                    };
                     self.on_answer(reply, &answer);
                 } else if let Some(asked) = self.queries.remove(&ticket) {
                     self.on_query_asked(asked, &answer);
                 }
             }
             Input::Event(event) => self.on_event(*event),
+            Input::DefineSet {
+                nspace,
+                name,
+                ranks,
+            } => self.define_set(&nspace, name, ranks),
             Input::Gathered { ticket, result } => self.on_gathered(now, ticket, result),
             Input::Watch => self.on_watch(),
             Input::Awaited { id, number } => self.on_awaited(id, number),
@@ -327,6 +341,7 @@ impl Server {
             && self.subscriptions.is_empty()
             && self.silent.is_empty()
             && self.asks.is_empty()
+            && self.partly_logged.is_empty()
             && self.queries.is_empty()
             && self.timers.is_empty()
     }

@@ -8,9 +8,10 @@ use base::{ExitStatus, JobId, NodeId, Time};
 use dvm::{
     ControllerInput, ControllerOutput,
     bootstrap::{Addition, CommandId, NotJoined},
-    proto::{CannotRun, FromFront, FrontId, Missing, Note, ToController, ToDaemon, ToFront},
+    proto::{AskId, CannotRun, FromFront, FrontId, Missing, Note, ToController, ToDaemon, ToFront},
     slurm::{CommandNumber, News},
     spec::HoldAt,
+    syslog::SyslogLine,
 };
 use os::Pid;
 
@@ -30,6 +31,7 @@ use crate::{
     reactor::Reactor,
     rendezvous::RendezvousFiles,
     slurm::SlurmCommands,
+    syslog,
 };
 
 /// Result of one step of a controller.
@@ -396,6 +398,16 @@ impl ControllerHost {
         }
     }
 
+    /// Sends a line of a process to the syslog of this host.
+    fn log(&mut self, now: Time, node: NodeId, ticket: AskId, line: &SyslogLine) {
+        let logged = ControllerInput::Syslogged {
+            node,
+            ticket,
+            result: syslog::send(line),
+        };
+        self.controller.handle(now, logged);
+    }
+
     /// Carries out the controller's next output.
     pub(crate) fn step(&mut self, now: Time, reactor: &mut Reactor) -> Step {
         if let Some(action) = self.setup.prompts.poll() {
@@ -428,6 +440,7 @@ impl ControllerHost {
                 self.controller.handle(now, read);
                 return Step::Read;
             }
+            ControllerOutput::Syslog { node, ticket, line } => self.log(now, node, ticket, &line),
             ControllerOutput::FindFiles { job, wanted } => {
                 let result = preload::find(&wanted);
                 let found = ControllerInput::FilesFound { job, result };

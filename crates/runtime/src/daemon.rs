@@ -30,6 +30,7 @@ use crate::{
     preload::Directories,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
+    syslog,
     tape::Tape,
 };
 
@@ -295,6 +296,7 @@ impl DaemonHost {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each output")]
     fn carry_out(&mut self, now: Time, output: Output, reactor: &mut Reactor) -> Step {
         match output {
             Output::Send(message) => return Step::Send(message),
@@ -318,6 +320,16 @@ impl DaemonHost {
                     counted: self.cgroups.counted(job),
                 };
                 self.daemon.handle(now, measured);
+            }
+            Output::MeasureDaemon { number } => {
+                let memory = os::own_memory();
+                let measured = Input::DaemonMeasured { number, memory };
+                self.daemon.handle(now, measured);
+            }
+            Output::Syslog { ticket, line } => {
+                let result = syslog::send(&line);
+                let logged = Input::Syslogged { ticket, result };
+                self.daemon.handle(now, logged);
             }
             Output::Continue { proc } => {
                 if let ranks::Held::By(debugger) = self.ranks.let_run(proc) {

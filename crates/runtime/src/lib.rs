@@ -39,6 +39,7 @@ pub mod relay;
 mod rendezvous;
 mod slurm;
 mod starters;
+mod syslog;
 mod tape;
 mod tree;
 pub mod visit;

@@ -262,6 +262,9 @@ impl Logged for ControllerInput {
             | Self::Terminate
             | Self::Controlled(_)
             | Self::ControllingToolDied => Name(self).fmt(f),
+            Self::Syslogged { node, result, .. } => {
+                write!(f, "Syslogged node={node} {result:?}")
+            }
         }
     }
 }
@@ -277,6 +280,7 @@ impl Logged for ControllerOutput {
             | Self::Finished(_)
             | Self::Log(_)
             | Self::FindFiles { .. }
+            | Self::Syslog { .. }
             | Self::Store(_)
             | Self::CaptureStart(..)
             | Self::CaptureEnd(_)
@@ -298,6 +302,7 @@ impl Logged for ControllerOutput {
                 write!(f, "FindFiles job={job} files={}", wanted.len())
             }
             Self::ReadFile { job, offset, .. } => write!(f, "ReadFile job={job} offset={offset}"),
+            Self::Syslog { node, .. } => write!(f, "Syslog node={node}"),
             Self::Store(batch) => write!(f, "Store writes={}", batch.0.len()),
             Self::Fetch { before, most } => write!(f, "Fetch before={before} most={most}"),
             Self::Capture { output, bytes, .. } => {
@@ -396,7 +401,8 @@ impl Logged for Input<'_> {
             Self::Measured { job, .. } | Self::FilesActed { job, .. } => {
                 write!(f, "{name} job={job}")
             }
-            Self::StrayExited | Self::Tick => name.fmt(f),
+            Self::Syslogged { result, .. } => write!(f, "{name} {result:?}"),
+            Self::DaemonMeasured { .. } | Self::StrayExited | Self::Tick => name.fmt(f),
         }
     }
 }
@@ -444,7 +450,11 @@ impl Logged for Output {
                 write!(f, "{name} job={job}")
             }
             Self::Sweep { job, signal } => write!(f, "{name} job={job} signal={signal:?}"),
-            Self::MakeDirectory { .. } | Self::RemoveFiles { .. } | Self::Log(_) => name.fmt(f),
+            Self::MakeDirectory { .. }
+            | Self::RemoveFiles { .. }
+            | Self::MeasureDaemon { .. }
+            | Self::Syslog { .. }
+            | Self::Log(_) => name.fmt(f),
         }
     }
 }

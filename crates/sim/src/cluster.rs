@@ -660,6 +660,9 @@ impl Cluster {
                     .require(!again, || format!("front {front} is finished twice"));
             }
             ControllerOutput::Log(what) => self.world.fault(format!("the controller logs: {what}")),
+            ControllerOutput::Syslog { .. } => {
+                self.world.fault("no scripted program logs".to_owned());
+            }
         }
     }
 

@@ -350,6 +350,7 @@ impl Node {
             ToDaemon::StdinEof { .. }
             | ToDaemon::Signal { .. }
             | ToDaemon::Measure { .. }
+            | ToDaemon::MeasureDaemon { .. }
             | ToDaemon::SignalRanks { .. }
             | ToDaemon::Push { .. }
             | ToDaemon::Release { .. }

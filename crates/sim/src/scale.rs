@@ -372,6 +372,7 @@ impl Run {
                 ControllerOutput::Front(..)
                 | ControllerOutput::ReadFile { .. }
                 | ControllerOutput::FindFiles { .. }
+                | ControllerOutput::Syslog { .. }
                 | ControllerOutput::Store(_)
                 | ControllerOutput::Fetch { .. }
                 | ControllerOutput::CaptureStart(..)

@@ -271,6 +271,8 @@ impl Verdicts {
             | ControllerInput::NotWatched(..)
             | ControllerInput::Epoch(_)
             | ControllerInput::Terminate => {}
+            // No scripted program logs.
+            ControllerInput::Syslogged { .. } => {}
             // It is told what was merged.
             ControllerInput::Daemons(..) => {}
             ControllerInput::FrontLost(front) => {

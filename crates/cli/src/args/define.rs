@@ -220,6 +220,12 @@ pub(crate) struct AppArgs {
     #[arg(long, value_name = "NAME[=VALUE]", action = ArgAction::Append, help_heading = "App")]
     pub(crate) set_env: Vec<OsString>,
 
+    /// Set a variable for the procs unless it is set already
+    ///
+    /// It is set already if the launcher's environment, as far as the procs inherit it, or an option before this one sets it.
+    #[arg(long, value_name = "NAME=VALUE", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
+    pub(crate) add_env: Vec<OsString>,
+
     /// Remove a variable; `ABC*` removes all whose names begin with ABC
     #[arg(long, value_name = "NAME", action = ArgAction::Append, hide_short_help = true, help_heading = "App")]
     pub(crate) unset_env: Vec<OsString>,

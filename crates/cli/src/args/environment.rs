@@ -152,6 +152,11 @@ pub(crate) enum EnvRule {
         name: OsString,
         value: OsString,
     },
+    /// Sets a variable that is not set.
+    Add {
+        name: OsString,
+        value: OsString,
+    },
     /// Passes our value on; needed only if not everything is inherited.
     Pass(NamePattern),
     Unset(NamePattern),
@@ -201,9 +206,10 @@ impl NamePattern {
 impl EnvRule {
     fn concerns(&self, wanted: &OsStr) -> bool {
         match self {
-            Self::Set { name, .. } | Self::Prepend { name, .. } | Self::Append { name, .. } => {
-                name == wanted
-            }
+            Self::Set { name, .. }
+            | Self::Add { name, .. }
+            | Self::Prepend { name, .. }
+            | Self::Append { name, .. } => name == wanted,
             Self::Pass(pattern) | Self::Unset(pattern) => pattern.matches(wanted),
         }
     }
@@ -231,6 +237,14 @@ impl EnvRules {
                     None if bytes.is_empty() => return Err(bad(ValueError::BadVariable)),
                     None => EnvRule::Pass(NamePattern::new(bytes)),
                 }),
+                "add-env" => {
+                    let (name, value) =
+                        split_once(value, b'=').ok_or_else(|| bad(ValueError::NoAssignment))?;
+                    all.rules.push(EnvRule::Add {
+                        name: checked(name).map_err(bad)?,
+                        value,
+                    });
+                }
                 "unset-env" if bytes.is_empty() || bytes.contains(&b'=') => {
                     return Err(bad(ValueError::BadVariable));
                 }
@@ -275,6 +289,11 @@ impl EnvRules {
             match rule {
                 EnvRule::Set { name, value } => {
                     variables.insert(name.clone(), value.clone());
+                }
+                EnvRule::Add { name, value } => {
+                    variables
+                        .entry(name.clone())
+                        .or_insert_with(|| value.clone());
                 }
                 EnvRule::Pass(pattern) => {
                     let passed = ours.iter().filter(|(name, _)| pattern.matches(name));
@@ -493,6 +512,26 @@ mod tests {
             (
                 &[("inherit-env", "none"), ("set-env", "PMI_RANK=1")],
                 "PMI_RANK=1",
+            ),
+            (
+                &[
+                    ("inherit-env", "A,EMPTY"),
+                    ("add-env", "A=3"),
+                    ("add-env", "EMPTY=3"),
+                    ("add-env", "NEW=x=y"),
+                    ("add-env", "NEW=z"),
+                    ("unset-env", "A"),
+                    ("add-env", "A=4"),
+                ],
+                "A=4 EMPTY= NEW=x=y",
+            ),
+            (
+                &[("add-env", "A")],
+                "`--add-env` cannot be `A`: it is not of the form `NAME=VALUE`",
+            ),
+            (
+                &[("add-env", "=x")],
+                "`--add-env` cannot be `=x`: the name of a variable may not be empty or contain `=`",
             ),
             (
                 &[("set-env", "=x")],

@@ -470,7 +470,9 @@ impl Error {
                         };
                         message.with_help(format!("give 1 or more, or {without}"))
                     }
-                    ValueError::BadVariable | ValueError::NoSeparator => {
+                    ValueError::BadVariable
+                    | ValueError::NoSeparator
+                    | ValueError::NoAssignment => {
                         message.with_help("`rally help environment` shows the forms")
                     }
                     ValueError::Pattern(_) | ValueError::OwnPattern(_) => {

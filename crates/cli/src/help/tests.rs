@@ -135,6 +135,12 @@ fn full_help_of_run() {
               Without a value, the launcher's variable is passed on. `ABC*` passes
               on all variables whose names begin with ABC.
 
+          --add-env <NAME=VALUE>
+              Set a variable for the procs unless it is set already
+
+              It is set already if the launcher's environment, as far as the procs
+              inherit it, or an option before this one sets it.
+
           --unset-env <NAME>
               Remove a variable; `ABC*` removes all whose names begin with ABC
 

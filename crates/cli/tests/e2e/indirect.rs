@@ -68,6 +68,30 @@ fn output_goes_where_the_tool_wants_it() {
     }
 }
 
+/// The launcher prints when the job starts and ends, if the tool wants that.
+#[test]
+fn the_start_and_the_end_are_logged() {
+    for library in LIBRARIES {
+        for what in ["print", "log"] {
+            let site = Site::of("indirect", library);
+            let tool = controlled(&site, what, &["sh", "-c", "exit 3"]).expect_code(0);
+            let text = tool.out() + &tool.err();
+            let lines = text.lines().filter(|line| line.contains("note: job 1 "));
+            let lines: Vec<&str> = lines.collect();
+            let [started, ended] = &lines[..] else {
+                assert!(what == "print" && lines.is_empty(), "{tool:?}");
+                continue;
+            };
+            assert!(started.ends_with(" UTC with 2 ranks"), "{tool:?}");
+            assert!(
+                ended.contains(" UTC with exit code 3: its rank "),
+                "{tool:?}"
+            );
+            site.sandbox.expect_clean();
+        }
+    }
+}
+
 /// The job does not begin without the tool, and the launcher does not wait for it for ever.
 #[test]
 fn a_tool_that_leaves_before_the_release_leaves_nothing_behind() {

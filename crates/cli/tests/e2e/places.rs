@@ -2,11 +2,14 @@
 
 use std::{
     fs::{self, DirBuilder},
-    os::unix::fs::DirBuilderExt,
+    os::unix::{fs::DirBuilderExt, net::UnixDatagram},
     process::Command,
 };
 
-use crate::harness::{DEADLINE, Sandbox, Stream, eventually};
+use crate::{
+    harness::{DEADLINE, Sandbox, Stream, eventually, testdata},
+    pmix,
+};
 
 /// Another user owns the directory of the usual name. `rally` has neither a runtime directory of its user nor one in
 /// /dev/shm.
@@ -115,4 +118,73 @@ fn a_long_runtime_directory_is_no_obstacle() {
     released.expect("it is found");
     let job = job.end().expect_code(0).expect_out("ran\n");
     assert!(!job.err().contains("warning"), "{job:?}");
+}
+
+/// Devices of its own, with the link `log` to a socket of the test, or to nothing.
+const OWN_DEVICES: &str = r#"
+    mkdir dev
+    mount -t tmpfs none dev
+    for one in /dev/*; do
+        to=dev/${one##*/}
+        if [ -L "$one" ]; then cp -P "$one" $to
+        elif [ -d "$one" ]; then mkdir $to && mount --rbind "$one" $to
+        elif [ -c "$one" ]; then : >$to && mount --bind "$one" $to
+        fi
+    done
+    ln -sfn $PWD/syslog dev/log
+    mount --rbind dev /dev"#;
+
+/// What processes log to the syslog arrives at the socket of the node. Without it they are told so.
+#[test]
+fn lines_for_the_syslog_arrive() {
+    let sandbox = Sandbox::new();
+    let program = pmix::compiled_from(&testdata("pmix/syslog.c"));
+    let run = |options: &str| {
+        let script = format!(r#"{OWN_DEVICES}; exec "$RALLY" run {options} "$PROGRAM""#);
+        let mut command = alone(&sandbox, &script)?;
+        command.env("PROGRAM", &program);
+        let run = sandbox.run(&mut command).expect_code(0);
+        fs::remove_dir(sandbox.path("dev")).unwrap();
+        Some(run)
+    };
+    let Some(without) = run("-n 1") else {
+        return;
+    };
+    // NOT_FOUND, and PARTIAL_SUCCESS because a part is on stderr.
+    without
+        .expect_out("0: either -46, local -46, global -46, both -52\n")
+        .expect_err(&["shown"]);
+    let syslog = UnixDatagram::bind(sandbox.path("syslog")).unwrap();
+    syslog.set_nonblocking(true).unwrap();
+    for nodes in ["-n 1", "-n 2 --bootstrap fork --nodes 2 --per-node 1"] {
+        let run = run(nodes).expect("we may mount");
+        let out = run.out();
+        assert!(
+            out.contains("0: either 0, local 0, global 0, both 0\n"),
+            "{run:?}"
+        );
+        let mut lines = Vec::new();
+        let mut bytes = [0; 1024];
+        while let Ok(length) = syslog.recv(&mut bytes) {
+            lines.push(String::from_utf8_lossy(&bytes[..length]).into_owned());
+        }
+        for line in [
+            ("<11>", " rally: rally-", r"@1:0: either\nof them"),
+            ("<30>", " rally: rally-", "@1:0: local"),
+            (
+                "<30>",
+                " rally: 2026-11-21T11:35:48.000Z rally-",
+                "@1:0: global",
+            ),
+            ("<11>", " rally: rally-", "@1:0: last"),
+        ] {
+            let (priority, source, text) = line;
+            let is_it = |line: &&String| {
+                line.starts_with(priority) && line.contains(source) && line.ends_with(text)
+            };
+            assert_eq!(lines.iter().filter(is_it).count(), 1, "{line:?} {lines:?}");
+        }
+        let ranks = out.lines().count();
+        assert_eq!(lines.len(), 4 * ranks, "{lines:?}");
+    }
 }

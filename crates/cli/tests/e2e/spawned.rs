@@ -7,6 +7,7 @@ use nix::{
 
 use crate::{
     harness::{DEADLINE, Running, Sandbox, Stream, eventually, rally, testdata},
+    machine::Machine,
     pmix,
 };
 
@@ -89,6 +90,28 @@ fn starts_and_ends_are_logged() {
     assert!(failed.starts_with("note: job 3 ended at 20"), "{err}");
     let why = " UTC with exit code 3: its rank 1 exited with code 3";
     assert!(failed.ends_with(why), "{err}");
+}
+
+/// A submitted job has no front that prints: what a rank of it wants to be logged is in its file for errors.
+#[test]
+fn those_of_a_submitted_job_are_in_its_file() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:4"]);
+    let program = pmix::program("spawn_logged");
+    let program = program.to_str().unwrap();
+    let job = machine.submit(&["-n", "1", "--errors-to", "errors", program]);
+    machine.run(&["wait", &job]).expect_code(0);
+    let errors = sandbox.read("errors");
+    let logged = errors.lines().filter(|line| line.contains("note: job "));
+    let logged: Vec<&str> = logged.collect();
+    let [started, ended, failed] = &logged[..] else {
+        panic!("{errors}");
+    };
+    assert!(started.ends_with(" UTC with 2 ranks"), "{errors}");
+    assert!(ended.ends_with(" UTC with exit code 0"), "{errors}");
+    let why = " UTC with exit code 3: its rank 1 exited with code 3";
+    assert!(failed.ends_with(why), "{errors}");
+    machine.down();
 }
 
 /// The spawned job ends with its failed rank, and its spawner continues.

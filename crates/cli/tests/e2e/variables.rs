@@ -48,6 +48,23 @@ fn what_is_preloaded_is_in_ranks_alone() {
     }
 }
 
+/// Each app has rules of its own, in their order.
+#[test]
+fn a_variable_is_added_unless_it_is_set() {
+    let sandbox = Sandbox::new();
+    let show = ["sh", "-c", "echo $RALLY_RANK: $COLOR $SHAPE"];
+    let mut command = sandbox.rally(&["run", "-n", "1"]);
+    command.args(["--add-env", "COLOR=blue", "--add-env=SHAPE=a circle"]);
+    command
+        .args(show)
+        .args([":", "-n", "1", "--set-env", "SHAPE=line"]);
+    command.args(["--unset-env", "COLOR", "--add-env", "COLOR=green"]);
+    command.args(["--add-env", "SHAPE=dot"]).args(show);
+    command.env("COLOR", "red");
+    let run = sandbox.run(&mut command).expect_code(0);
+    assert_eq!(run.sorted(), "0: red a circle\n1: green line");
+}
+
 #[test]
 fn ranks_for_torch_meet_where_they_are_told() {
     let sandbox = Sandbox::new();

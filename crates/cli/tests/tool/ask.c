@@ -114,12 +114,14 @@ static void memory(void)
     CHECK_TYPE(value, PMIX_DATA_ARRAY);
     nodes = value->data.darray->array;
     for (size_t node = 0; node < value->data.darray->size; node++) {
-        const pmix_value_t *host, *average;
+        const pmix_value_t *host, *average, *daemon;
 
         CHECK_TEXT(nodes[node].key, PMIX_NODE_INFO_ARRAY);
         facts = nodes[node].value.data.darray->array;
         host = value_among(facts, nodes[node].value.data.darray->size, PMIX_HOSTNAME);
         average = value_among(facts, nodes[node].value.data.darray->size, PMIX_CLIENT_AVG_MEMORY);
+        daemon = value_among(facts, nodes[node].value.data.darray->size, PMIX_DAEMON_MEMORY);
+        CHECK(daemon != NULL && daemon->type == PMIX_FLOAT && daemon->data.fval > 0.1F);
         CHECK(host != NULL && average != NULL && average->type == PMIX_FLOAT && average->data.fval > 0.1F);
         printf("memory on %s\n", host->data.string);
     }

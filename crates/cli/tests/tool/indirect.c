@@ -3,7 +3,8 @@
  *   indirect WHAT LAUNCHER [ARGUMENT...]
  *
  * WHAT is init or exec: where the ranks wait; print: they do not wait, and the
- * launcher prints their output; leave: the tool ends before it releases the
+ * launcher prints their output; log: the same, and it prints when the job starts
+ * and ends; leave: the tool ends before it releases the
  * launcher; die: it ends while the job runs; nohup: the same, and the job is to
  * go on; require: with a required directive that nobody knows.
  *
@@ -84,7 +85,10 @@ static void launch(const char *what, char **words, const char *address, char *la
     if (strcmp(what, "init") == 0 || strcmp(what, "exec") == 0) {
         PMIX_INFO_LOAD(&directives[count++], stop, NULL, PMIX_BOOL);
     }
-    if (strcmp(what, "print") != 0) {
+    if (strcmp(what, "log") == 0) {
+        PMIX_INFO_LOAD(&directives[count], PMIX_LOG_JOB_EVENTS, NULL, PMIX_BOOL);
+        PMIX_INFO_REQUIRED(&directives[count++]);
+    } else if (strcmp(what, "print") != 0) {
         PMIX_INFO_LOAD(&directives[count++], PMIX_FWD_STDOUT, NULL, PMIX_BOOL);
         PMIX_INFO_LOAD(&directives[count++], PMIX_FWD_STDERR, NULL, PMIX_BOOL);
     }

@@ -13,7 +13,10 @@ use pmix::{
 };
 
 use super::{Controller, ControllerOutput};
-use crate::proto::{AskId, ToDaemon};
+use crate::{
+    proto::{AskId, ToDaemon},
+    syslog::SyslogFailure,
+};
 
 /// The destination of an answer: a node and the id of the request there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,12 @@ impl Controller {
     pub(super) fn expire_lookups(&mut self, now: Time) {
         let expired = self.published.expire(now);
         self.found(expired);
+    }
+
+    /// Answers a process that logs to the syslog of the controller's host.
+    pub(super) fn on_syslogged(&mut self, asker: Asker, result: Result<(), SyslogFailure>) {
+        let status = result.map_or_else(SyslogFailure::status, |()| Status::SUCCESS);
+        self.answer(asker, &Answer::Status(status));
     }
 
     fn found(&mut self, found: impl IntoIterator<Item = FoundFor<Asker>>) {

@@ -35,7 +35,7 @@ use super::{
     spawned::{
         agent::execute_all,
         find,
-        spec::{forwarded, hold, kept, vary},
+        spec::{forwarded, hold, kept, logged_news, vary},
     },
 };
 use crate::{
@@ -233,6 +233,7 @@ impl Controller {
             by,
             forward: forwarded(&directives, Spawner::Rank),
             keep: keep.unwrap_or(None),
+            log: logged_news(&directives),
         };
         if keep.is_err() {
             let key = keys::IOF_CACHE_SIZE.to_string_lossy().into_owned();

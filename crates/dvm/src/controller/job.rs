@@ -39,7 +39,7 @@ pub(super) use self::{
     origin::{Kind, LoggedNews, Origin, Spawner, StartNews, WhenItLeaves},
     pushes::Push,
 };
-use super::asks::Asker;
+use super::{asks::Asker, sets::DefinedSets};
 use crate::{
     daemon::LOSS_GRACE,
     hold::{Announcement, Hold, State},
@@ -215,6 +215,7 @@ pub(super) struct Job {
     pub(super) is_stopped: bool,
     /// What its procs have used, on nodes that are clean, and those of the jobs that it has spawned and that are over.
     pub(super) spent: Usage,
+    pub(super) defined_sets: DefinedSets,
     outputs: VecDeque<JobOutput>,
 }
 
@@ -271,6 +272,7 @@ impl Job {
             hold_note_at: None,
             is_stopped: false,
             spent: Usage::default(),
+            defined_sets: DefinedSets::default(),
             outputs: VecDeque::new(),
             spec,
         };

@@ -21,9 +21,10 @@ use std::{
 use base::{HostList, JobId, NodeId, RankSet, Time, Usage};
 use bytes::Bytes;
 use message::{Message, Severity};
+use serde::{Deserialize, Serialize};
 
 pub use self::watch::{JobWatch, NotWatched};
-use super::{CaptureStart, Captured, Controller, ControllerOutput, Job, Origin};
+use super::{Controller, ControllerOutput, Job, Origin};
 use crate::{
     alloc::{Allocation, Slots},
     machine::{
@@ -51,6 +52,28 @@ enum News {
 
 /// Time without any answer after which the output of a run that ends is given up: a file hangs.
 const CAPTURE_MAX: Duration = Duration::from_secs(5);
+
+/// The files for the output of a job without a front.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureStart {
+    pub files: OutputFiles,
+    pub umask: u32,
+    /// What they had before is removed.
+    pub truncates: bool,
+}
+
+/// Output that goes to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    /// The job whose files they are.
+    pub root: JobId,
+    /// The job that has written the output: `root`, or one that it has spawned.
+    pub job: JobId,
+    pub node: NodeId,
+    pub stream: Stream,
+    /// Amount, counted by [`crate::stdio::cost`].
+    pub cost: u64,
+}
 
 /// The output of a run without a front.
 #[derive(Debug)]

@@ -2,9 +2,12 @@
 //!
 //! What a job uses is measured on its nodes. The query is answered when all of them have said it.
 
-use std::{collections::BTreeMap, ffi::CStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::CStr,
+};
 
-use base::{JobId, ProcId, Rank, Time};
+use base::{JobId, NodeId, ProcId, Rank, Time};
 use pmix::{
     keys,
     message::Answer,
@@ -48,12 +51,14 @@ impl Controller {
         };
         let jobs = self.jobs.values().filter(|job| wanted(job));
         let tasks: BTreeMap<JobId, u32> = jobs.map(|job| (job.id, 0)).collect();
+        let daemons = wishes.iter().flat_map(|wish| wish.daemons.iter().copied());
+        let daemons: BTreeSet<NodeId> = daemons.collect();
         let query = Measuring {
             asker,
             infos,
             wishes,
         };
-        self.measure_for(MeasuredFor::Query(Box::new(query)), tasks);
+        self.measure_for(MeasuredFor::Query(Box::new(query)), tasks, &daemons);
     }
 
     fn answer_infos(&mut self, asker: Asker, infos: Vec<Info>) {
@@ -138,19 +143,45 @@ impl Controller {
             Some(name) => Some(self.job_called(name)?.id),
             None => None,
         };
+        let rank = rank
+            .filter(|rank| rank.is_number())
+            .map(|rank| Rank(rank.0));
+        let node = is_local.then_some(asker.node);
+        let average = wanted(qualifiers, keys::QUERY_REPORT_AVG);
+        let daemons = match average {
+            Report::Wanted => self.daemons_of(job, rank),
+            Report::Unwanted => BTreeSet::new(),
+        };
+        let is_meant = |one: &NodeId| node.is_none_or(|node| node == *one);
         Some(MemoryWish {
             job,
-            rank: rank
-                .filter(|rank| rank.is_number())
-                .map(|rank| Rank(rank.0)),
-            node: is_local.then_some(asker.node),
-            average: wanted(qualifiers, keys::QUERY_REPORT_AVG),
+            rank,
+            node,
+            average,
             extremes: wanted(qualifiers, keys::QUERY_REPORT_MINMAX),
+            daemons: daemons.into_iter().filter(is_meant).collect(),
         })
     }
 
+    /// Returns the nodes with daemons that serve a job, or one of its ranks; without a job all nodes.
+    fn daemons_of(&self, job: Option<JobId>, rank: Option<Rank>) -> BTreeSet<NodeId> {
+        let Some(job) = job else {
+            return self.nodes.keys().copied().collect();
+        };
+        let shares = self.jobs.get(&job).map(|job| &job.shares);
+        let shares = shares.into_iter().flatten().filter(|(_, share)| {
+            !share.clean && rank.is_none_or(|rank| share.ranks.contains(rank))
+        });
+        shares.map(|(node, _)| *node).collect()
+    }
+
     /// Answers a query when what it asks about is measured.
-    pub(super) fn answer_measuring(&mut self, query: Measuring, report: &UsageReport) {
+    pub(super) fn answer_measuring(
+        &mut self,
+        query: Measuring,
+        report: &UsageReport,
+        daemons: &BTreeMap<NodeId, u64>,
+    ) {
         let Measuring {
             asker,
             mut infos,
@@ -169,7 +200,11 @@ impl Controller {
                     && here.is_none_or(|here| here == rank.host)
             };
             let ranks: Vec<&RankUsage> = report.ranks.iter().filter(is_meant).collect();
-            let value = memory(&wish, &ranks, &named);
+            let daemons = daemons
+                .iter()
+                .filter(|(node, _)| wish.daemons.contains(node));
+            let daemons = daemons.map(|(node, bytes)| (self.name_of(*node), *bytes));
+            let value = memory(&wish, &ranks, daemons.collect(), &named);
             let key = Key::new(keys::QUERY_MEMORY_USAGE).ok();
             infos.extend(key.map(|key| Info::new(key, value)));
         }
@@ -213,8 +248,14 @@ fn status_of(job: &Job) -> Status {
     }
 }
 
-/// Returns the memory of procs: of each, or on average for each node, and the least and the most.
-fn memory(wish: &MemoryWish, ranks: &[&RankUsage], named: &BTreeMap<JobId, String>) -> Value {
+/// Returns the memory of procs: of each, or on average for each node, with that of its daemon, and the least and the most. The memory of
+/// daemons is by the names of their nodes.
+fn memory(
+    wish: &MemoryWish,
+    ranks: &[&RankUsage],
+    daemons: BTreeMap<&str, u64>,
+    named: &BTreeMap<JobId, String>,
+) -> Value {
     let info = |key, value| Key::new(key).ok().map(|key| Info::new(key, value));
     let array = |key, infos: [Option<Info>; 4]| {
         info(key, Value::infos(infos.into_iter().flatten().collect()))
@@ -241,19 +282,21 @@ fn memory(wish: &MemoryWish, ranks: &[&RankUsage], named: &BTreeMap<JobId, Strin
     let mut infos = Vec::new();
     if wish.average == Report::Wanted {
         let mut nodes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        nodes.extend(daemons.keys().map(|host| (*host, (0, 0))));
         for rank in ranks {
             let (bytes, count) = nodes.entry(&rank.host).or_default();
             *bytes = bytes.saturating_add(rank.resident);
             *count += 1;
         }
         infos.extend(nodes.into_iter().filter_map(|(host, (bytes, count))| {
-            let average = megabytes(bytes / count.max(1));
+            let average = bytes.checked_div(count).map(megabytes);
+            let daemon = daemons.get(host).copied().map(megabytes);
             array(
                 keys::NODE_ARRAY,
                 [
                     info(keys::HOSTNAME, Value::text(host)),
-                    info(keys::CLIENT_AVG_MEMORY, average),
-                    None,
+                    average.and_then(|average| info(keys::CLIENT_AVG_MEMORY, average)),
+                    daemon.and_then(|daemon| info(keys::DAEMON_MEMORY, daemon)),
                     None,
                 ],
             )

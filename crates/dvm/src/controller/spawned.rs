@@ -184,7 +184,9 @@ impl Controller {
     pub(super) fn parent(&self, id: JobId) -> Option<Parent> {
         match &self.jobs.get(&id)?.origin {
             Origin::Front | Origin::Beside => None,
-            Origin::Controlled { by, forward, keep } => Some(Parent {
+            Origin::Controlled {
+                by, forward, keep, ..
+            } => Some(Parent {
                 relation: Relation::Controller,
                 proc: *by,
                 nspace: self.nspace(by.job),

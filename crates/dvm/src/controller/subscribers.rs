@@ -91,7 +91,9 @@ impl Controller {
                 Origin::Spawned {
                     by, forward, keep, ..
                 }
-                | Origin::Controlled { by, forward, keep },
+                | Origin::Controlled {
+                    by, forward, keep, ..
+                },
             ) => (*by, &forward[..], keep),
             Some(Origin::Front | Origin::Beside) | None => return,
         };

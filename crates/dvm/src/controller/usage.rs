@@ -2,7 +2,7 @@
 //!
 //! | a measurement | a node answers | a node is lost | the front, or the node of the process, is lost |
 //! |---|---|---|---|
-//! | waits for several nodes | its procs are added | waits for the others | is dropped |
+//! | waits for several nodes | its procs, or its daemon, are added | waits for the others | is dropped |
 //! | waits for one node | the asker is told | the asker is told | is dropped |
 
 #[cfg(test)]
@@ -35,11 +35,20 @@ struct Measurement {
     asker: MeasuredFor,
     /// The task of each job that is measured.
     tasks: BTreeMap<JobId, u32>,
-    waits_for: BTreeSet<(NodeId, JobId)>,
+    waits_for: BTreeSet<(NodeId, Subject)>,
     /// All but the procs, of which there are [`USAGE_RANKS_MAX`] at most.
     report: UsageReport,
     /// By task and rank.
     procs: BTreeMap<(u32, JobId, Rank), RankUsage>,
+    /// The memory of daemons, in bytes.
+    daemons: BTreeMap<NodeId, u64>,
+}
+
+/// What of a node is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Job(JobId),
+    Daemon,
 }
 
 /// Who wants to know.
@@ -69,6 +78,8 @@ pub(super) struct MemoryWish {
     pub(super) node: Option<NodeId>,
     pub(super) average: Report,
     pub(super) extremes: Report,
+    /// The nodes whose daemons are reported too.
+    pub(super) daemons: BTreeSet<NodeId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,17 +146,23 @@ impl Controller {
         let runs: BTreeMap<JobId, u32> = runs.iter().map(|(task, run)| (*run, *task)).collect();
         let jobs = self.jobs.values().filter(|job| job.beside.is_none());
         let tasks = jobs.filter_map(|job| Some((job.id, *runs.get(&job.root)?)));
-        self.measure_for(MeasuredFor::Front(front), tasks.collect());
+        self.measure_for(MeasuredFor::Front(front), tasks.collect(), &BTreeSet::new());
     }
 
-    /// Asks all nodes of these jobs. Each has the number of its task.
-    pub(super) fn measure_for(&mut self, asker: MeasuredFor, tasks: BTreeMap<JobId, u32>) {
+    /// Asks all nodes of these jobs, each of which has the number of its task, and these daemons.
+    pub(super) fn measure_for(
+        &mut self,
+        asker: MeasuredFor,
+        tasks: BTreeMap<JobId, u32>,
+        daemons: &BTreeSet<NodeId>,
+    ) {
         let mut measurement = Measurement {
             asker,
             tasks,
             waits_for: BTreeSet::new(),
             report: UsageReport::default(),
             procs: BTreeMap::new(),
+            daemons: BTreeMap::new(),
         };
         self.measurements.last += 1;
         let number = self.measurements.last;
@@ -153,10 +170,14 @@ impl Controller {
         let jobs = measurement.tasks.keys().filter_map(|id| self.jobs.get(id));
         for job in jobs {
             let nodes = job.shares.iter().filter(|(_, share)| !share.clean);
-            asked.extend(nodes.map(|(node, _)| (*node, job.id)));
+            asked.extend(nodes.map(|(node, _)| (*node, Subject::Job(job.id))));
         }
-        for (node, job) in &asked {
-            let message = ToDaemon::Measure { job: *job, number };
+        asked.extend(daemons.iter().map(|node| (*node, Subject::Daemon)));
+        for (node, subject) in &asked {
+            let message = match subject {
+                Subject::Job(job) => ToDaemon::Measure { job: *job, number },
+                Subject::Daemon => ToDaemon::MeasureDaemon { number },
+            };
             self.outputs
                 .push_back(super::ControllerOutput::Daemon(*node, message));
         }
@@ -177,8 +198,20 @@ impl Controller {
         let Some(measurement) = self.measurements.open.get_mut(&number) else {
             return;
         };
-        if measurement.waits_for.remove(&(node, job)) {
+        if measurement.waits_for.remove(&(node, Subject::Job(job))) {
             measurement.add(job, &host, procs, counted);
+        }
+        self.answer_measured(number);
+    }
+
+    pub(super) fn on_daemon_measured(&mut self, node: NodeId, number: u64, memory: Option<u64>) {
+        let Some(measurement) = self.measurements.open.get_mut(&number) else {
+            return;
+        };
+        if measurement.waits_for.remove(&(node, Subject::Daemon)) {
+            measurement
+                .daemons
+                .extend(memory.map(|memory| (node, memory)));
         }
         self.answer_measured(number);
     }
@@ -221,7 +254,9 @@ impl Controller {
                 let reply = Reply::Usage(Box::new(done.report));
                 self.tell(front, ToFront::Reply(Box::new(reply)));
             }
-            MeasuredFor::Query(query) => self.answer_measuring(*query, &done.report),
+            MeasuredFor::Query(query) => {
+                self.answer_measuring(*query, &done.report, &done.daemons);
+            }
         }
     }
 

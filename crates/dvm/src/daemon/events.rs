@@ -18,6 +18,7 @@ use crate::{
         Unenforced,
     },
     spec::{App, HoldAt, LineTerminal, ResourceLimits, WindowSize},
+    syslog::{SyslogFailure, SyslogLine},
 };
 
 /// A tool that has started the launcher, and to which this process is connected. Names are nspaces and ranks.
@@ -142,6 +143,16 @@ pub enum Input<'a> {
         procs: Vec<ProcUsage>,
         counted: Option<Counted>,
     },
+    /// Answers [`Output::MeasureDaemon`]: the memory of this process in bytes, if it is known.
+    DaemonMeasured {
+        number: u64,
+        memory: Option<u64>,
+    },
+    /// Answers [`Output::Syslog`].
+    Syslogged {
+        ticket: u64,
+        result: Result<(), SyslogFailure>,
+    },
     /// A process that a proc had left behind has exited.
     StrayExited,
     /// Answers [`Output::Files`]: the path of the directory, if it was made.
@@ -191,6 +202,15 @@ pub enum Output {
     Measure {
         job: JobId,
         number: u64,
+    },
+    /// Find out how much memory this process uses, and answer with [`Input::DaemonMeasured`].
+    MeasureDaemon {
+        number: u64,
+    },
+    /// Send a line to the syslog of this node, and answer with [`Input::Syslogged`].
+    Syslog {
+        ticket: u64,
+        line: SyslogLine,
     },
     /// Continue a held proc, unless a debugger is attached to it.
     Continue {

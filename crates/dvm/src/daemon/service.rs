@@ -1,10 +1,12 @@
 //! PMIx on one node: the server, and the effects of its requests on the procs of this node.
 
 mod aborts;
+mod control;
 mod facts;
 mod hwloc;
 mod neighbors;
 mod refused;
+mod syslog;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -19,18 +21,17 @@ use base::{ExitStatus, JobId, NodeId, ProcId, Rank, RankSet, Signal, Time};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
-    keys,
     message::{Answer, Command, GroupForm, Request, Shape},
     server::{
         Ask, Config, Conn, Input, LogStream, MAX_CARRIED, Output as FromServer, PeerOwner, Server,
         Ticket,
     },
-    value::{Info, IofChannels, Kval, Nspace, PmixRank, Proc, Status},
+    value::{IofChannels, Kval, Nspace, PmixRank, Proc, Status},
 };
 
 use serde::{Deserialize, Serialize};
 
-use self::{aborts::Aborts, refused::RefusedConnections};
+use self::{aborts::Aborts, refused::RefusedConnections, syslog::Logging};
 use super::{DaemonConfig, Output, OwnNode, Subscription};
 use crate::planted::{self, Bug};
 use crate::proto::{
@@ -59,9 +60,6 @@ pub enum Tools {
     Admitted,
 }
 
-/// Maximum number of paths that one proc may register to be removed when it exits.
-const MAX_CLEANUPS: usize = 4096;
-
 /// The PMIx server of a node, with the mapping between job ids and nspaces.
 #[derive(Debug)]
 pub(super) struct Service {
@@ -80,6 +78,8 @@ pub(super) struct Service {
     parents: BTreeMap<JobId, JobId>,
     /// Outstanding requests to the controller: the command of each, by ticket.
     asked: BTreeMap<u64, Command>,
+    /// Log requests for the syslog, by ticket.
+    logging: BTreeMap<u64, Logging>,
     /// Output channels that clients have subscribed to, by job.
     wanted: BTreeMap<JobId, IofChannels>,
     /// Paths to remove when the proc exits.
@@ -202,6 +202,7 @@ impl Service {
             ranks: BTreeMap::new(),
             parents: BTreeMap::new(),
             asked: BTreeMap::new(),
+            logging: BTreeMap::new(),
             wanted: BTreeMap::new(),
             cleanups: BTreeMap::new(),
             refused: RefusedConnections::default(),
@@ -394,6 +395,9 @@ impl Service {
         let shape = Shape::of(command, GroupForm::Members);
         let answer =
             Answer::decode(Format::V4, shape, answer).unwrap_or(Answer::Status(Status::ERROR));
+        if command == Command::Log {
+            return self.on_log_answer(now, ticket, answer.status());
+        }
         self.reply(now, Ticket(ticket), answer);
     }
 
@@ -429,6 +433,7 @@ impl Service {
                     };
                     self.demand(&proc, What::Say(stream, text));
                 }
+                FromServer::Syslog { ticket, from, log } => self.on_log(now, ticket, &from, &log),
                 // A client that violates the protocol loses only its connection. What it does without one is up to the
                 // client.
                 FromServer::Refused { proc, error } => {
@@ -621,6 +626,12 @@ impl Service {
                     },
                 );
             }
+            Request::JobControl { targets, infos } if control::defines_set(&infos) => {
+                let asked = self.ask_for_set(&from, ticket, &targets, &infos);
+                if let Err(status) = asked {
+                    self.reply(now, ticket, Answer::Status(status));
+                }
+            }
             Request::JobControl { targets, infos } => {
                 let answer = self.control(&from, proc, &targets, &infos);
                 self.reply(now, ticket, answer);
@@ -645,75 +656,6 @@ impl Service {
             }
             _ => self.reply(now, ticket, Answer::Status(Status::NOT_SUPPORTED)),
         }
-    }
-
-    fn control(&mut self, from: &Proc, proc: ProcId, targets: &[Proc], infos: &[Info]) -> Answer {
-        let all = [Proc::all(from.nspace.clone())];
-        let targets = match targets {
-            [] if self.is_tool(from) => return Answer::Status(Status::BAD_PARAM),
-            [] => &all,
-            targets => targets,
-        };
-        let mut status = Status::NOT_SUPPORTED;
-        for Info { key, value, .. } in infos {
-            let key = key.as_c_str();
-            let signal = if key == keys::JOB_CTRL_KILL {
-                Some(Signal::KILL)
-            } else if key == keys::JOB_CTRL_TERMINATE {
-                Some(Signal::TERM)
-            } else if key == keys::JOB_CTRL_PAUSE {
-                Some(Signal::STOP)
-            } else if key == keys::JOB_CTRL_RESUME {
-                Some(Signal::CONT)
-            } else if key == keys::JOB_CTRL_SIGNAL {
-                let number = value
-                    .as_count()
-                    .and_then(|number| i32::try_from(number).ok());
-                match number.filter(|number| (1..=64).contains(number)) {
-                    Some(number) => Some(Signal(number)),
-                    None => return Answer::Status(Status::BAD_PARAM),
-                }
-            } else {
-                None
-            };
-            if let Some(signal) = signal.filter(|_| value.is_set()) {
-                status = self.signal(from, targets, signal);
-            } else if self.is_tool(from) {
-                // Files are removed when a proc exits.
-            } else if key == keys::REGISTER_CLEANUP || key == keys::REGISTER_CLEANUP_DIR {
-                let paths = self.cleanups.entry(proc).or_default();
-                let Some(text) = value.as_text() else {
-                    return Answer::Status(Status::BAD_PARAM);
-                };
-                let named = text.to_bytes().split(|byte| *byte == b',');
-                let absolute = named.filter(|path| path.starts_with(b"/"));
-                paths.extend(absolute.map(|path| std::ffi::OsStr::from_bytes(path).to_os_string()));
-                status = if paths.len() > MAX_CLEANUPS {
-                    paths.truncate(MAX_CLEANUPS);
-                    Status::OUT_OF_RESOURCE
-                } else {
-                    Status::SUCCESS
-                };
-            }
-        }
-        Answer::Infos {
-            status,
-            infos: Vec::new(),
-        }
-    }
-
-    /// Sends a signal to procs: of the caller's job, or of any job for a tool.
-    fn signal(&mut self, from: &Proc, targets: &[Proc], signal: Signal) -> Status {
-        if self.is_tool(from) {
-            return self.signal_by_tool(targets, signal);
-        }
-        if targets.iter().any(|target| target.nspace != from.nspace) {
-            return Status::NO_PERMISSIONS;
-        }
-        for (_, ranks) in self.ranks_of(targets.iter()) {
-            self.demand(from, What::Signal(ranks, signal));
-        }
-        Status::SUCCESS
     }
 
     fn reply(&mut self, now: Time, ticket: Ticket, answer: Answer) {

@@ -138,11 +138,12 @@ was ended. Spawned jobs are ended with it."
 process that registered for the event is notified. This job goes on, and its own ranks decide its exit code."
 
     SPAWNED_STARTED: Note "job/spawned-started"
-"A process or a tool has spawned a job (`PMIx_Spawn`) and wants its start to be logged (`PMIX_LOG_JOB_EVENTS`). All processes of \
-the job have been started. `-q` suppresses the message."
+"A process or a tool has spawned the job (`PMIx_Spawn`), or a tool has started the launcher, and wants the start to be logged \
+(`PMIX_LOG_JOB_EVENTS`). All processes of the job have been started. `-q` suppresses the message."
 
     SPAWNED_ENDED: Note "job/spawned-ended"
-"A process or a tool has spawned a job (`PMIx_Spawn`) and wants its end to be logged (`PMIX_LOG_JOB_EVENTS`, `PMIX_LOG_COMPLETION`). \
+"A process or a tool has spawned the job (`PMIx_Spawn`), or a tool has started the launcher, and wants the end to be logged \
+(`PMIX_LOG_JOB_EVENTS`, `PMIX_LOG_COMPLETION`). \
 The exit code is that of the process that decided the end of the job. `-q` suppresses the message."
 
     SPAWN_REFUSED: Warning "job/spawn-refused"

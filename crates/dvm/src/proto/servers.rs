@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::Stream;
+use crate::spec::SetName;
 
 /// Message from the PMIx server of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,6 +149,12 @@ pub enum ToServer {
         proc: ProcId,
         stream: Stream,
         bytes: Bytes,
+    },
+    /// A process set of these ranks of a job, besides those of its apps.
+    SetDefined {
+        job: JobId,
+        name: SetName,
+        ranks: RankSet,
     },
     /// Answer to [`FromServer::ToolConnects`]: the status is why it is refused.
     ToolAdmitted {

@@ -14,7 +14,7 @@ pub(super) fn of(key: &CStr) -> Option<&'static Attribute> {
     ATTRIBUTES.iter().find(|(known, ..)| *known == key)
 }
 
-const ATTRIBUTES: [Attribute; 128] = [
+const ATTRIBUTES: [Attribute; 135] = [
     (keys::IOF_COPY, "PMIX_IOF_COPY", T::BOOL),
     (keys::IOF_CACHE_SIZE, "PMIX_IOF_CACHE_SIZE", T::UINT32),
     (keys::IOF_DROP_OLDEST, "PMIX_IOF_DROP_OLDEST", T::BOOL),
@@ -250,12 +250,27 @@ const ATTRIBUTES: [Attribute; 128] = [
     (keys::LOG_STDOUT, "PMIX_LOG_STDOUT", T::STRING),
     (keys::LOG_STDERR, "PMIX_LOG_STDERR", T::STRING),
     (keys::LOG_MESSAGE, "PMIX_LOG_MSG", T::BYTE_OBJECT),
+    (keys::LOG_SYSLOG, "PMIX_LOG_SYSLOG", T::STRING),
+    (keys::LOG_LOCAL_SYSLOG, "PMIX_LOG_LOCAL_SYSLOG", T::STRING),
+    (keys::LOG_GLOBAL_SYSLOG, "PMIX_LOG_GLOBAL_SYSLOG", T::STRING),
+    (keys::LOG_SYSLOG_PRIORITY, "PMIX_LOG_SYSLOG_PRI", T::INT),
+    (keys::LOG_TIMESTAMP, "PMIX_LOG_TIMESTAMP", T::TIME),
+    (
+        keys::LOG_GENERATE_TIMESTAMP,
+        "PMIX_LOG_GENERATE_TIMESTAMP",
+        T::BOOL,
+    ),
     (keys::JOB_CTRL_ID, "PMIX_JOB_CTRL_ID", T::STRING),
     (keys::JOB_CTRL_KILL, "PMIX_JOB_CTRL_KILL", T::BOOL),
     (keys::JOB_CTRL_SIGNAL, "PMIX_JOB_CTRL_SIGNAL", T::INT),
     (keys::JOB_CTRL_TERMINATE, "PMIX_JOB_CTRL_TERMINATE", T::BOOL),
     (keys::JOB_CTRL_PAUSE, "PMIX_JOB_CTRL_PAUSE", T::BOOL),
     (keys::JOB_CTRL_RESUME, "PMIX_JOB_CTRL_RESUME", T::BOOL),
+    (
+        keys::JOB_CTRL_DEFINE_PSET,
+        "PMIX_JOB_CTRL_DEFINE_PSET",
+        T::STRING,
+    ),
     (keys::REGISTER_CLEANUP, "PMIX_REGISTER_CLEANUP", T::STRING),
     (
         keys::REGISTER_CLEANUP_DIR,

@@ -80,7 +80,7 @@ pub(super) const OF_SPAWN_BESIDES: [&CStr; 11] = [
 ];
 
 /// Directives for the job of a launcher that a tool has started, besides those of [`OF_HOLD`] and [`OF_SPAWN_BESIDES`].
-const OF_LAUNCH: [&CStr; 19] = [
+const OF_LAUNCH: [&CStr; 21] = [
     keys::MAP_BY,
     keys::RANK_BY,
     keys::BIND_TO,
@@ -99,6 +99,8 @@ const OF_LAUNCH: [&CStr; 19] = [
     keys::NOTIFY_JOB_EVENTS,
     keys::NOTIFY_PROC_TERMINATION,
     keys::NOTIFY_PROC_ABNORMAL_TERMINATION,
+    keys::LOG_JOB_EVENTS,
+    keys::LOG_COMPLETION,
     keys::NOHUP,
 ];
 
@@ -120,7 +122,22 @@ pub(super) const OF_UNPUBLISH: [&CStr; 1] = [keys::RANGE];
 
 pub(super) const OF_REGISTER: [&CStr; 2] = [keys::EVENT_AFFECTED_PROC, keys::EVENT_AFFECTED_PROCS];
 
-pub(super) const OF_LOG: [&CStr; 3] = [keys::LOG_STDOUT, keys::LOG_STDERR, keys::LOG_MESSAGE];
+/// What a log request can log, and where.
+pub(super) const OF_LOG: [&CStr; 6] = [
+    keys::LOG_STDOUT,
+    keys::LOG_STDERR,
+    keys::LOG_MESSAGE,
+    keys::LOG_SYSLOG,
+    keys::LOG_LOCAL_SYSLOG,
+    keys::LOG_GLOBAL_SYSLOG,
+];
+
+/// Directives of a log request: they are for what goes to a syslog.
+pub(super) const OF_SYSLOG: [&CStr; 3] = [
+    keys::LOG_SYSLOG_PRIORITY,
+    keys::LOG_TIMESTAMP,
+    keys::LOG_GENERATE_TIMESTAMP,
+];
 
 pub(super) const OF_MONITOR: [&CStr; 3] = [
     keys::MONITOR_HEARTBEAT_TIME,
@@ -189,13 +206,14 @@ pub(super) const OF_CONSTRUCT: [&CStr; 13] = [
     keys::GROUP_FINAL_ORDER,
 ];
 
-pub(super) const OF_CONTROL: [&CStr; 8] = [
+pub(super) const OF_CONTROL: [&CStr; 9] = [
     keys::JOB_CTRL_ID,
     keys::JOB_CTRL_KILL,
     keys::JOB_CTRL_SIGNAL,
     keys::JOB_CTRL_TERMINATE,
     keys::JOB_CTRL_PAUSE,
     keys::JOB_CTRL_RESUME,
+    keys::JOB_CTRL_DEFINE_PSET,
     keys::REGISTER_CLEANUP,
     keys::REGISTER_CLEANUP_DIR,
 ];
@@ -244,7 +262,10 @@ pub(super) fn requires_unknown(request: &Request) -> bool {
             .any(|query| among(&query.qualifiers, &OF_QUERY)),
         Request::Log {
             data, directives, ..
-        } => among(data, &OF_LOG) || among(directives, &[keys::LOG_SOURCE, keys::LOG_TIMESTAMP]),
+        } => {
+            let understood = [&OF_SYSLOG[..], &[keys::LOG_SOURCE]].concat();
+            among(data, &OF_LOG) || among(directives, &understood)
+        }
         Request::Allocate { infos, .. } => {
             among(infos, &[&Wish::KEYS[..], &[keys::TIMEOUT]].concat())
         }

@@ -128,6 +128,12 @@ pub enum Input<'a> {
         conn: Conn,
         bytes: &'a [u8],
     },
+    /// A process set of some processes of a job, besides those of its apps. Its name is new in this job.
+    DefineSet {
+        nspace: Nspace,
+        name: CString,
+        ranks: RankSet,
+    },
     /// A connection was closed, by its peer or by the host.
     Closed {
         conn: Conn,
@@ -137,7 +143,7 @@ pub enum Input<'a> {
         conn: Conn,
         name: Result<Proc, Status>,
     },
-    /// The answer to an [`Ask`] or an [`Output::Stdin`].
+    /// The answer to an [`Ask`], an [`Output::Stdin`] or an [`Output::Syslog`].
     Answer {
         ticket: Ticket,
         answer: Answer,
@@ -336,6 +342,13 @@ pub enum Output {
         stream: LogStream,
         text: Bytes,
     },
+    /// Texts that a process wants to have in a syslog (PMIx_Log), in this order. The host answers once by [`Input::Answer`]: with success
+    /// if all of them are there, else with why the first one is not.
+    Syslog {
+        ticket: Ticket,
+        from: Proc,
+        log: Box<Syslog>,
+    },
     /// A connection was refused or closed for this reason, which the host logs. `proc` is `None` before the handshake.
     Refused {
         proc: Option<Proc>,
@@ -348,6 +361,27 @@ pub enum Output {
 pub enum LogStream {
     Stdout,
     Stderr,
+}
+
+/// Texts for a syslog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Syslog {
+    pub texts: Vec<(SyslogPlace, Bytes)>,
+    /// Facility and severity of all texts, as in RFC 3164.
+    pub priority: u8,
+    /// The time of the texts that the process gives, in seconds since 1970 in UTC.
+    pub time: Option<u64>,
+}
+
+/// The syslog that a text goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyslogPlace {
+    /// That of the process's node.
+    Local,
+    /// That of the host of the job as a whole.
+    Global,
+    /// The global one; if there is none, the local one.
+    Either,
 }
 
 /// The reason for refusing or closing a connection.

@@ -114,6 +114,8 @@ pub(super) struct Namespace {
     by_node: Vec<Vec<u32>>,
     /// Other nodes that have ranks of the job.
     away: BTreeSet<u32>,
+    /// Sets that were defined while the job runs, in that order, with their ranks.
+    pub(super) defined_sets: Vec<(CString, RankSet)>,
     pub(super) stored: Stored,
     /// Packed facts, once per message format and kind of reader.
     pub(super) packed: BTreeMap<(Format, FactsFor), Bytes>,
@@ -145,6 +147,7 @@ impl Namespace {
             local,
             by_node,
             away,
+            defined_sets: Vec::new(),
             stored: Stored::default(),
             packed: BTreeMap::new(),
         }

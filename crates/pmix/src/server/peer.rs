@@ -517,6 +517,9 @@ impl Server {
             let forgotten = self.collectives.forget(conn, &mut self.timers);
             self.say_forgotten(forgotten);
             self.asks.retain(|_, reply| reply.conn != conn);
+            let asks = &self.asks;
+            self.partly_logged
+                .retain(|ticket| asks.contains_key(ticket));
             self.forget_queries(conn);
         }
         let known = match peer.state {

@@ -5,14 +5,12 @@ use std::iter;
 use base::Time;
 use bytes::Bytes;
 
-use super::{
-    Ask, Event, LogStream, Output, ReplyTo, Server, Ticket, directive, help, is_set, share::Kind,
-};
+use super::{Ask, Event, Output, ReplyTo, Server, Ticket, directive, is_set, share::Kind};
 use crate::{
     codec::Writer,
     keys,
     message::{Answer, Request},
-    value::{AllocDirective, Info, Nspace, Proc, Status, Value},
+    value::{AllocDirective, Info, Nspace, Proc, Status},
 };
 
 impl Server {
@@ -78,8 +76,10 @@ impl Server {
             }
             Request::Query { queries } => self.on_query(reply, from, queries),
             Request::Log {
-                data, directives, ..
-            } => self.on_log(reply, from, &data, &directives),
+                time,
+                data,
+                directives,
+            } => self.on_log(reply, from, time, &data, &directives),
             Request::Monitor {
                 monitor,
                 error,
@@ -196,48 +196,5 @@ impl Server {
         {
             self.out.push_back(Output::Send { conn, bytes });
         }
-    }
-
-    pub(super) fn on_log(
-        &mut self,
-        reply: ReplyTo,
-        from: &Proc,
-        data: &[Info],
-        _directives: &[Info],
-    ) {
-        let mut status = Status::NOT_SUPPORTED;
-        for info in data {
-            let key = info.key.as_c_str();
-            let (stream, text) = match &info.value {
-                Value::String(Some(text)) if key == keys::LOG_STDERR => {
-                    (LogStream::Stderr, Bytes::copy_from_slice(text.to_bytes()))
-                }
-                Value::String(Some(text)) if key == keys::LOG_STDOUT => {
-                    (LogStream::Stdout, Bytes::copy_from_slice(text.to_bytes()))
-                }
-                Value::ByteObject(bytes) if key == keys::LOG_STDERR => {
-                    (LogStream::Stderr, bytes.clone())
-                }
-                Value::ByteObject(bytes) if key == keys::LOG_STDOUT => {
-                    (LogStream::Stdout, bytes.clone())
-                }
-                Value::ByteObject(bytes) if key == keys::LOG_MESSAGE => match help::text(bytes) {
-                    Some(text) => (LogStream::Stderr, text),
-                    None => continue,
-                },
-                _ => continue,
-            };
-            status = Status::SUCCESS;
-            if self.is_tool(reply.conn) {
-                self.show_tool(reply.conn, from, stream, &text);
-                continue;
-            }
-            self.out.push_back(Output::Log {
-                proc: from.clone(),
-                stream,
-                text,
-            });
-        }
-        self.status(reply, status);
     }
 }

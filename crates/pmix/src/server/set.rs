@@ -1,9 +1,14 @@
 //! Process sets: named sets of the processes of a job, which exist as long as the job.
 //!
-//! A set consists of the processes of all apps that have its name. Sets of two jobs may have the same name. Where a process uses that name, it
-//! means the set of its own job.
+//! A set consists of the processes of all apps that have its name, or of those for which it is defined while the job runs. Sets of two jobs
+//! may have the same name. Where a process uses that name, it means the set of its own job.
 
-use std::{collections::BTreeSet, ffi::CStr};
+use std::{
+    collections::BTreeSet,
+    ffi::{CStr, CString},
+};
+
+use base::{Rank, RankSet};
 
 use super::{Event, Server, event::From, facts::joined, find, info, job::Namespace, query::named};
 use crate::{
@@ -12,18 +17,27 @@ use crate::{
 };
 
 impl Namespace {
-    /// Returns the names of the sets, each once, in the order of the apps.
+    /// Returns the names of the sets, each once, in the order of the apps, and then of the definitions.
     fn set_names(&self) -> Vec<&CStr> {
         let mut seen = BTreeSet::new();
         let names = self.job.apps.iter().filter_map(|app| app.set.as_deref());
-        names.filter(|name| seen.insert(*name)).collect()
+        let defined = self.defined_sets.iter().map(|(name, _)| name.as_c_str());
+        names
+            .chain(defined)
+            .filter(|name| seen.insert(*name))
+            .collect()
     }
 
     /// Returns the members of a set, in the order of their ranks; `None` if the job has no such set.
     pub(super) fn set_members(&self, name: &CStr) -> Option<Vec<Proc>> {
-        let is_in = |app: u32| self.set_of_app(app) == Some(name);
+        let mut defined = self.defined_sets.iter();
+        let defined = defined.find(|(one, _)| one.as_c_str() == name);
+        let is_in = |rank: u32, app: u32| match defined {
+            Some((_, ranks)) => ranks.contains(Rank(rank)),
+            None => self.set_of_app(app) == Some(name),
+        };
         let members = (0..).zip(&self.job.ranks);
-        let members = members.filter(|(_, facts)| is_in(facts.app));
+        let members = members.filter(|(rank, facts)| is_in(*rank, facts.app));
         let members: Vec<Proc> = members
             .map(|(rank, _)| Proc {
                 nspace: self.job.nspace.clone(),
@@ -40,31 +54,41 @@ impl Namespace {
 }
 
 impl Server {
-    /// Sends the event by which local processes and tools learn of the sets of a new job.
+    /// Sends the events by which local processes and tools learn of the sets of a new job.
     pub(super) fn announce_sets(&mut self, nspace: &Nspace) {
-        let Some(job) = self.jobs.get(nspace) else {
+        let names = self.jobs.get(nspace).map(Namespace::set_names);
+        let names: Vec<CString> = names.into_iter().flatten().map(CStr::to_owned).collect();
+        for name in names {
+            self.announce_set(nspace, &name);
+        }
+    }
+
+    /// Adds a set to a job that runs.
+    pub(super) fn define_set(&mut self, nspace: &Nspace, name: CString, ranks: RankSet) {
+        if let Some(job) = self.jobs.get_mut(nspace) {
+            job.defined_sets.push((name.clone(), ranks));
+            self.announce_set(nspace, &name);
+        }
+    }
+
+    fn announce_set(&mut self, nspace: &Nspace, name: &CStr) {
+        let job = self.jobs.get(nspace);
+        let Some(members) = job.and_then(|job| job.set_members(name)) else {
             return;
         };
-        let event = |name: &CStr| {
-            let members = job.set_members(name)?;
-            let infos = [
-                info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
-                info(keys::PSET_NAME, Value::String(Some(name.to_owned()))),
-                info(keys::PSET_MEMBERS, Value::procs(members)),
-            ];
-            Some(Event {
-                status: Status::PROCESS_SET_DEFINE,
-                source: self.config.identity.clone(),
-                range: Range::LOCAL,
-                infos: infos.into_iter().flatten().collect(),
-            })
+        let infos = [
+            info(keys::EVENT_NON_DEFAULT, Value::Bool(true)),
+            info(keys::PSET_NAME, Value::String(Some(name.to_owned()))),
+            info(keys::PSET_MEMBERS, Value::procs(members)),
+        ];
+        let event = Event {
+            status: Status::PROCESS_SET_DEFINE,
+            source: self.config.identity.clone(),
+            range: Range::LOCAL,
+            infos: infos.into_iter().flatten().collect(),
         };
-        let names = job.set_names();
-        let events: Vec<Event> = names.into_iter().filter_map(event).collect();
-        for event in events {
-            // Every server knows the job, and sends the event to its own processes.
-            self.deliver(&event, From::Host);
-        }
+        // Every server knows the job, and sends the event to its own processes.
+        self.deliver(&event, From::Host);
     }
 
     /// Answers a query about sets: of the job that it names, or of all jobs. Returns `None` for other keys, and for the members of an

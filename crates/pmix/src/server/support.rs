@@ -64,7 +64,7 @@ const FUNCTIONS: [(&str, &[&[&CStr]]); 18] = [
         "PMIx_Query_info",
         &[&ANSWERED, &OF_HOST, &directive::OF_QUERY],
     ),
-    ("PMIx_Log", &[&directive::OF_LOG]),
+    ("PMIx_Log", &[&directive::OF_LOG, &directive::OF_SYSLOG]),
     ("PMIx_Job_control", &[&directive::OF_CONTROL]),
     ("PMIx_Process_monitor", &[&directive::OF_MONITOR]),
     ("PMIx_Get_credential", &[&[keys::CRED_TYPE]]),

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use base::ExitStatus;
+use bytes::Bytes;
 use pmix::{
     codec::Format,
     keys,
     message::{Answer, Command, Facts, Request},
-    server::{Conn, Input, MAX_COMMITTED, MISSING_KEY_DELAY},
+    server::{Conn, Input, MAX_COMMITTED, MISSING_KEY_DELAY, SyslogPlace},
     value::{
         DataType, Elements, Info, InfoFlags, Kval, Packed, PmixRank, Proc, Query, Scope, Status,
         Value,
@@ -670,8 +671,112 @@ fn a_log_is_written() {
     ]);
     assert_eq!(world.status_of(conns[0], &both), Status::SUCCESS);
     assert_eq!(world.log, [&b"one"[..], b"two"]);
-    let nowhere = log(vec![info(c"pmix.log.syslog", Value::text("three"))]);
+    let nowhere = log(vec![info(c"pmix.log.email", Value::text("three"))]);
     assert_eq!(world.status_of(conns[0], &nowhere), Status::NOT_SUPPORTED);
+    world.assert_no_state_left();
+}
+
+#[test]
+fn a_log_goes_to_the_syslog() {
+    let (mut world, conns) = World::of(1);
+    let log = |time, data: Vec<Info>, directives| Request::Log {
+        time,
+        data,
+        directives,
+    };
+    let text = |key, text: &str| info(key, Value::text(text));
+    let priority = |value| vec![info(keys::LOG_SYSLOG_PRIORITY, Value::Int(value))];
+    let given = || vec![info(keys::LOG_TIMESTAMP, Value::Time(9))];
+    // What the process says, the priority and the time that the host gets, its answer, and that to the process.
+    let either = || text(keys::LOG_SYSLOG, "either");
+    let cases = [
+        (
+            log(0, vec![either()], vec![]),
+            11,
+            None,
+            Status::SUCCESS,
+            Status::SUCCESS,
+        ),
+        (
+            log(7, vec![either()], priority(6)),
+            14,
+            Some(7),
+            Status::NOT_FOUND,
+            Status::NOT_FOUND,
+        ),
+        (
+            log(7, vec![either()], given()),
+            11,
+            Some(9),
+            Status::SUCCESS,
+            Status::SUCCESS,
+        ),
+        (
+            log(0, vec![either()], priority(191)),
+            191,
+            None,
+            Status::SUCCESS,
+            Status::SUCCESS,
+        ),
+        (
+            log(0, vec![text(keys::LOG_STDERR, "shown"), either()], vec![]),
+            11,
+            None,
+            Status::NOT_FOUND,
+            Status::PARTIAL_SUCCESS,
+        ),
+        (
+            log(0, vec![either(), text(keys::LOG_STDOUT, "shown")], vec![]),
+            11,
+            None,
+            Status::SUCCESS,
+            Status::SUCCESS,
+        ),
+    ];
+    for (request, priority, time, said, expected) in cases {
+        let tag = world.send(conns[0], &request);
+        let (ticket, from, log) = world.syslog.pop().unwrap();
+        assert_eq!(from, proc("a", 0));
+        assert_eq!((log.priority, log.time), (priority, time), "{request:?}");
+        assert_eq!(
+            log.texts,
+            [(SyslogPlace::Either, Bytes::from_static(b"either"))]
+        );
+        assert_eq!(world.status(conns[0], tag), None);
+        let answer = Answer::Status(said);
+        world.handle(Input::Answer { ticket, answer });
+        assert_eq!(world.status(conns[0], tag), Some(expected), "{request:?}");
+    }
+    assert_eq!(world.log, [&b"shown"[..], b"shown"]);
+    let both = vec![
+        text(keys::LOG_GLOBAL_SYSLOG, "global"),
+        text(keys::LOG_LOCAL_SYSLOG, "local"),
+    ];
+    world.send(conns[0], &log(0, both, vec![]));
+    let (_, _, both) = world.syslog.pop().unwrap();
+    let places = both.texts.iter().map(|(place, _)| *place);
+    assert!(places.eq([SyslogPlace::Global, SyslogPlace::Local]));
+    for bad in [
+        log(0, vec![either()], priority(192)),
+        log(0, vec![either()], priority(-1)),
+        log(
+            0,
+            vec![
+                info(keys::LOG_SYSLOG, Value::Int(1)),
+                text(keys::LOG_STDERR, "no"),
+            ],
+            vec![],
+        ),
+    ] {
+        assert_eq!(
+            world.status_of(conns[0], &bad),
+            Status::BAD_PARAM,
+            "{bad:?}"
+        );
+    }
+    // The connection ends before the host has answered.
+    let partly = vec![text(keys::LOG_STDERR, "shown"), either()];
+    world.send(conns[0], &log(0, partly, vec![]));
     world.assert_no_state_left();
 }
 

@@ -1,7 +1,8 @@
 //! Process sets: named sets of the processes of a job.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
+use base::Rank;
 use pmix::{
     keys,
     message::{Answer, Push},
@@ -175,5 +176,41 @@ fn a_set_is_announced() {
     let late = connect(&mut world, "late", V5);
     world.register(late, &[Status::PROCESS_SET_DEFINE]);
     assert_eq!(heard(&mut world, late), []);
+    world.assert_no_state_left();
+}
+
+/// A set that is defined while the job runs is like those of apps, and ends with the job.
+#[test]
+fn a_set_can_be_defined_later() {
+    let mut world = World::with_door();
+    register(&mut world, "b", &[Some("ocean"), None, None]);
+    let conn = world.connect("b", 0);
+    world.register(conn, &[Status::PROCESS_SET_DEFINE]);
+    heard(&mut world, conn);
+    let define = |job: &str, name: &str, ranks: &[u32]| Input::DefineSet {
+        nspace: all(job).nspace,
+        name: CString::new(name).unwrap(),
+        ranks: ranks.iter().copied().map(Rank).collect(),
+    };
+    world.handle(define("b", "air", &[0, 2]));
+    world.handle(define("nope", "air", &[0]));
+    let expected = vec![proc("b", 0), proc("b", 2)];
+    let event = (Value::text("air"), Value::procs(expected.clone()));
+    assert_eq!(heard(&mut world, conn), std::slice::from_ref(&event));
+    let tool = connect(&mut world, "tool", V5);
+    let names = asked(&mut world, tool, keys::QUERY_PSET_NAMES, vec![]);
+    assert_eq!(names, Some(Value::text("ocean,air")));
+    let found = asked(
+        &mut world,
+        tool,
+        keys::QUERY_PSET_MEMBERSHIP,
+        vec![called("air")],
+    );
+    assert_eq!(found, members(&expected));
+    world.register(tool, &[Status::PROCESS_SET_DEFINE]);
+    assert_eq!(heard(&mut world, tool).last(), Some(&event));
+    world.handle(Input::Deregister(all("b").nspace));
+    let names = asked(&mut world, tool, keys::QUERY_PSET_NAMES, vec![]);
+    assert_eq!(names, Some(Value::text("")));
     world.assert_no_state_left();
 }

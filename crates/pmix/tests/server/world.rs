@@ -15,7 +15,7 @@ use pmix::{
     message::{Answer, Command, Facts, GroupForm, Push, Request, Shape},
     server::{
         AppFacts, Ask, Config, Conn, Elsewhere, Event, Input, Job, NodeFacts, Output, PeerOwner,
-        RankFacts, Redirected, Refusal, Server, Ticket, Tools, Visitor,
+        RankFacts, Redirected, Refusal, Server, Syslog, Ticket, Tools, Visitor,
     },
     value::{Info, IofChannels, Key, Kval, Nspace, Packed, PmixRank, Proc, Scope, Status, Value},
 };
@@ -39,6 +39,7 @@ pub(crate) struct World {
     pub(crate) redirected: Vec<(Nspace, Redirected)>,
     pub(crate) stdin: Vec<(Ticket, Vec<Proc>, Bytes, bool)>,
     pub(crate) log: Vec<Bytes>,
+    pub(crate) syslog: Vec<(Ticket, Proc, Syslog)>,
     /// Tools that wait to be admitted.
     pub(crate) visitors: Vec<(Conn, Visitor)>,
     /// Tools whose connections have ended.
@@ -265,6 +266,7 @@ impl World {
             redirected: Vec::new(),
             stdin: Vec::new(),
             log: Vec::new(),
+            syslog: Vec::new(),
             visitors: Vec::new(),
             left: Vec::new(),
             away: VecDeque::new(),
@@ -312,6 +314,7 @@ impl World {
                     ..
                 } => self.stdin.push((ticket, to, bytes, is_last)),
                 Output::Log { text, .. } => self.log.push(text),
+                Output::Syslog { ticket, from, log } => self.syslog.push((ticket, from, *log)),
                 Output::ToolConnects { conn, visitor } => self.visitors.push((conn, visitor)),
                 Output::ToolLeft { tool } => self.left.push(tool),
                 Output::Connected { .. } | Output::Finalized { .. } => {}

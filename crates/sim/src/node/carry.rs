@@ -120,6 +120,10 @@ impl Node {
                 };
                 self.tell(world, measured);
             }
+            Output::MeasureDaemon { number } => {
+                let memory = None;
+                self.tell(world, Input::DaemonMeasured { number, memory });
+            }
             Output::ClientSend { conn, bytes } => self.send_client(world, conn, bytes),
             Output::ClientClose { conn } => self.close_client(world, conn),
             // The simulator has no files.
@@ -162,6 +166,7 @@ impl Node {
                 world.ledger.known.on_forgot(now, id, job);
             }
             Output::Log(what) => world.fault(format!("daemon {id} logs: {what}")),
+            Output::Syslog { .. } => world.fault("no scripted program logs".to_owned()),
         }
     }
 

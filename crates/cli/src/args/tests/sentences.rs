@@ -44,6 +44,7 @@ fn mistakes_in_options() {
         "rally run --kill-on-bad-exit=maybe a",
         "rally run --pty=x a",
         "rally run --set-env =1 a",
+        "rally run --add-env A a",
         "rally run --append-env A a",
         "rally run -o o.%x a",
         "rally run -o o.% a",
@@ -214,6 +215,11 @@ fn mistakes_in_options() {
 
     $ rally run --set-env =1 a
     error: `--set-env` cannot be `=1`: the name of a variable may not be empty or contain `=`
+      help: `rally help environment` shows the forms
+    [120 cli/bad-value]
+
+    $ rally run --add-env A a
+    error: `--add-env` cannot be `A`: it is not of the form `NAME=VALUE`
       help: `rally help environment` shows the forms
     [120 cli/bad-value]
 

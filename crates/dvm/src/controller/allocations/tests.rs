@@ -121,6 +121,13 @@ impl World {
                     let before = self.answers.insert(ticket, answer);
                     assert_eq!(before, None, "request {ticket} is answered twice");
                 }
+                // Daemons have 5 MiB, and more on later nodes.
+                ControllerOutput::Daemon(node, ToDaemon::MeasureDaemon { number }) => {
+                    let memory = Some(u64::from(node.0 + 5) << 20);
+                    let measured = ToController::DaemonMeasured { number, memory };
+                    let measured = ControllerInput::Daemon(node, measured);
+                    self.controller.handle(self.now, measured);
+                }
                 ControllerOutput::Daemon(_, ToDaemon::Signal { job, signal }) => {
                     assert_eq!(signal, Signal::STOP);
                     self.stopped.push(job);

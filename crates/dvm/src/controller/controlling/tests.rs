@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use base::{ExitStatus, RankSet, Usage};
 use pmix::{
     codec::Writer,
     frame::Tag,
@@ -19,8 +20,8 @@ use crate::{
         tests::{FRONT, JOB, NODES, World, hello},
     },
     proto::{
-        Chunk, ChunkEnd, Door, Dropped, FromFront, FromServer, Keeping, Launch, Relation, Stream,
-        ToController, ToDaemon, ToServer, Visitor,
+        Chunk, ChunkEnd, Door, Drained, Dropped, EndClass, FromFront, FromServer, JobNews, Keeping,
+        Launch, Relation, Started, Stream, ToController, ToDaemon, ToServer, Visitor,
     },
 };
 
@@ -341,4 +342,59 @@ fn agents_beside_a_job_do_not_wait() {
         (launch.hold.at, launch.parent.is_none()),
         (HoldAt::Nowhere, true)
     );
+}
+
+/// The front prints what the tool wants to be logged of its job.
+#[test]
+fn the_start_and_the_end_are_logged() {
+    let set = |key| info(key, Value::Bool(true));
+    for (directives, expected) in [
+        (vec![], &[][..]),
+        (vec![set(keys::LOG_COMPLETION)], &["ended 0"]),
+        (vec![set(keys::LOG_JOB_EVENTS)], &["started", "ended 0"]),
+    ] {
+        let (mut world, _) = controlled(started(&directives));
+        connects(&mut world, Door::Theirs);
+        let mut outputs = releases(&mut world);
+        for node in 0..NODES {
+            let started = vec![Started {
+                executable: "./a".into(),
+                pids: vec![(Rank(node), 7)],
+            }];
+            let launched = ToController::Launched {
+                job: JOB,
+                started,
+                failures: Vec::new(),
+                unenforced: Vec::new(),
+            };
+            outputs.extend(world.says(node, launched));
+        }
+        for node in 0..NODES {
+            let classes = vec![EndClass {
+                status: ExitStatus::SUCCESS,
+                drained: Drained::Whole,
+                ranks: RankSet::single(Rank(node)),
+            }];
+            outputs.extend(world.says(node, ToController::Ended { job: JOB, classes }));
+            let spent = Usage::default();
+            outputs.extend(world.says(node, ToController::Clean { job: JOB, spent }));
+        }
+        let mut is_over = false;
+        let mut logged = Vec::new();
+        for output in &outputs {
+            match output {
+                ControllerOutput::Front(FRONT, ToFront::Note(Note::Logged { job, news, .. })) => {
+                    assert_eq!((*job, is_over), (JOB, false));
+                    logged.push(match news {
+                        JobNews::Started { .. } => "started".to_owned(),
+                        JobNews::Ended { code, .. } => format!("ended {code}"),
+                    });
+                }
+                ControllerOutput::Front(FRONT, ToFront::Ended(_)) => is_over = true,
+                _ => {}
+            }
+        }
+        assert!(is_over);
+        assert_eq!(logged, expected, "{directives:?}");
+    }
 }

@@ -75,6 +75,7 @@ fn words(outputs: Vec<ControllerOutput>) -> Vec<String> {
         ControllerOutput::Log(text) => Some(text),
         ControllerOutput::ReadFile { .. }
         | ControllerOutput::FindFiles { .. }
+        | ControllerOutput::Syslog { .. }
         | ControllerOutput::Store(_)
         | ControllerOutput::Fetch { .. }
         | ControllerOutput::CaptureStart(..)

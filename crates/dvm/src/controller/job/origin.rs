@@ -21,6 +21,7 @@ pub(in crate::controller) enum Origin {
         /// Output streams that go to the tool, and not to the front.
         forward: Vec<Stream>,
         keep: Option<Keeping>,
+        log: LoggedNews,
     },
     /// A tool beside the job that the front has submitted.
     Beside,
@@ -55,7 +56,7 @@ pub(in crate::controller) enum StartNews {
     Untold,
 }
 
-/// What the front prints of the start and the end of a spawned job.
+/// What the front prints of the start and the end of a job that a proc has spawned or that a tool controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum LoggedNews {
     Nothing,

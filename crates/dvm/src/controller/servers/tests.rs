@@ -37,6 +37,7 @@ fn words(outputs: Vec<ControllerOutput>) -> String {
             other @ (ToServer::Over { .. }
             | ToServer::Watch
             | ToServer::Output { .. }
+            | ToServer::SetDefined { .. }
             | ToServer::ToolAdmitted { .. }) => {
                 format!("{other:?}")
             }

@@ -1,4 +1,5 @@
-//! Lines of the front about the starts and ends of spawned jobs, for spawners that ask for them (LOG_JOB_EVENTS, LOG_COMPLETION).
+//! Lines of the front about the starts and ends of jobs, for spawners that ask for them, and for the tool that controls the launcher
+//! (LOG_JOB_EVENTS, LOG_COMPLETION).
 
 use base::JobId;
 
@@ -9,7 +10,7 @@ use crate::{
 };
 
 impl Controller {
-    /// Lets the front print that a job has started, if its spawner wants that.
+    /// Lets the front print that a job has started, if its spawner or its tool wants that.
     pub(in crate::controller) fn log_start(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else {
             return;
@@ -21,8 +22,8 @@ impl Controller {
         }
     }
 
-    /// Lets the front print that a job has ended, if its spawner wants that.
-    pub(super) fn log_end(&mut self, job: &Job, cause: &Cause) {
+    /// Lets the front print that a job has ended, if its spawner or its tool wants that.
+    pub(in crate::controller) fn log_end(&mut self, job: &Job, cause: &Cause) {
         if logged(job) != LoggedNews::Nothing {
             let news = JobNews::Ended {
                 code: exit_code(cause),
@@ -40,7 +41,7 @@ impl Controller {
 
 const fn logged(job: &Job) -> LoggedNews {
     match &job.origin {
-        Origin::Spawned { log, .. } => *log,
-        Origin::Front | Origin::Controlled { .. } | Origin::Beside => LoggedNews::Nothing,
+        Origin::Spawned { log, .. } | Origin::Controlled { log, .. } => *log,
+        Origin::Front | Origin::Beside => LoggedNews::Nothing,
     }
 }

@@ -230,7 +230,7 @@ pub(super) fn start_news(infos: &[Info], spawner: Spawner) -> StartNews {
 }
 
 /// Returns what the spawner wants logged of a job's start and end.
-pub(super) fn logged_news(infos: &[Info]) -> LoggedNews {
+pub(in crate::controller) fn logged_news(infos: &[Info]) -> LoggedNews {
     let is_set = |key| find(infos, key).is_some_and(Value::is_set);
     match (is_set(keys::LOG_JOB_EVENTS), is_set(keys::LOG_COMPLETION)) {
         (true, _) => LoggedNews::StartAndEnd,

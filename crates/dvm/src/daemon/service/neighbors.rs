@@ -1,5 +1,7 @@
 //! Messages between the PMIx server of this node and those of other nodes.
 
+use std::ffi::CString;
+
 use base::{NodeId, Time};
 use bytes::Bytes;
 use pmix::{
@@ -70,6 +72,18 @@ impl Service {
                 stream,
                 bytes,
             } => self.on_output(now, proc, stream, bytes),
+            ToServer::SetDefined { job, name, ranks } => {
+                if let Some(nspace) = self.names.get(&job).cloned()
+                    && let Ok(name) = CString::new(name.as_str())
+                {
+                    let defined = Input::DefineSet {
+                        nspace,
+                        name,
+                        ranks,
+                    };
+                    self.server.handle(now, defined);
+                }
+            }
             ToServer::ToolAdmitted { conn, result } => self.on_tool_admitted(now, conn, result),
         }
     }

@@ -229,10 +229,16 @@ fn the_status_of_a_job_is_its_last_event() {
 fn what_jobs_use_is_measured() {
     let mut world = World::new();
     world.tool_connects();
+    // Nodes without ranks have daemons.
+    let flag = |key| info(key, Value::Bool(true));
+    let all = [of_job("test@2"), flag(keys::QUERY_REPORT_AVG)];
+    let asked = world.queries(2, keys::QUERY_MEMORY_USAGE, &all);
+    assert_eq!(world.result(asked), None);
+    world.measures(1, 0, 1);
+    assert_eq!(world.memory(asked), "n0: 100+5, n1: +6");
     let both = world.spawns(2, 10, &[]);
     assert_eq!(world.spawned(both).as_deref(), Some("3: 2@n0+8@n1"));
     let job = world.controller.nspace(JobId(3));
-    let flag = |key| info(key, Value::Bool(true));
     let rank = info(keys::RANK, Value::Rank(PmixRank(1)));
     let average = flag(keys::QUERY_REPORT_AVG);
     let cases = [
@@ -240,7 +246,7 @@ fn what_jobs_use_is_measured() {
         (
             vec![of_job(&job), average.clone()],
             vec![3],
-            "n0: 1.5, n1: 6.5",
+            "n0: 1.5+5, n1: 6.5+6",
         ),
         (
             vec![of_job(&job), flag(keys::QUERY_REPORT_MINMAX)],
@@ -250,16 +256,16 @@ fn what_jobs_use_is_measured() {
         (
             vec![of_job(&job), average.clone(), flag(keys::QUERY_LOCAL_ONLY)],
             vec![3],
-            "n0: 1.5",
+            "n0: 1.5+5",
         ),
         // A tool that names no job means all.
         (
             vec![of_job("test@2"), average],
             vec![1, 3],
-            "n0: 34.333332, n1: 6.5",
+            "n0: 34.333332+5, n1: 6.5+6",
         ),
     ];
-    for (number, (qualifiers, jobs, expected)) in (1..).zip(cases) {
+    for (number, (qualifiers, jobs, expected)) in (2..).zip(cases) {
         let asked = world.queries(2, keys::QUERY_MEMORY_USAGE, &qualifiers);
         for job in jobs {
             for node in [0, 1] {
@@ -276,7 +282,7 @@ fn what_jobs_use_is_measured() {
     assert_eq!(unknown, "NOT_FOUND");
     // What does not answer any more is not waited for.
     let asked = world.queries(2, keys::QUERY_MEMORY_USAGE, &[of_job(&job)]);
-    world.measures(3, 0, 6);
+    world.measures(3, 0, 7);
     let lost = ControllerInput::DaemonLost(NodeId(1), "gone".to_owned());
     world.handle(lost);
     assert_eq!(world.memory(asked), "rank 0 on n0: 1, rank 1 on n0: 2");
@@ -335,16 +341,17 @@ impl World {
             };
             let host = value(keys::HOSTNAME).unwrap();
             let host = host.as_text().unwrap().to_str().unwrap().to_owned();
-            let (who, memory) = match value(keys::PROC_ID) {
-                Some(Value::Proc(proc)) => {
-                    (format!("rank {} on {host}", proc.rank), keys::PROC_RSS)
-                }
-                _ => (host, keys::CLIENT_AVG_MEMORY),
+            let amount = |key| match value(key) {
+                Some(Value::Float(memory)) => memory.to_string(),
+                None => String::new(),
+                value => panic!("{value:?}"),
             };
-            let Some(Value::Float(memory)) = value(memory) else {
-                panic!("{infos:?}");
-            };
-            format!("{who}: {memory}")
+            if let Some(Value::Proc(proc)) = value(keys::PROC_ID) {
+                let rank = proc.rank;
+                return format!("rank {rank} on {host}: {}", amount(keys::PROC_RSS));
+            }
+            let average = amount(keys::CLIENT_AVG_MEMORY);
+            format!("{host}: {average}+{}", amount(keys::DAEMON_MEMORY))
         };
         let found = infos[0].value.as_infos().unwrap();
         found.into_iter().map(about).collect::<Vec<_>>().join(", ")
