@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn this_process_uses_something() {
-        let load = usage_below(crate::process::current_pid()).unwrap();
+        let load = usage_below(current_pid()).unwrap();
         assert!(load.processes >= 1 && load.resident > 0);
         assert!(load.used.peak >= load.resident / 2);
         let memory = own_memory().unwrap();
