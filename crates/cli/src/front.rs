@@ -511,6 +511,8 @@ impl Front {
             }
             // The ranks have exited meanwhile, or another client has released them.
             ToFront::NotReleased(_) => {}
+            // Users know a job that does not wait by its process.
+            ToFront::Numbered(_) => {}
             ToFront::Holding(_) | ToFront::Lost(_) => {
                 self.say(&messages::internal("an answer to no question"));
             }

@@ -34,7 +34,7 @@ pub(crate) use self::messages::KINDS;
 use self::{
     attach::Attached,
     check::{Terms, check},
-    client::{Client, Got, NoClient, meet},
+    client::{Client, Got, Lifeline, NoClient, meet},
     job::{Job, Life, Told},
     nodes::Nodes,
 };
@@ -52,6 +52,8 @@ const JOBS_MAX: usize = 512;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the machine is asked about its nodes.
 const NODES_EVERY: Duration = Duration::from_secs(2);
+/// Events that wait for the client while what is printed by a `dbgr` is not read.
+const ATTACHED_WAITING_MAX: usize = 256;
 /// How long a client may take to read why the session ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Name of the machine's only queue.
@@ -112,6 +114,8 @@ struct Proxy<'a> {
     asker: Asker,
     /// Readable when there are answers.
     answered: Token,
+    /// Closed when the machine ends.
+    lifeline: Token,
     /// When to ask again. `None`: an answer is awaited.
     asks: Option<Time>,
     jobs: BTreeMap<Token, Job>,
@@ -128,20 +132,29 @@ struct Proxy<'a> {
 impl<'a> Proxy<'a> {
     fn open(request: &'a ProxyRequest, world: &'a World) -> Result<Self, NoClient> {
         let format = request.which.format;
-        let machine = own::machine(request, world)?;
-        let mut connection = Connection::to(&machine)?;
-        if machine.name == own::NAME {
-            connection.ask(Ask::EndWithFront)?;
-        }
+        // From now on a signal waits: a machine of our own must know first with whom it ends.
+        let ending = ENDING.into_iter().filter(|signal| !os::is_ignored(*signal));
+        let mut events = Loop::new(&ending.collect::<Vec<_>>())?;
+        let (machine, connection) = own::connect(request, world)?;
+        let mut lifeline = Connection::to(&machine)?;
+        // The machine closes connections over which nothing was asked.
+        lifeline.nodes()?;
+        let (_, socket) = lifeline.into_inquirer().into_link();
+        os::set_nonblocking(socket.as_fd())?;
+        let lifeline = Lifeline {
+            token: events.add(socket, Interest::Read)?,
+            machine: &machine.name,
+        };
+        let client = meet(&request.meeting, &mut events, lifeline, format)?;
+        let lifeline = lifeline.token;
+        // The client may have come late.
+        let mut connection = connection;
         let Reply::Nodes(lines) = connection.ask(Ask::Nodes)? else {
             return Err(machine::lost(&machine.name, &AskError::Closed).into());
         };
         let mut nodes = Nodes::default();
         // The session begins with all of them.
         drop(nodes.update(lines));
-        let ending = ENDING.into_iter().filter(|signal| !os::is_ignored(*signal));
-        let mut events = Loop::new(&ending.collect::<Vec<_>>())?;
-        let client = meet(&request.meeting, &mut events, &machine.name, format)?;
         let (asker, answered) = Asker::start(connection)?;
         let session = Session::new(Config {
             dialect: request.dialect,
@@ -155,6 +168,7 @@ impl<'a> Proxy<'a> {
             world,
             machine,
             answered: events.add(answered, Interest::Read)?,
+            lifeline,
             events,
             client: Some(client),
             session,
@@ -181,6 +195,8 @@ impl<'a> Proxy<'a> {
             for event in events.drain(..) {
                 match event {
                     Event::Signal(info) if info.signal == Signal::CHLD => self.reap(),
+                    // The terminal of a client that has gone may go, too.
+                    Event::Signal(info) if info.signal == Signal::HUP && self.over.is_some() => {}
                     Event::Signal(info) => return Ok(End::Signal(info.signal)),
                     Event::Readable(token) => self.on_readable(token),
                     // `settle` writes.
@@ -220,6 +236,11 @@ impl<'a> Proxy<'a> {
         if token == self.answered {
             return self.on_answers();
         }
+        if token == self.lifeline {
+            drop(self.events.remove(token));
+            let failure = machine::lost(&self.machine.name, &AskError::Closed);
+            return self.lose(Clock::now(), failure);
+        }
         if self.client.as_ref().is_some_and(|client| client.is(token)) {
             return self.read_client();
         }
@@ -233,7 +254,7 @@ impl<'a> Proxy<'a> {
             return;
         };
         let mut told = Told::new();
-        let life = job.receive(fd, &self.nodes, &mut told);
+        let life = job.receive(fd, &mut self.nodes, &mut told);
         let now = Clock::now();
         for input in told {
             self.session.handle(now, input);
@@ -304,14 +325,19 @@ impl<'a> Proxy<'a> {
                     self.asks = Some(now + NODES_EVERY);
                 }
                 Ok(_) => self.asks = Some(now + NODES_EVERY),
-                Err(failure) if self.lost.is_none() => {
-                    let text = failure.0.headline.clone();
-                    self.session.handle(now, Input::Message(Level::Fatal, text));
-                    self.lost = Some((failure, now + FAREWELL));
-                }
-                Err(_) => {}
+                Err(failure) => self.lose(now, failure),
             }
         }
+    }
+
+    /// The machine is gone. The client hears it, after what becomes of its jobs.
+    fn lose(&mut self, now: Time, failure: Failure) {
+        if self.lost.is_some() {
+            return;
+        }
+        let text = failure.0.headline.clone();
+        self.session.handle(now, Input::Message(Level::Fatal, text));
+        self.lost = Some((failure, now + FAREWELL));
     }
 
     fn read_client(&mut self) {
@@ -349,6 +375,21 @@ impl<'a> Proxy<'a> {
             }
         }
         self.flush_jobs();
+        self.pace_attached();
+    }
+
+    /// Lets a `dbgr` wait while the client does not read.
+    fn pace_attached(&mut self) {
+        let wanted = if self.session.waiting() < ATTACHED_WAITING_MAX {
+            Interest::Read
+        } else {
+            Interest::None
+        };
+        for token in self.attached.keys() {
+            if self.events.interest(*token) != Some(wanted) {
+                let _ = self.events.set_interest(*token, wanted);
+            }
+        }
     }
 
     fn flush_jobs(&mut self) {

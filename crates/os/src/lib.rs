@@ -99,7 +99,7 @@ pub use socket::{
     AcceptOutcome, Accepted, ConnectOutcome, InterfaceAddress, Peer, PeerIdentity, RemoteOutcome,
     SocketOwners, UnknownPeer, accept, accept_at, accept_remote, connect_at, connect_loopback,
     connect_outcome, connect_remote, interface_addresses, listen_anywhere, listen_at,
-    listen_loopback, listen_loopback_on, unused_port,
+    listen_at_address, listen_loopback, listen_loopback_on, unused_port,
 };
 pub use spawn::{Orphan, Session, SpawnError, SpawnSpec, SpawnStep, Spawner, Trace, Tracers};
 pub use syslog::{NotLogged, log_to_syslog};

@@ -106,6 +106,27 @@ pub fn listen_loopback_on(port: u16) -> Result<(OwnedFd, u16), Error> {
     listen_with(listener, port)
 }
 
+/// Listens on exactly this address, and on a port that the kernel chooses if it is 0. Returns the port. Connections of an earlier listener that
+/// are still closing do not occupy it.
+///
+/// # Errors
+/// `EADDRINUSE` if the port is not free; `EADDRNOTAVAIL` if this node does not have the address; `EACCES` for ports that only root may use; `EMFILE`,
+/// `ENFILE`.
+pub fn listen_at_address(address: SocketAddr) -> Result<(OwnedFd, u16), Error> {
+    const OPERATION: &str = "listen on the address";
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let listener =
+        socket(family, SockType::Stream, FLAGS, None).map_err(Error::nix("create a socket"))?;
+    setsockopt(&listener, sockopt::ReuseAddr, &true).map_err(Error::nix(OPERATION))?;
+    bind(listener.as_raw_fd(), &SockaddrStorage::from(address)).map_err(Error::nix(OPERATION))?;
+    listen(&listener, Backlog::MAXCONN).map_err(Error::nix(OPERATION))?;
+    let port = own_address(listener.as_fd()).map_or_else(|| address.port(), |found| found.port());
+    Ok((listener, port))
+}
+
 fn loopback_socket() -> Result<OwnedFd, Error> {
     socket(AddressFamily::Inet, SockType::Stream, FLAGS, None)
         .map_err(Error::nix("create a socket"))

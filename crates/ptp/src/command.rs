@@ -2,6 +2,7 @@
 
 use crate::{
     Packet,
+    lines::MISTAKE,
     packet::{number, shown},
     submission::Submission,
 };
@@ -53,6 +54,9 @@ pub struct Filters {
 pub enum NoCommand {
     #[error("there is no command {0}")]
     Unknown(u32),
+    /// What is wrong with a line.
+    #[error("{0}")]
+    Mistake(String),
     #[error("INIT has no `version`")]
     NoVersion,
     #[error("the client speaks version {0}, and the proxy {VERSION}")]
@@ -93,6 +97,10 @@ impl Command {
             11 => Self::ClearFilters(filters(packet)),
             12 => Self::GetAttributes,
             13 => Self::QueryAttributes,
+            MISTAKE if !packet.args.is_empty() => {
+                let why = packet.args.first().map(|why| String::from_utf8_lossy(why));
+                return Err(NoCommand::Mistake(why.unwrap_or_default().into_owned()));
+            }
             unknown => return Err(NoCommand::Unknown(unknown)),
         })
     }

@@ -33,8 +33,8 @@ pub use self::{
     model::{ENDED_MAX, JobKey, NodeFacts, ProcessFacts, RankState},
     packet::{Bound, Framing, MAX_ARGS, MAX_PACKET, Malformed, Packet},
     session::{
-        ANSWERS_MAX, ASKED_BYTES_MAX, ASKED_MAX, Config, Fault, Input, LEAVE, NEWS_MAX, Output,
-        Over, SUB_ID_MAX, Session, Stream, TEXT_MAX, Taken, Ticket, code,
+        ANSWERS_MAX, ASKED_BYTES_MAX, ASKED_MAX, Config, FAULT_MAX, Fault, Input, LEAVE, NEWS_MAX,
+        Output, Over, SUB_ID_MAX, Session, Stream, TEXT_MAX, Taken, Ticket, code,
     },
     stream::{Decoder, encode},
     submission::{Debugger, Procs, Program, Submission},

@@ -3,7 +3,7 @@
 //! It has the name of the command or event, the transaction, and the arguments, separated by single spaces. In an argument, `\xNN` stands for a
 //! byte: a space, a control character, a backslash, or any other one. An empty argument is `\e`.
 
-use crate::packet::{Bound, MAX_ARGS, Malformed, Packet};
+use crate::packet::{Bound, MAX_ARGS, Malformed, Packet, shown};
 
 /// The commands. Their numbers are their places.
 const COMMANDS: [&str; 14] = [
@@ -52,44 +52,74 @@ const EVENTS: [(u32, &str); 25] = [
     (253, "ATTRS_QUERY"),
 ];
 
-/// The number of every name that is none. No command has it.
-const UNKNOWN: u32 = 0xffff;
+/// The number of a line that is no command. Its argument says why.
+pub(crate) const MISTAKE: u32 = 0xffff;
 
-fn id(name: &[u8]) -> u32 {
+fn id(name: &[u8]) -> Option<u32> {
     let command = COMMANDS.iter().position(|known| known.as_bytes() == name);
     let command = command.and_then(|place| u32::try_from(place).ok());
-    let event = || {
+    command.or_else(|| {
         let known = EVENTS.iter().find(|(_, known)| known.as_bytes() == name);
         known.map(|(id, _)| *id)
-    };
-    command.or_else(event).unwrap_or(UNKNOWN)
+    })
 }
 
-/// Reads a line without its line feed.
+fn mistake(transaction: u32, why: String) -> Packet {
+    Packet {
+        id: MISTAKE,
+        transaction,
+        args: vec![why.into_bytes()],
+    }
+}
+
+/// Reads a line without its line feed. People mistype: a mistake is a packet, too, which is answered.
 pub(crate) fn decode(line: &[u8]) -> Result<Packet, Malformed> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut words = line.split(|byte| *byte == b' ').filter(|it| !it.is_empty());
     let name = words.next().unwrap_or_default();
-    let transaction = words.next().ok_or(Malformed::Transaction)?;
-    let transaction = std::str::from_utf8(transaction).ok();
-    let transaction = transaction.and_then(|digits| digits.parse().ok());
+    let transaction = words.next().and_then(|digits| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        digits.parse().ok()
+    });
+    let Some(transaction) = transaction else {
+        let name = shown(name);
+        return Ok(mistake(
+            0,
+            format!("`{name}` is followed by no number of a transaction"),
+        ));
+    };
+    let Some(id) = id(name) else {
+        let name = shown(name);
+        return Ok(mistake(
+            transaction,
+            format!("there is no command `{name}`"),
+        ));
+    };
     let mut args = Vec::new();
     for word in words {
         if args.len() == MAX_ARGS {
             return Err(Malformed::TooLarge(Bound::Args));
         }
-        args.push(unescaped(word)?);
+        let Some(arg) = unescaped(word) else {
+            let word = shown(word);
+            let why = format!(
+                "a backslash is followed by two digits as in `\\x20`, or begins the word `\\e`: `{word}`"
+            );
+            return Ok(mistake(transaction, why));
+        };
+        args.push(arg);
     }
     Ok(Packet {
-        id: id(name),
-        transaction: transaction.ok_or(Malformed::Transaction)?,
+        id,
+        transaction,
         args,
     })
 }
 
-fn unescaped(word: &[u8]) -> Result<Vec<u8>, Malformed> {
+/// `None`: another use of a backslash.
+fn unescaped(word: &[u8]) -> Option<Vec<u8>> {
     if word == br"\e" {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     }
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -100,14 +130,14 @@ fn unescaped(word: &[u8]) -> Result<Vec<u8>, Malformed> {
             continue;
         }
         let [b'x', high, low, ..] = *rest else {
-            return Err(Malformed::Escape);
+            return None;
         };
         let digit = |byte: u8| char::from(byte).to_digit(16);
-        let value = digit(high).zip(digit(low)).ok_or(Malformed::Escape)?;
-        bytes.push(u8::try_from(value.0 << 4 | value.1).map_err(|_| Malformed::Escape)?);
+        let value = digit(high).zip(digit(low))?;
+        bytes.push(u8::try_from(value.0 << 4 | value.1).ok()?);
         rest = &rest[3..];
     }
-    Ok(bytes)
+    Some(bytes)
 }
 
 /// Returns the line of an event, with its line feed.
@@ -122,7 +152,7 @@ pub(crate) fn encode(packet: &Packet) -> Vec<u8> {
         }
         for byte in arg {
             match byte {
-                0..=b' ' | b'\\' | 0x7f => line.extend(format!("\\x{byte:02x}").as_bytes()),
+                0..=b' ' | b'\\' | 0x7f.. => line.extend(format!("\\x{byte:02x}").as_bytes()),
                 byte => line.push(*byte),
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::{Rank, RankSet, Signal};
 
-use crate::{Attribute, Dialect, Elements, Event, JobState, Kind, ProcessState};
+use crate::{Attribute, Dialect, Elements, Event, JobState, Kind, Level, ProcessState};
 
 /// Jobs that are over and that the client is told of. When there are more, the oldest one is removed.
 pub const ENDED_MAX: usize = 256;
@@ -356,6 +356,20 @@ impl Model {
             kind: Kind::Process,
             job: Some(job.id),
             elements: one(self.id_of(job, rank.0), vec![attribute]),
+        })
+    }
+
+    /// Returns output of a process that the client does not know, such as the master of debuggers, as a message.
+    pub(crate) fn message_of(&self, key: JobKey, bytes: &[u8]) -> Option<Event> {
+        let job = self
+            .jobs
+            .get(&key)
+            .filter(|job| !job.processes.is_empty())?;
+        let is_over = job.state == JobState::Completed;
+        (!is_over).then(|| Event::Message {
+            level: Level::Info,
+            code: 0,
+            text: bytes.to_vec(),
         })
     }
 

@@ -63,12 +63,6 @@ pub enum Malformed {
     TooLarge(Bound),
     #[error("the first byte is {0:#04x}, with which no form of packets begins")]
     NoFraming(u8),
-    #[error("a line has no number of a transaction behind its name")]
-    Transaction,
-    #[error(
-        "a backslash in a line is followed neither by `x` and two hexadecimal digits, nor is the word `\\e`"
-    )]
-    Escape,
     #[error("a number is not hexadecimal")]
     NotHex,
     #[error("{0:#04x} is where {1:#04x} is due")]

@@ -38,6 +38,8 @@ pub const ASKED_MAX: usize = 1024;
 pub const ASKED_BYTES_MAX: usize = 64 << 20;
 /// Longest name that a client may give to a submission, in bytes.
 pub const SUB_ID_MAX: usize = 256;
+/// Longest text of a fault, in bytes. A longer one is cut.
+pub const FAULT_MAX: usize = 2048;
 /// Answers that wait for a client that does not read.
 pub const ANSWERS_MAX: usize = 4096;
 /// Events that wait for a client, without those with output. What becomes of consecutive processes is one event.
@@ -263,7 +265,12 @@ impl Session {
                 (start, event)
             }
         };
-        let packet = event.encode(transaction, self.dialect(framing), self.config.charset);
+        let charset = match framing {
+            // A line has an escape of its own.
+            Framing::Lines => Charset::Bytes,
+            Framing::Ascii | Framing::Binary => self.config.charset,
+        };
+        let packet = event.encode(transaction, self.dialect(framing), charset);
         match encode(&packet, framing) {
             Ok(bytes) => Some(bytes),
             Err(bound) => {
@@ -341,6 +348,9 @@ impl Session {
     }
 
     fn on_bytes(&mut self, now: Time, bytes: &[u8]) {
+        if matches!(self.state, State::Leaving { .. }) {
+            return;
+        }
         self.decoder.push(bytes);
         loop {
             if matches!(self.state, State::Over) {
@@ -363,6 +373,12 @@ impl Session {
             ANSWERS_MAX.. => self.end(Over::Unread),
             _ => self.answers.push_back((transaction, event)),
         }
+    }
+
+    /// Returns the number of events that wait for the client.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.events.len()
     }
 
     /// Queues events about elements.
@@ -391,7 +407,7 @@ impl Session {
         let command = match Command::decode(packet) {
             Ok(command) => command,
             _ if matches!(self.state, State::Leaving { .. }) => return,
-            Err(why @ NoCommand::Unknown(_)) => {
+            Err(why @ (NoCommand::Unknown(_) | NoCommand::Mistake(_))) => {
                 return self.refuse(transaction, code::COMMAND, why.to_string());
             }
             Err(why) => return self.refuse(transaction, code::INIT, why.to_string()),
@@ -516,7 +532,9 @@ impl Session {
 
     /// Tells the client that an order has failed.
     fn fail(&mut self, asked: Asked, fault: Fault) {
-        let Fault { code, text } = fault;
+        let Fault { code, mut text } = fault;
+        // It may repeat what the client has said.
+        text.truncate(text.floor_char_boundary(FAULT_MAX));
         let text = text.into_bytes();
         let event = match asked.about {
             About::Submission(sub_id) => Event::SubmitError { sub_id, code, text },
@@ -662,7 +680,8 @@ impl Session {
             let cost = Cost(job, rank, stream, bytes.len());
             let event = match &self.state {
                 State::Telling(model, _) if !is_filtered => {
-                    model.output(job, rank, Attribute::new(key, bytes))
+                    let output = model.output(job, rank, Attribute::new(key, bytes));
+                    output.or_else(|| model.message_of(job, bytes))
                 }
                 _ => None,
             };

@@ -199,6 +199,7 @@ impl Front {
             | ToFront::Answer(_)
             | ToFront::Reply(_)
             | ToFront::Queued(_)
+            | ToFront::Numbered(_)
             | ToFront::Tool(_) => {
                 world.require(false, || "a prompt, but no command asks".to_owned());
             }

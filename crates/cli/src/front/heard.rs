@@ -36,6 +36,7 @@ pub(super) fn log_message(message: &ToFront) {
         ToFront::Internal(what) => error!(target: log::FRONT, "bug: {what}"),
         ToFront::Reply(_) => debug!(target: log::FRONT, "gets an answer of the machine"),
         ToFront::Tool(_) => debug!(target: log::FRONT, "gets news of a tool"),
+        ToFront::Numbered(job) => info!(target: log::FRONT, %job, "the job has a number"),
         ToFront::Queued(job) => info!(target: log::FRONT, %job, "the job waits"),
     }
 }

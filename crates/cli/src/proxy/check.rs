@@ -53,8 +53,16 @@ fn fault(text: String) -> Fault {
     Fault { code, text }
 }
 
+/// Longest piece of a client's text that a fault repeats, in bytes.
+const SHOWN_MAX: usize = 256;
+
 fn shown(bytes: &[u8]) -> String {
-    message::visible::line(&String::from_utf8_lossy(bytes)).into_owned()
+    let cut = bytes.get(..SHOWN_MAX);
+    let text = message::visible::line(&String::from_utf8_lossy(cut.unwrap_or(bytes))).into_owned();
+    match cut {
+        Some(cut) if cut.len() < bytes.len() => text + "...",
+        _ => text,
+    }
 }
 
 /// Checks a submission, and returns its job.
@@ -63,51 +71,64 @@ pub(super) fn check(
     terms: Terms,
     world: &World,
 ) -> Result<Checked, Fault> {
-    let world = &environment(submission, world)?;
+    let variables = variables(submission)?;
     let directory = directory(submission, world)?;
     let procs = match &submission.procs {
         Procs::Number(number) => *number,
         // The session has refused what is no number.
         Procs::Unsaid | Procs::Invalid(_) => 1,
     };
-    let app = found(&submission.program, What::Program, &directory, world)?;
+    let of_client = variables.iter().rev().find(|(name, _)| name == "PATH");
+    let path = match of_client {
+        Some((_, path)) => path.as_os_str(),
+        None => match world.variables.get(OsStr::new("PATH")) {
+            Some(path) => path.as_os_str(),
+            None => OsStr::new(SEARCH),
+        },
+    };
+    let place = Place {
+        directory: &directory,
+        path,
+    };
+    let app = place.find(&submission.program, What::Program)?;
     let attaches = match &submission.debugger {
         Some(debugger) if debugger.attaches => Some(attachment(&debugger.program)?),
         Some(_) | None => None,
     };
     let starts = submission.debugger.as_ref().filter(|it| !it.attaches);
-    let (program, args, started, debugged) = match starts {
-        None => (app, submission.program.args.clone(), procs, None),
+    let mut debugged = None;
+    let (program, mut args, started) = match starts {
+        None => (app, submission.program.args.clone(), procs),
         Some(debugger) => {
-            let found = found(&debugger.program, What::Debugger, &directory, world)?;
-            let mut args = debugger.program.args.clone();
-            if terms.dialect == Dialect::V2 {
-                args.push(format!("--jobid={}", terms.app).into_bytes());
-            }
-            let file = directory.join(ROUTES);
-            remove_routes(&file)?;
+            let found = place.find(&debugger.program, What::Debugger)?;
             let (started, routes) = match terms.debuggers {
                 Debuggers::Servers => (procs, None),
-                Debuggers::WithMaster => (procs.saturating_add(1), Some(file)),
+                Debuggers::WithMaster => (procs.saturating_add(1), Some(directory.join(ROUTES))),
             };
-            (found, args, started, Some(Debugged { routes }))
+            debugged = Some(Debugged { routes });
+            (found, debugger.program.args.clone(), started)
         }
     };
-    let mut words = ["rally", "run", "--stdin=none"]
-        .map(OsString::from)
-        .to_vec();
-    if debugged.is_some() {
-        // Debuggers of PTP look for their rank in variables of Open MPI, or of PMI, which are always there.
-        words.push("--env-family=openmpi".into());
+    if debugged.is_some() && terms.dialect == Dialect::V2 {
+        args.push(format!("--jobid={}", terms.app).into_bytes());
     }
-    words.extend(["-n".into(), started.to_string().into()]);
-    words.extend(["--wdir".into(), directory.into_os_string(), "--".into()]);
-    words.push(program.into_os_string());
-    for arg in args {
-        words.push(passable(arg, "an argument")?);
+    let args = args.into_iter().map(|arg| passable(arg, "an argument"));
+    let args = args.collect::<Result<Vec<_>, _>>()?;
+    let mut spec = job(started, &directory, debugged.is_some(), world)?;
+    for app in &mut spec.apps {
+        app.program.clone_from(&program.clone().into_os_string());
+        app.args.clone_from(&args);
+        for (name, value) in &variables {
+            app.env.set(name, value);
+        }
+        app.search = os::search_path(&directory, path);
+    }
+    // The last step: a submission that is refused leaves the file of another job.
+    if debugged.is_some() {
+        remove_routes(&directory.join(ROUTES))?;
     }
     Ok(Checked {
-        spec: job(words, world)?,
+        spec,
         procs,
         debugged,
         attaches,
@@ -133,8 +154,24 @@ fn attachment(debugger: &Program) -> Result<Attachment, Fault> {
     Ok(Attachment(args.collect::<Result<_, Fault>>()?))
 }
 
-/// Returns the job of a command line of `rally run`.
-fn job(words: Vec<OsString>, world: &World) -> Result<Box<JobSpec>, Fault> {
+/// Returns the job of `rally run` with so many processes, whose program, arguments and variables follow: a client is not to choose settings of `rally`,
+/// and a word of it is no option.
+fn job(
+    procs: u32,
+    directory: &Path,
+    is_debugged: bool,
+    world: &World,
+) -> Result<Box<JobSpec>, Fault> {
+    let mut words = ["rally", "run", "--stdin=none"]
+        .map(OsString::from)
+        .to_vec();
+    if is_debugged {
+        // Debuggers of PTP look for their rank in variables of Open MPI, or of PMI, which are always there.
+        words.push("--env-family=openmpi".into());
+    }
+    words.extend(["-n".into(), procs.to_string().into()]);
+    words.extend(["--wdir".into(), directory.into()]);
+    words.extend(["--".into(), "true".into()]);
     let mut world = world.clone();
     world.argv.clone_from(&words);
     let request = parse(&words).and_then(|args| resolve(&args, &world));
@@ -149,25 +186,21 @@ fn job(words: Vec<OsString>, world: &World) -> Result<Box<JobSpec>, Fault> {
     }
 }
 
-/// Returns the world with the variables of the submission.
-fn environment(submission: &Submission, world: &World) -> Result<World, Fault> {
-    let mut world = world.clone();
-    for variable in &submission.env {
-        let split = variable.iter().position(|byte| *byte == b'=');
-        let Some((name, value)) = split
-            .filter(|at| *at > 0)
-            .map(|at| (&variable[..at], &variable[at + 1..]))
-        else {
+/// Returns the variables of the submission.
+fn variables(submission: &Submission) -> Result<Vec<(OsString, OsString)>, Fault> {
+    let split = |variable: &Vec<u8>| {
+        let at = variable.iter().position(|byte| *byte == b'=');
+        let Some(at) = at.filter(|at| *at > 0) else {
             let text = shown(variable);
             return Err(fault(format!(
                 "`env` is `{text}`, and not of the form `NAME=VALUE`"
             )));
         };
-        let name = passable(name.to_vec(), "the name of a variable")?;
-        let value = passable(value.to_vec(), "the value of a variable")?;
-        world.variables.insert(name, value);
-    }
-    Ok(world)
+        let name = passable(variable[..at].to_vec(), "the name of a variable")?;
+        let value = passable(variable[at + 1..].to_vec(), "the value of a variable")?;
+        Ok((name, value))
+    };
+    submission.env.iter().map(split).collect()
 }
 
 /// The system ends texts at a zero byte.
@@ -206,41 +239,47 @@ enum What {
     Debugger,
 }
 
-/// Finds a program. Without a directory, and a slash in its name, it is searched for in the PATH of the submission.
-fn found(program: &Program, what: What, directory: &Path, world: &World) -> Result<PathBuf, Fault> {
-    let (what, key) = match what {
-        What::Program => ("program", "execName"),
-        What::Debugger => ("debugger", "debugExecName"),
-    };
-    // The session has refused a submission without it.
-    let name = program.name.clone().unwrap_or_default();
-    let name = passable(name, &format!("`{key}`"))?;
-    let path = match &program.directory {
-        Some(place) => {
-            let place = PathBuf::from(passable(place.clone(), "the directory of a program")?);
-            Some(directory.join(place).join(&name))
-        }
-        None if name.as_bytes().contains(&b'/') => Some(directory.join(&name)),
-        None => None,
-    };
-    let shown = |path: &Path| shown(path.as_os_str().as_bytes());
-    if let Some(path) = path {
-        return match std::fs::metadata(&path) {
-            Err(why) => Err(fault(format!("the {what} `{}`: {why}", shown(&path)))),
-            Ok(_) if os::is_executable(&path) => Ok(path),
-            Ok(_) => Err(not_executable(what, &shown(&path))),
+/// Where programs are searched for.
+struct Place<'a> {
+    directory: &'a Path,
+    path: &'a OsStr,
+}
+
+impl Place<'_> {
+    /// Finds a program. Without a directory, and a slash in its name, it is searched for in the PATH of the submission.
+    fn find(&self, program: &Program, what: What) -> Result<PathBuf, Fault> {
+        let (what, key) = match what {
+            What::Program => ("program", "execName"),
+            What::Debugger => ("debugger", "debugExecName"),
         };
-    }
-    let search = world.variables.get(OsStr::new("PATH"));
-    let search = search.map_or_else(|| OsStr::new(SEARCH), |path| path.as_os_str());
-    match os::find_program(&name, &os::search_path(directory, search)) {
-        os::Found::Program(path) => Ok(path),
-        os::Found::NotExecutable(path) => Err(not_executable(what, &shown(&path))),
-        os::Found::Missing => Err(fault(format!(
-            "the {what} `{}` is in no directory of PATH, which is `{}`",
-            shown(Path::new(&name)),
-            shown(Path::new(search))
-        ))),
+        // The session has refused a submission without it.
+        let name = program.name.clone().unwrap_or_default();
+        let name = passable(name, &format!("`{key}`"))?;
+        let path = match &program.directory {
+            Some(place) => {
+                let place = PathBuf::from(passable(place.clone(), "the directory of a program")?);
+                Some(self.directory.join(place).join(&name))
+            }
+            None if name.as_bytes().contains(&b'/') => Some(self.directory.join(&name)),
+            None => None,
+        };
+        let shown = |path: &Path| shown(path.as_os_str().as_bytes());
+        if let Some(path) = path {
+            return match std::fs::metadata(&path) {
+                Err(why) => Err(fault(format!("the {what} `{}`: {why}", shown(&path)))),
+                Ok(_) if os::is_executable(&path) => Ok(path),
+                Ok(_) => Err(not_executable(what, &shown(&path))),
+            };
+        }
+        match os::find_program(&name, &os::search_path(self.directory, self.path)) {
+            os::Found::Program(path) => Ok(path),
+            os::Found::NotExecutable(path) => Err(not_executable(what, &shown(&path))),
+            os::Found::Missing => Err(fault(format!(
+                "the {what} `{}` is in no directory of PATH, which is `{}`",
+                shown(Path::new(&name)),
+                shown(Path::new(self.path))
+            ))),
+        }
     }
 }
 

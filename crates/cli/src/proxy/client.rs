@@ -12,6 +12,8 @@ use os::{
     RemoteOutcome, SocketOwners, Token, UnknownPeer, WriteOutcome,
 };
 
+use runtime::ask::AskError;
+
 use super::messages;
 use crate::{
     args::{
@@ -19,7 +21,7 @@ use crate::{
         request::proxy::{Audience, Meeting},
     },
     exit,
-    machine::Failure,
+    machine::{Failure, lost},
     print, say,
 };
 
@@ -29,6 +31,8 @@ const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long the client's computer may take to answer a try.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
+/// Connections of others about which a message is printed: another user could fill a disk with them.
+const SAID_MAX: u32 = 16;
 /// Bytes that are read at once.
 const READ_SIZE: usize = 16 << 10;
 /// Bytes that are made ready for the client at once. What follows waits in the session, which has bounds.
@@ -105,22 +109,29 @@ fn whose(peer: PeerIdentity) -> Whose {
 pub(super) fn meet(
     meeting: &Meeting,
     events: &mut Loop,
-    machine: &str,
+    lifeline: Lifeline<'_>,
     format: MessageFormat,
 ) -> Result<Client, NoClient> {
     match meeting {
-        Meeting::Connect { host, port } => connect(host, *port, events, format),
+        Meeting::Connect { host, port } => connect(host, *port, events, lifeline, format),
         Meeting::Listen { address, to } => {
             if *to == Audience::Own && !address.ip().is_loopback() {
                 return Err(messages::not_loopback(*address).into());
             }
-            listen(*address, *to, events, machine, format)
+            listen(*address, *to, events, lifeline, format)
         }
     }
 }
 
-/// Waits, and returns a signal that ends the proxy; `false` if the time is over.
-fn wait(events: &mut Loop, until: Option<Time>) -> Result<bool, NoClient> {
+/// The connection to a machine over which nothing is asked, and its name: it is closed when the machine ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lifeline<'a> {
+    pub(super) token: Token,
+    pub(super) machine: &'a str,
+}
+
+/// Waits until something is ready; `false` if the time is over. A signal, and the end of the machine, end the wait for a client.
+fn wait(events: &mut Loop, until: Option<Time>, lifeline: Lifeline<'_>) -> Result<bool, NoClient> {
     let mut happened = Vec::new();
     loop {
         events.wait(until, &mut happened)?;
@@ -129,6 +140,9 @@ fn wait(events: &mut Loop, until: Option<Time>) -> Result<bool, NoClient> {
             match event {
                 Event::Signal(info) if info.signal == Signal::CHLD => while os::reap().is_some() {},
                 Event::Signal(info) => return Err(NoClient::Signal(info.signal)),
+                Event::Readable(token) if *token == lifeline.token => {
+                    return Err(lost(lifeline.machine, &AskError::Closed).into());
+                }
                 Event::Readable(_) | Event::Writable(_) => is_ready = true,
                 Event::Deadline => return Ok(false),
             }
@@ -143,6 +157,7 @@ fn connect(
     host: &str,
     port: u16,
     events: &mut Loop,
+    lifeline: Lifeline<'_>,
     format: MessageFormat,
 ) -> Result<Client, NoClient> {
     let found = (host, port).to_socket_addrs();
@@ -156,10 +171,10 @@ fn connect(
         }
         if again > 0 {
             // Nothing is open that could become ready.
-            wait(events, Some(Clock::now() + PAUSE))?;
+            wait(events, Some(Clock::now() + PAUSE), lifeline)?;
         }
         for address in &addresses {
-            match try_connect(*address, events)? {
+            match try_connect(*address, events, lifeline)? {
                 Ok(client) => return Ok(client),
                 Err(error) => why = error,
             }
@@ -169,7 +184,11 @@ fn connect(
 }
 
 /// Tries once. The inner error is one after which another try may succeed.
-fn try_connect(address: SocketAddr, events: &mut Loop) -> Result<Result<Client, String>, NoClient> {
+fn try_connect(
+    address: SocketAddr,
+    events: &mut Loop,
+    lifeline: Lifeline<'_>,
+) -> Result<Result<Client, String>, NoClient> {
     let (begun, trust) = if address.ip().is_loopback() {
         (os::connect_loopback(address), Trust::Unchecked)
     } else {
@@ -192,7 +211,7 @@ fn try_connect(address: SocketAddr, events: &mut Loop) -> Result<Result<Client, 
                 return Ok(Ok(Client::new(token, trust)));
             }
             Ok(ConnectOutcome::Pending) => {
-                if !wait(events, Some(until))? {
+                if !wait(events, Some(until), lifeline)? {
                     drop(events.remove(token));
                     return Ok(Err("it does not answer".to_owned()));
                 }
@@ -209,26 +228,21 @@ fn listen(
     address: SocketAddr,
     to: Audience,
     events: &mut Loop,
-    machine: &str,
+    lifeline: Lifeline<'_>,
     format: MessageFormat,
 ) -> Result<Client, NoClient> {
-    let listening = match to {
-        Audience::Own => os::listen_loopback_on(address.port()),
-        Audience::Anyone => {
-            let ports = (address.port() > 0).then(|| address.port()..=address.port());
-            os::listen_anywhere(ports)
-        }
-    };
+    let listening = os::listen_at_address(address);
     let (listener, port) = listening.map_err(|error| messages::not_listening(address, &error))?;
     let address = SocketAddr::new(address.ip(), port);
-    say(&messages::listens(address, machine), format);
+    say(&messages::listens(address, lifeline.machine), format);
     if print(&format!("{address}\n"), MessageFormat::Text) != exit::SUCCESS {
         return Err(NoClient::Signal(Signal::PIPE));
     }
     let listener = events.add(listener, Interest::Read)?;
     let mut owners = SocketOwners::new()?;
+    let mut strangers = 0;
     let accepted = loop {
-        wait(events, None)?;
+        wait(events, None, lifeline)?;
         let Some(fd) = events.fd(listener) else {
             return Err(messages::not_listening(address, &closed()).into());
         };
@@ -241,8 +255,15 @@ fn listen(
             Audience::Own => match os::accept(fd, &mut owners)? {
                 AcceptOutcome::Connection(accepted) => match whose(accepted.peer) {
                     Whose::Ours => break accepted.fd,
-                    Whose::Stranger(who) => say(&messages::stranger(&who), format),
-                    Whose::Gone => {}
+                    Whose::Stranger(_) | Whose::Gone if strangers >= SAID_MAX => {}
+                    Whose::Stranger(who) => {
+                        strangers += 1;
+                        say(&messages::stranger(&who), format);
+                    }
+                    Whose::Gone => {
+                        strangers += 1;
+                        say(&messages::gone(), format);
+                    }
                 },
                 AcceptOutcome::WouldBlock => {}
                 AcceptOutcome::Exhausted(error) => return Err(error.into()),

@@ -14,7 +14,7 @@ use std::{
 use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal};
 use dvm::{
     messages::Scene,
-    proto::{self, EndReason, FromFront, Outcome, OutputCredit, TableRow, ToFront},
+    proto::{self, Chunk, EndReason, FromFront, Outcome, OutputCredit, TableRow, ToFront},
     spec::JobSpec,
     stdio::{self, OUTPUT_WINDOW},
 };
@@ -66,6 +66,8 @@ pub(super) struct Job {
     attaches: Option<Attachment>,
     /// The same, when it does.
     ready: Option<Vec<String>>,
+    /// Output that precedes the processes: a node forwards it before all nodes have started theirs. Its window bounds it.
+    early: Option<Told>,
     spec: Box<JobSpec>,
     table: Vec<TableRow>,
     owed: BTreeMap<(Rank, Stream), VecDeque<Owed>>,
@@ -137,6 +139,7 @@ impl Job {
             debugged,
             attaches,
             ready: None,
+            early: Some(Told::new()),
             spec,
             table: Vec::new(),
             owed: BTreeMap::new(),
@@ -205,7 +208,12 @@ impl Job {
     }
 
     /// Reads once, and handles what has come.
-    pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, nodes: &Nodes, told: &mut Told) -> Life {
+    pub(super) fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        nodes: &mut Nodes,
+        told: &mut Told,
+    ) -> Life {
         let received = self.link.link.receive(fd);
         loop {
             match self.link.next_message() {
@@ -225,9 +233,9 @@ impl Job {
         }
     }
 
-    fn on_message(&mut self, message: ToFront, nodes: &Nodes, told: &mut Told) -> Life {
+    fn on_message(&mut self, message: ToFront, nodes: &mut Nodes, told: &mut Told) -> Life {
         match message {
-            ToFront::Queued(job) => self.take(job, told),
+            ToFront::Queued(job) | ToFront::Numbered(job) => self.take(job, told),
             ToFront::Accepted(job) => {
                 self.id = Some(job);
                 self.take(job, told);
@@ -242,30 +250,7 @@ impl Job {
                     .map(|attachment| attach::words(attachment, &name, &table));
                 self.on_launched(table, nodes, told);
             }
-            ToFront::Output { node, chunk } => {
-                let rank = chunk.rank;
-                let chunk_stream = stream(chunk.stream);
-                let bytes = chunk.bytes.len();
-                // Without bytes, no credit would come back.
-                if bytes > 0 {
-                    let cost = stdio::cost(bytes);
-                    let owed = self.owed.entry((rank, chunk_stream)).or_default();
-                    owed.push_back(Owed { node, bytes, cost });
-                    if rank.0 >= self.procs {
-                        // The client knows no process that could say what the master of the debuggers says.
-                        let text = String::from_utf8_lossy(&chunk.bytes).into_owned();
-                        told.push(Input::Message(Level::Info, text));
-                        self.credit(rank, chunk_stream, bytes);
-                        return Life::Lives;
-                    }
-                    told.push(Input::Output {
-                        job: self.key,
-                        rank,
-                        stream: chunk_stream,
-                        bytes: chunk.bytes.to_vec(),
-                    });
-                }
-            }
+            ToFront::Output { node, chunk } => self.on_output(node, &chunk, told),
             ToFront::Note(note) => {
                 let message = dvm::messages::note(&note, &self.scene(nodes));
                 told.push(said(&message));
@@ -279,6 +264,24 @@ impl Job {
             _ => {}
         }
         Life::Lives
+    }
+
+    fn on_output(&mut self, node: NodeId, chunk: &Chunk, told: &mut Told) {
+        let (rank, stream, bytes) = (chunk.rank, stream(chunk.stream), chunk.bytes.len());
+        // Without bytes, no credit would come back.
+        if bytes == 0 {
+            return;
+        }
+        let cost = stdio::cost(bytes);
+        let owed = self.owed.entry((rank, stream)).or_default();
+        owed.push_back(Owed { node, bytes, cost });
+        let output = Input::Output {
+            job: self.key,
+            rank,
+            stream,
+            bytes: chunk.bytes.to_vec(),
+        };
+        self.early.as_mut().unwrap_or(told).push(output);
     }
 
     /// Answers the submission.
@@ -305,11 +308,11 @@ impl Job {
         }
     }
 
-    fn on_launched(&mut self, table: Vec<TableRow>, nodes: &Nodes, told: &mut Told) {
+    fn on_launched(&mut self, table: Vec<TableRow>, nodes: &mut Nodes, told: &mut Told) {
         let mut processes = vec![ProcessFacts { node: 0, pid: 0 }; self.procs as usize];
         for row in &table {
             if let Some(process) = processes.get_mut(row.rank.0 as usize) {
-                process.node = nodes.index(&row.host).unwrap_or_default();
+                process.node = nodes.index_of(&row.host, told);
                 // The process that the client knows is not that of the debugger.
                 if self.debugged.is_none() {
                     process.pid = row.pid.unsigned_abs();
@@ -327,6 +330,7 @@ impl Job {
             told.push(Input::Ranks(self.key, running, RankState::Running));
         }
         told.push(Input::Job(self.key, JobState::Running));
+        told.extend(self.early.take().into_iter().flatten());
         self.table = table;
         let file = self.debugged.as_ref().and_then(|job| job.routes.as_ref());
         if let Some(file) = file
@@ -344,6 +348,7 @@ impl Job {
             told.push(Input::Submitted(ticket, Err(Fault { code, text })));
             return;
         }
+        told.extend(self.early.take().into_iter().flatten());
         let known = RankSet::range(0..self.procs);
         for (status, ranks) in &outcome.ended {
             let ranks = ranks.intersection(&known);
@@ -355,7 +360,11 @@ impl Job {
             told.push(Input::Ranks(self.key, ranks, RankState::Exited(code)));
         }
         for message in dvm::messages::outcome(outcome, &self.scene(nodes)) {
-            told.push(said(&message));
+            told.push(match self.state {
+                // The client wanted it.
+                State::Ending => Input::Message(Level::Info, text(&message)),
+                State::Asked(_) | State::Taken => said(&message),
+            });
         }
         told.push(Input::Job(self.key, JobState::Completed));
     }
@@ -377,8 +386,11 @@ impl Job {
     }
 
     fn lose(&mut self, why: &str, told: &mut Told) -> Life {
-        let name = self.id.map_or_else(String::new, |job| format!(" {job}"));
-        self.fail(&format!("lost the job{name}: {why}"), told)
+        let what = match self.state {
+            State::Asked(_) => "the machine has not taken the job",
+            State::Taken | State::Ending => "lost the job",
+        };
+        self.fail(&format!("{what}: {why}"), told)
     }
 }
 

@@ -36,6 +36,9 @@ was handled. A client of another user cannot use your proxy."
     NO_MACHINE: Error "proxy/no-machine"
 "No machine runs, and the proxy could not start one of its own, for the reason that `rally up` has given before."
 
+    RUNS_ALREADY: Note "proxy/runs-already"
+"Another proxy has started the machine for proxies, and this one uses it too. Options after `--` are for a machine that is started."
+
     LISTENS: Note "proxy/listens"
 "The proxy waits for a client. It takes one connection, and ends with it."
 
@@ -96,6 +99,14 @@ pub(super) fn not_listening(address: SocketAddr, error: &os::Error) -> Failure {
     (message, ExitCode::Resources)
 }
 
+/// Options for the proxy's own machine have no effect.
+pub(super) fn runs_already(name: &str) -> Message {
+    Message::new(
+        &RUNS_ALREADY,
+        format!("machine `{name}` runs already; the options for it have no effect"),
+    )
+}
+
 pub(super) fn no_machine(why: &str) -> Failure {
     let message = Message::new(&NO_MACHINE, format!("`rally up` has failed: {why}"))
         .with_help("start a machine with `rally up`, or pass its options after `--`");
@@ -104,6 +115,14 @@ pub(super) fn no_machine(why: &str) -> Failure {
 
 pub(super) fn stranger(who: &str) -> Message {
     Message::new(&STRANGER, format!("closed a connection: {who}"))
+}
+
+pub(super) fn gone() -> Message {
+    Message::new(
+        &STRANGER,
+        "closed a connection: its other end has gone or is closing, so nobody knows whose it is",
+    )
+    .with_help("a client keeps both directions of its connection open until it has quit")
 }
 
 pub(super) fn listens(address: SocketAddr, machine: &str) -> Message {
@@ -147,8 +166,10 @@ mod tests {
             no_client("localhost", 12345, "Connection refused").0,
             waits("localhost", 12345, "Connection refused"),
             not_listening(address, &busy).0,
+            runs_already("ptp"),
             no_machine("exit status: 121").0,
             stranger("user 1000 has its other end"),
+            gone(),
             listens(address, "main"),
             over(&Over::Quit, 0, false),
             over(&Over::Closed, 1, false),

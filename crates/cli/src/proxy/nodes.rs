@@ -75,9 +75,18 @@ impl Nodes {
         &self.names
     }
 
-    pub(super) fn index(&self, name: &str) -> Option<u32> {
-        let index = self.known.iter().position(|node| node.name == name)?;
-        u32::try_from(index).ok()
+    /// Returns the index of a node with processes. A node that is new is told before them.
+    pub(super) fn index_of(&mut self, name: &str, told: &mut Vec<Input<'static>>) -> u32 {
+        let known = self.known.iter().position(|node| node.name == name);
+        let index = known.unwrap_or(self.known.len());
+        if known.is_none() {
+            self.known.push(NodeFacts {
+                name: name.to_owned(),
+                is_up: true,
+            });
+            told.extend(self.changed(index));
+        }
+        u32::try_from(index).unwrap_or(u32::MAX)
     }
 }
 
@@ -123,6 +132,10 @@ mod tests {
         let lines = vec![line(3, "n0", Up), line(2, "n2", Up)];
         assert_eq!(update(&mut nodes, lines), "0 n0 true");
         assert_eq!(nodes.names(), ["n0", "n1", "n2", "n0"]);
-        assert_eq!(nodes.index("n2"), Some(2));
+        let mut told = Vec::new();
+        assert_eq!(nodes.index_of("n2", &mut told), 2);
+        assert!(told.is_empty());
+        assert_eq!(nodes.index_of("n7", &mut told), 3);
+        assert!(matches!(&told[..], [Input::Node(3, node)] if node.name == "n7" && node.is_up));
     }
 }

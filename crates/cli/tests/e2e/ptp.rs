@@ -348,9 +348,13 @@ fn a_machine_of_the_proxys_own_ends_with_it() {
     client.expect(&format!("230 1 {job} 1 jobState=RUNNING"));
     let (mut other, second) = start(&sandbox, Framing::Ascii, &[]);
     other.open();
-    assert!(other.heard[1].contains("name=ptp"), "{:?}", other.heard);
+    assert!(
+        other.heard[1].contains("name=ptp-proxy"),
+        "{:?}",
+        other.heard
+    );
     let finished = client.quit(proxy).expect_code(0);
-    finished.expect_err(&["machine `ptp` is up"]);
+    finished.expect_err(&["machine `ptp-proxy` is up"]);
     other.command(2, 7, &[]);
     other.expect("0 ");
     second.signal(nix::sys::signal::Signal::SIGKILL);
@@ -403,6 +407,60 @@ fn a09_nodes_have_their_processes_and_are_lost() {
     client.expect("1 3 messageLevel=ERROR");
     client.expect(&format!("230 1 {job} 1 jobState=COMPLETED"));
     client.expect("232 1 1004 1 nodeState=DOWN");
+    client.quit(proxy).expect_code(0);
+    machine.down();
+}
+
+/// Output that precedes the processes is not lost: a node forwards it before all nodes have started theirs.
+#[test]
+fn a14_output_of_several_nodes_is_whole() {
+    let sandbox = Sandbox::new();
+    let nodes = ["--bootstrap", "fork", "--nodes", "4"];
+    let machine = Machine::up(&sandbox, &nodes);
+    let (mut client, proxy) = start(&sandbox, Framing::Binary, &[]);
+    client.open();
+    for _ in 0..8 {
+        let job = client.submit(&sandbox, 8, "echo rank $RALLY_RANK; seq 10000");
+        client.expect(&format!("230 1 {job} 1 jobState=COMPLETED"));
+        for rank in 0..8 {
+            let output = client.output(&job, rank, "processStdout");
+            assert!(
+                output.starts_with(&format!("rank {rank}\n1\n2\n")),
+                "{job} {rank}"
+            );
+            assert_eq!(output.lines().count(), 10_001, "{job} {rank}");
+        }
+    }
+    client.quit(proxy).expect_code(0);
+    machine.down();
+}
+
+/// No word of a submission is an option, and the number of a job is that of the queue.
+#[test]
+fn words_of_a_submission_are_only_words() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    // Runs and jobs are counted apart from now on.
+    let waits = machine.submit(&["--hold", "-n", "1", "true"]);
+    machine.run(&["cancel", &waits]).expect_code(0);
+    let (mut client, proxy) = start(&sandbox, Framing::Binary, &[]);
+    client.open();
+    let directory = format!("workingDir={}", sandbox.work().display());
+    let words = ["jobSubId=W", "execName=echo", "jobNumProcs=1", &directory];
+    let args = [
+        "progArgs=a",
+        "progArgs=:",
+        "progArgs=-n",
+        "progArgs=2",
+        "progArgs=b",
+    ];
+    let env = ["env=RALLY_TIMEOUT=1s", "env=RALLY_HOSTFILE=/nowhere"];
+    client.command(5, 1, &[&words[..], &args, &env].concat());
+    let new = client.expect("220 ");
+    assert!(new.contains(" name=2 "), "{new}");
+    let job = new.split(' ').nth(3).unwrap().to_owned();
+    client.expect(&format!("230 1 {job} 1 jobState=COMPLETED"));
+    assert_eq!(client.output(&job, 0, "processStdout"), "a : -n 2 b\n");
     client.quit(proxy).expect_code(0);
     machine.down();
 }

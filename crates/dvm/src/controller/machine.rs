@@ -427,6 +427,7 @@ impl Controller {
             };
             self.begin_capture(now, front, (id, run.task), start);
         }
+        self.tell(front, ToFront::Numbered(run.task.job));
         self.tell(front, ToFront::Accepted(id));
         // Before the job is added: it may be refused at once.
         self.with_machine(|machine| machine.launched(now, run.task, id));

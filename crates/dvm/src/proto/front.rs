@@ -185,6 +185,8 @@ pub enum ToFront {
     Queued(JobId),
     /// News of the tool that the front has requested for its own job.
     Tool(Box<ToolNews>),
+    /// The job that the front has submitted has this number in the queue of the machine, and starts. [`Self::Accepted`] follows.
+    Numbered(JobId),
 }
 
 /// Reason why the controller's process cannot start or continue. `Display` is the whole message.

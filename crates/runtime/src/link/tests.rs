@@ -296,6 +296,7 @@ fn to_front() -> Vec<ToFront> {
         ToFront::Answer(Secret::new(b"ab".to_vec())),
         ToFront::Lost(vec!["n1".to_owned()]),
         ToFront::Queued(JobId(17)),
+        ToFront::Numbered(JobId(17)),
         ToFront::Tool(Box::new(ToolNews::Ended {
             job: JobId(2),
             cause: Cause::Ended(EndReason::TargetEnded),

@@ -213,3 +213,56 @@ fn a27_dbgr_attaches_to_a_program_that_runs() {
     client.quit(proxy).expect_code(0);
     machine.down();
 }
+
+/// What the master prints waits for the client, too.
+#[test]
+fn a15_a_master_that_prints_much_costs_no_memory() {
+    let sandbox = Sandbox::new();
+    let machine = Machine::up(&sandbox, &["--host", "localhost:2"]);
+    let (mut client, proxy) = start(&sandbox, Framing::Ascii, &["--dialect=2.0"]);
+    client.open();
+    let directory = format!("workingDir={}", sandbox.work().display());
+    let words = [
+        "jobSubId=M",
+        "execName=true",
+        "jobNumProcs=1",
+        &directory,
+        "debug=true",
+        "debugExecName=sh",
+        "debugArgs=-c",
+        "debugArgs=[ $RALLY_RANK = 0 ] || yes | head -c 100000000; echo the end > end.$RALLY_RANK",
+    ];
+    client.command(8, 2, &[]);
+    client.command(5, 1, &words);
+    client.expect("0 ");
+    let first = sandbox.path("end.0");
+    assert!(eventually(DEADLINE, || first.exists().then_some(())).is_some());
+    // The master has stopped when its progress is the same for a while.
+    let mut last = (0, 0);
+    let is_still = || {
+        let head = sandbox.find("head -c 100000000");
+        let head = head.into_iter().find(|it| it.args.starts_with("head"))?;
+        let io = fs::read_to_string(format!("/proc/{}/io", head.pid)).ok()?;
+        let line = io.lines().find_map(|line| line.strip_prefix("wchar: "))?;
+        let written: u64 = line.parse().ok()?;
+        last = if written == last.0 {
+            (written, last.1 + 1)
+        } else {
+            (written, 0)
+        };
+        (last.1 > 50).then_some(())
+    };
+    assert!(eventually(DEADLINE, is_still).is_some());
+    let status = fs::read_to_string(format!("/proc/{}/status", proxy.pid)).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak: u64 = peak
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(peak < 96 << 10, "{peak} KiB");
+    client.quit(proxy).expect_code(0);
+    machine.down();
+}

@@ -98,7 +98,7 @@ fn a03_what_is_no_packet_ends_the_session() {
     let zeros = [&b"\0\0\x04\x05\x50\0\0\0\x10"[..], &[0; 1024], &[0xff; 8]].concat();
     let endless = [&b"\0\0\x04\x05\x40\xff\xff\xff\xff"[..], &[0xff; 1024]].concat();
     let cases: [&[u8]; 8] = [
-        b"GET / HTTP/1.1\r\n\r\n",
+        b"<html>",
         b"ffffffff 0001:00000000:00000000",
         b"00000017 0001:00000000:ffffffff",
         b"\xff\xff\xff\xff\0\0\0\0",
