@@ -10,7 +10,7 @@ use crate::{
     Packet, ProcessFacts, Procs, RankState, Session, Stream, Submission, Taken, Ticket, encode,
 };
 
-const TRACES: [(&str, &str); 8] = [
+const TRACES: [(&str, &str); 10] = [
     ("run", include_str!("../../../../testdata/ptp/orte-run.txt")),
     (
         "path",
@@ -35,6 +35,14 @@ const TRACES: [(&str, &str); 8] = [
     (
         "nodbg",
         include_str!("../../../../testdata/ptp/orte-err-nodbg.txt"),
+    ),
+    (
+        "notexec",
+        include_str!("../../../../testdata/ptp/orte-err-notexec.txt"),
+    ),
+    (
+        "debug",
+        include_str!("../../../../testdata/ptp/orte-debug.txt"),
     ),
     (
         "debug-term",
@@ -91,6 +99,8 @@ fn structure(packets: &[Packet]) -> Vec<String> {
 struct Platform {
     session: Session,
     is_debugged: bool,
+    /// Debuggers end by themselves.
+    debuggers_end: bool,
     heard: Vec<Packet>,
 }
 
@@ -122,7 +132,9 @@ impl Platform {
             .debugger
             .as_ref()
             .and_then(|debugger| debugger.program.name.as_deref());
-        if submission.program.name.as_deref() == Some(b"nosuch") || debugger == Some(b"nosdm") {
+        let program = submission.program.name.as_deref();
+        // `app.c` is no program.
+        if matches!(program, Some(b"nosuch" | b"app.c")) || debugger == Some(b"nosdm") {
             let fault = Fault {
                 code: 1202,
                 text: "there is no such program".to_owned(),
@@ -148,6 +160,9 @@ impl Platform {
         }
         self.handle(Input::Job(JOB, JobState::Running));
         if self.is_debugged {
+            if self.debuggers_end {
+                self.handle(Input::Job(JOB, JobState::Completed));
+            }
             return;
         }
         for rank in ranks.iter() {
@@ -184,6 +199,7 @@ fn real_sessions_have_the_same_structure() {
         let mut platform = Platform {
             session: Session::new(config),
             is_debugged: false,
+            debuggers_end: name == "debug",
             heard: Vec::new(),
         };
         let mut turns = turns(trace).into_iter().peekable();
