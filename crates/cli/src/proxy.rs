@@ -1,7 +1,7 @@
 //! `rally ptp-proxy`: what an Eclipse with PTP 2 to 6 starts, or connects to, as the proxy of a resource manager (`docs/ptp.md`).
 //!
 //! This file is the host of [`ptp::Session`]: it owns the sockets, and tells the session what the machine says. [`client`] is the connection to
-//! the client, [`check`] turns what it submits into the job of `rally run`, [`job`] is the front of such a job, [`nodes`] what the client knows
+//! the client, [`mod@check`] turns what it submits into the job of `rally run`, [`job`] is the front of such a job, [`nodes`] what the client knows
 //! of the machine, [`own`] a machine that ends with the proxy, [`routes`] the file by which debuggers find each other, and [`attach`] a `dbgr` that attaches to a job.
 //!
 //! The proxy lives as long as its client, or until a signal or the end of the machine. Its jobs end with it, because the machine ends the

@@ -330,6 +330,7 @@ fn to_front() -> Vec<ToFront> {
             | ToFront::Lost(_)
             | ToFront::Reply(_)
             | ToFront::Queued(_)
+            | ToFront::Numbered(_)
             | ToFront::Tool(_) => {}
         }
     }
@@ -487,6 +488,7 @@ fn every_message_of_this_version() {
     1301026162
     1401026e31
     1611
+    1811
     170202080b
     150111
     15020111010161052e2f6120310000000000000401d80400c09bb4c2b13401e0ddd2c2b134000105030101030101010002010000066e5b312d325d0100142f686f6d652f752f72616c6c792d256a2e6f7574000000000000000000000000000111
