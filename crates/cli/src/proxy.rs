@@ -125,8 +125,17 @@ struct Proxy<'a> {
     attached: BTreeMap<Token, Attached>,
     /// The last number of a job.
     last: u64,
-    /// Why the machine is gone, and how long the client may still read.
-    lost: Option<(Failure, Time)>,
+    lost: Option<Lost>,
+}
+
+/// The machine is gone.
+#[derive(Debug)]
+struct Lost {
+    failure: Failure,
+    /// How long the client may still read.
+    until: Time,
+    /// Whether the client has been told, after what becomes of its jobs.
+    is_told: bool,
 }
 
 impl<'a> Proxy<'a> {
@@ -135,7 +144,7 @@ impl<'a> Proxy<'a> {
         // From now on a signal waits: a machine of our own must know first with whom it ends.
         let ending = ENDING.into_iter().filter(|signal| !os::is_ignored(*signal));
         let mut events = Loop::new(&ending.collect::<Vec<_>>())?;
-        let (machine, connection) = own::connect(request, world)?;
+        let (machine, mut connection) = own::connect(request, world)?;
         let mut lifeline = Connection::to(&machine)?;
         // The machine closes connections over which nothing was asked.
         lifeline.nodes()?;
@@ -148,7 +157,6 @@ impl<'a> Proxy<'a> {
         let client = meet(&request.meeting, &mut events, lifeline, format)?;
         let lifeline = lifeline.token;
         // The client may have come late.
-        let mut connection = connection;
         let Reply::Nodes(lines) = connection.ask(Ask::Nodes)? else {
             return Err(machine::lost(&machine.name, &AskError::Closed).into());
         };
@@ -188,6 +196,7 @@ impl<'a> Proxy<'a> {
         let mut events = Vec::new();
         loop {
             self.settle();
+            self.tell_loss();
             if let Some(end) = self.end() {
                 return Ok(end);
             }
@@ -208,7 +217,7 @@ impl<'a> Proxy<'a> {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let farewell = self.lost.as_ref().map(|(_, until)| *until);
+        let farewell = self.lost.as_ref().map(|lost| lost.until);
         let deadlines = [self.session.deadline(), self.asks, farewell];
         deadlines.into_iter().flatten().min()
     }
@@ -223,10 +232,12 @@ impl<'a> Proxy<'a> {
 
     /// Returns why the proxy ends now, if it does.
     fn end(&mut self) -> Option<End> {
-        if let Some((_, until)) = &self.lost
-            && (*until <= Clock::now() || self.client.as_ref().is_none_or(Client::is_idle))
-        {
-            return self.lost.take().map(|(failure, _)| End::Machine(failure));
+        let has_read = self.client.as_ref().is_none_or(Client::is_idle);
+        let lost = self
+            .lost
+            .take_if(|lost| lost.until <= Clock::now() || lost.is_told && has_read);
+        if let Some(lost) = lost {
+            return Some(End::Machine(lost.failure));
         }
         let stays = self.request.on_disconnect == OnLoss::Continue && !self.jobs.is_empty();
         self.over.take_if(|_| !stays).map(End::Client)
@@ -330,14 +341,26 @@ impl<'a> Proxy<'a> {
         }
     }
 
-    /// The machine is gone. The client hears it, after what becomes of its jobs.
     fn lose(&mut self, now: Time, failure: Failure) {
-        if self.lost.is_some() {
+        self.lost.get_or_insert_with(|| Lost {
+            failure,
+            until: now + FAREWELL,
+            is_told: false,
+        });
+    }
+
+    /// Tells the client that the machine is gone. The connections of its jobs break too, which is told first.
+    fn tell_loss(&mut self) {
+        let Some(lost) = &mut self.lost else {
+            return;
+        };
+        if lost.is_told || !self.jobs.is_empty() {
             return;
         }
-        let text = failure.0.headline.clone();
-        self.session.handle(now, Input::Message(Level::Fatal, text));
-        self.lost = Some((failure, now + FAREWELL));
+        lost.is_told = true;
+        let message = Input::Message(Level::Fatal, lost.failure.0.headline.clone());
+        self.session.handle(Clock::now(), message);
+        self.settle();
     }
 
     fn read_client(&mut self) {

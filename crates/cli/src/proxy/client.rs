@@ -11,7 +11,6 @@ use os::{
     AcceptOutcome, Clock, ConnectOutcome, Event, Interest, Loop, PeerIdentity, ReadOutcome,
     RemoteOutcome, SocketOwners, Token, UnknownPeer, WriteOutcome,
 };
-
 use runtime::ask::AskError;
 
 use super::messages;

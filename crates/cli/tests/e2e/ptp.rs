@@ -335,6 +335,21 @@ fn the_end_of_the_machine_is_the_end_of_the_session() {
     client.expect("1 3 messageLevel=FATAL");
     client.expect_end();
     proxy.end().expect_code(125);
+    // Everything breaks at the same time.
+    let machine = Machine::up(&sandbox, &["--host", "localhost:3"]);
+    let (mut client, proxy) = start(&sandbox, Framing::Binary, &[]);
+    client.open();
+    let jobs = [(); 3].map(|()| client.submit(&sandbox, 1, "sleep 1000"));
+    client.expect(&format!("230 1 {} 1 jobState=RUNNING", jobs[2]));
+    machine.kill_controller();
+    client.expect("1 3 messageLevel=FATAL");
+    for job in &jobs {
+        let over = format!("230 1 {job} 1 jobState=COMPLETED");
+        assert!(client.heard.contains(&over), "{:#?}", client.heard);
+    }
+    client.expect_end();
+    proxy.end().expect_code(125);
+    sandbox.expect_no_process();
 }
 
 /// Without a machine, the proxy starts one, which ends with the last proxy that uses it, also if that is killed.
