@@ -5,6 +5,7 @@ mod machine;
 
 use std::{
     fmt,
+    net::SocketAddr,
     num::{NonZeroU8, NonZeroU32},
     time::Duration,
 };
@@ -93,6 +94,8 @@ pub(crate) enum ValueError {
     NotAJobNumber,
     #[error("it names tasks of an array, and only a whole job can be meant here")]
     NotAWholeJob,
+    #[error("it is no address with a port (`127.0.0.1:12345`, `[::1]:12345`)")]
+    NotAnAddress,
     #[error("it is no option of sbatch (`partition=NAME`, `--qos=NAME`)")]
     NotASlurmOption,
     #[error("it is no list of indexes (`1-1000` or `0,4-7`)")]
@@ -316,6 +319,11 @@ pub(crate) fn procs(text: &str) -> Result<u32, ValueError> {
             max: u64::from(MAX_PROCS),
         }),
     }
+}
+
+/// Parses an address with a port.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
+    text.parse().map_err(|_| ValueError::NotAnAddress)
 }
 
 /// Parses a number of nodes, at least and at most: `2`, `2-4`.

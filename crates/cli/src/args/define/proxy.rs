@@ -5,7 +5,7 @@ use std::{ffi::OsString, net::SocketAddr};
 use clap::{Args, ValueEnum};
 
 use super::machine::MachineArgs;
-use crate::choices::OnLoss;
+use crate::{choices::OnLoss, values};
 
 /// `rally ptp-proxy`.
 #[derive(Clone, Debug, Args)]
@@ -23,7 +23,7 @@ pub(crate) struct ProxyArgs {
     pub(crate) port: u16,
 
     /// Wait for a client on this address, such as `127.0.0.1:12345`; port 0: on a free one
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "host")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = values::address, conflicts_with = "host")]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Let anyone connect who reaches the address of --listen

@@ -31,6 +31,10 @@ fn other_addresses_need_an_option() {
         .run_rally(&["ptp-proxy", "--listen=0.0.0.0:0"])
         .expect_code(120)
         .expect_err(&["is no loopback address", "--anyone-may-connect"]);
+    sandbox
+        .run_rally(&["ptp-proxy", "--listen=localhost:1"])
+        .expect_code(120)
+        .expect_err(&["`localhost:1`", "it is no address with a port"]);
     let mut command = sandbox.rally(&["ptp-proxy", "--listen=0.0.0.0:0", "--anyone-may-connect"]);
     let proxy = sandbox.start(&mut command);
     proxy.expect(Stream::Stdout, "0.0.0.0:");
