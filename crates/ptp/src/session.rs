@@ -7,7 +7,7 @@
 //! | `Telling` | ERROR | OK | ERROR | OK for both → `Ready` | asks the platform | SHUTDOWN → `Leaving` | → `Over` |
 //! | `Leaving` | – | – | – | – | – | – | → `Over` |
 //!
-//! In `Leaving` the client has [`LEAVE`] to close the connection, because some lose the SHUTDOWN otherwise. Commands that come then are
+//! In `Leaving` the client has [`LEAVE`] to close the connection, because some lose the SHUTDOWN otherwise. Bytes that come then are
 //! ignored.
 //!
 //! What the client is told waits in two queues. Answers to commands go first. Events about elements wait while the client has suspended
