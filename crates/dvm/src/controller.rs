@@ -62,7 +62,7 @@ use self::{
     controlling::Controlling,
     fences::Fences,
     fronts::Front,
-    job::{Job, JobOutput, LaunchReport, Origin, Phase, Push},
+    job::{Job, JobOutput, Kind, LaunchReport, Origin, Phase, Push},
     machine::Host,
     servers::Servers,
     spawned::cospawn::Cospawned,
@@ -428,7 +428,8 @@ impl Controller {
         {
             match output {
                 // The tool that has spawned a job hears of it, and the user does not know it.
-                JobOutput::Front(ToFront::Note(_)) if self.is_of_tool(id) => {}
+                JobOutput::Front(ToFront::Note(note))
+                    if !note.is_about_strangers() && self.is_of_tool(id) => {}
                 JobOutput::Front(message) => self.tell(front, message),
                 JobOutput::Daemon(node, message) => {
                     let output = ControllerOutput::Daemon(node, message);
@@ -644,6 +645,13 @@ impl Controller {
     /// the job's spawner, see [`Self::job_to_end`].
     fn end(&mut self, id: JobId, cause: Cause) {
         let (id, cause) = self.job_to_end(id, cause);
+        self.end_descendants(id);
+        self.with(id, |job| job.end(cause));
+        self.end_tools_of(id);
+    }
+
+    /// Ends the jobs that descend from a job, which is being ended or was refused.
+    fn end_descendants(&mut self, id: JobId) {
         for spawned in self.descendants(id) {
             // A descendant's own cause is that its spawner is being ended.
             if !planted::is(Bug::ChildrenNotEnded) {
@@ -653,8 +661,6 @@ impl Controller {
                 self.end_tools_of(spawned);
             }
         }
-        self.with(id, |job| job.end(cause));
-        self.end_tools_of(id);
     }
 
     fn on_daemon_lost(&mut self, now: Time, node: NodeId, why: &str) {
@@ -770,7 +776,9 @@ impl Controller {
                 self.finish_front(job.front);
             }
             Origin::Spawned { .. } => {
-                if let Some(root) = self.jobs.get_mut(&job.root) {
+                let root = self.jobs.get_mut(&job.root);
+                // What a debugger uses is not added to what it looks at.
+                if let Some(root) = root.filter(|_| job.kind() == Kind::Program) {
                     root.spent.add(&job.spent);
                 }
                 self.spawned_ended(&job, outcome);

@@ -160,6 +160,9 @@ impl Daemon {
                     self.serve(now, |service, now| service.on_exited(now, proc, status));
                 }
             }
+            Input::LastCall { proc, last } => {
+                self.job(proc.job, |job, out| job.on_last_call(proc.rank, last, out));
+            }
             Input::ClientAccepted { conn, owner } => {
                 self.serve(now, |service, now| service.on_accepted(now, conn, owner));
             }
@@ -534,6 +537,7 @@ impl Daemon {
             if !planted::is(Bug::FilesKeptAfterJob) {
                 self.remove_files(id);
             }
+            job.remove_list(&mut self.outputs);
             let spent = job.spent();
             let clean = ToController::Clean { job: id, spent };
             self.outputs.push_back(Output::Send(clean));

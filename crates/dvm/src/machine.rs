@@ -556,7 +556,9 @@ impl Machine {
         self.waiters.remove(&front);
         self.nodes_front_lost(front);
         self.withdraw(now, front);
-        let was_last = self.owners.remove(&front) && self.owners.is_empty();
+        let is_last = self.owners.len() == 1 || planted::is(Bug::FirstOwnerEnds);
+        let was_last = self.owners.remove(&front) && is_last;
+        let was_last = was_last && !planted::is(Bug::OwnersForgotten);
         // Who has started the machine has given up, or does not need it any more.
         if self.wait_for_nodes.remove(&front) || was_last {
             self.end_all();

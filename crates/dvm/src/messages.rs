@@ -309,6 +309,7 @@ pub fn note(note: &Note, scene: &Scene<'_>) -> Message {
         Note::Port(what) => nodes::port(what),
         Note::NotLimited { hosts, unenforced } => limits::not_enforced(hosts, unenforced),
         Note::Missing { node, what, why } => trouble::missing(*node, *what, why, scene),
+        Note::LastCall { rank, last } => rank::last_call(*rank, last),
         Note::WaitsForTool => controlling::waits(),
     }
 }

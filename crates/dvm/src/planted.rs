@@ -197,6 +197,14 @@ pub enum Bug {
     DeadToolAwaited,
     /// A job goes on when the tool that has started the launcher is dead.
     RunsOnWithoutTool,
+    /// Held ranks go on to wait for a tool that is gone, if their job is to outlive it.
+    HeldForDeadTool,
+    /// Ranks that directives hold go on to wait for the tool that has given these, and is gone.
+    HeldByDirectives,
+    /// A job goes on when the tool that has spawned it is dead.
+    OutlivesItsTool,
+    /// The daemon beside the controller does not hear of the ends of jobs.
+    EndNotToldAtDoor,
     /// Nodes that want output of other nodes do not hear of its end.
     EndNotCopied,
     /// What is kept of output is not sent to who pulls late.
@@ -209,7 +217,7 @@ pub enum Bug {
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 97] = [
+    pub const ALL: [Self; 101] = [
         Self::DoneBeforeLastStream,
         Self::LeakTimerNeverArmed,
         Self::LeakTimerNotRestartedByResume,
@@ -303,6 +311,10 @@ impl Bug {
         Self::StartedByConnecting,
         Self::DeadToolAwaited,
         Self::RunsOnWithoutTool,
+        Self::HeldForDeadTool,
+        Self::HeldByDirectives,
+        Self::OutlivesItsTool,
+        Self::EndNotToldAtDoor,
         Self::EndNotCopied,
         Self::KeptNotSent,
         Self::KeptWithHole,

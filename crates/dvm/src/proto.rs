@@ -27,9 +27,9 @@ pub use self::{
     beside::{Beside, NoTarget, OnePer},
     fence::{Broken, FenceId, FenceNews, Shares},
     front::{
-        AllocationRefusal, CannotRun, FromFront, FrontId, HoldingJob, JobNews, JobRef, Missing,
-        NotReleased, Note, OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow, ToFront,
-        ToolNews, ToolRequest,
+        AllocationRefusal, CannotRun, FromFront, FrontId, HoldingJob, JobNews, JobRef, LastCall,
+        Missing, NotReleased, Note, OutputCredit, RankChoice, Refusal, Refused, Rest, TableRow,
+        ToFront, ToolNews, ToolRequest,
     },
     launch::{
         Dropped, Keeping, Launch, LaunchNode, LaunchNodes, NodeLoad, Parent, Relation, Universe,
@@ -52,7 +52,7 @@ use crate::{
 
 /// Version of the protocol between controller and daemons. Any change to the meaning or the encoding of a message
 /// changes this number. The controller refuses daemons of other versions.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// Message from the controller to a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -50,6 +50,8 @@ pub struct JobSpec {
     pub needs: ResourceNeeds,
     /// Process sets to which the procs of apps belong, by the index of the app.
     pub sets: BTreeMap<u32, SetName>,
+    /// A job that it spawns has the same; the launch leaves out the daemons of a debugger.
+    pub recorder: Recorder,
 }
 
 /// Limits for all procs of a job on one node together, on each of its nodes. `None` stands for no limit.
@@ -214,6 +216,14 @@ pub enum Tracers {
     Ancestors,
     /// Any process of the same user. The watchdog needs this, because it is not an ancestor of the procs.
     SameUser,
+}
+
+/// Whether the calls of MPI of procs are recorded, for `dbgr` to read (docs/recorder.md).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recorder {
+    #[default]
+    Off,
+    On,
 }
 
 /// Ranks that get the front's standard input. The other ranks read EOF immediately.

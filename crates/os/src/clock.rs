@@ -65,6 +65,29 @@ pub fn local_seconds() -> i64 {
     seconds.saturating_add(parts.tm_gmtoff)
 }
 
+/// Returns the local time as C's `ctime` writes it, without the line feed: `Sat Nov 21 10:00:00 2026`. Seconds are since 1970 UTC.
+/// Returns `None` if the year does not fit its type.
+#[must_use]
+#[expect(unsafe_code, reason = "only libc knows the time zone")]
+pub fn local_date(seconds: i64) -> Option<String> {
+    /// The text has 24 bytes until the year 9999.
+    const BYTES: usize = 64;
+    let mut parts = MaybeUninit::<libc::tm>::zeroed();
+    let mut text = [0_u8; BYTES];
+    let format = c"%a %b %e %H:%M:%S %Y";
+    // SAFETY: the pointers are to values of this function or constants. `parts` is read only if it was written, and `strftime` writes at
+    // most `BYTES` bytes, and returns how many.
+    let length = unsafe {
+        if libc::localtime_r(&raw const seconds, parts.as_mut_ptr()).is_null() {
+            return None;
+        }
+        let text = text.as_mut_ptr().cast();
+        libc::strftime(text, BYTES, format.as_ptr(), parts.as_ptr())
+    };
+    let text = text.get(..length).filter(|text| !text.is_empty())?;
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +101,21 @@ mod tests {
         assert!(Clock::until(first + Duration::from_secs(3600)) > Duration::from_secs(3500));
         assert!(wall_clock().0 > 1_700_000_000);
         assert!(local_seconds().abs_diff(wall_clock().0) <= 15 * 3600);
+    }
+
+    #[test]
+    fn a_date_is_as_ctime_writes_it() {
+        // The middle of a month and a year is in them in every time zone.
+        let date = local_date(1_781_524_805).unwrap();
+        assert_eq!(date.len(), 24, "{date}");
+        let words: Vec<&str> = date.split(' ').collect();
+        assert_eq!((words[1], words[4]), ("Jun", "2026"), "{date}");
+        // The day has two places.
+        let date = local_date(1_780_660_800).unwrap();
+        assert!(
+            date.contains(" Jun  5 ") || date.contains(" Jun  6 "),
+            "{date}"
+        );
+        assert_eq!(local_date(i64::MAX), None);
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     ffi::{CString, OsStr, OsString},
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Write as _},
     num::NonZeroUsize,
     os::{
         fd::OwnedFd,
@@ -268,6 +268,36 @@ pub fn read_owned(path: &Path) -> Result<(Vec<u8>, u32), Error> {
     Ok((content, metadata.uid()))
 }
 
+/// Returns at most `most` bytes from the beginning of a regular file of our user. A symbolic link is not followed.
+///
+/// # Errors
+/// Those of open(2) and read(2); `EINVAL` if it is no regular file, `EPERM` if it belongs to another user.
+pub fn read_own_file(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+    let failed = || Error::file("read", path);
+    let error = |errno| Error::File {
+        operation: "read",
+        path: path.to_owned(),
+        errno,
+    };
+    let mut options = File::options();
+    options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOFOLLOW);
+    let file = options.open(path).map_err(failed())?;
+    let metadata = file.metadata().map_err(failed())?;
+    if !metadata.is_file() {
+        return Err(error(libc::EINVAL));
+    }
+    if metadata.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(error(libc::EPERM));
+    }
+    let mut content = Vec::new();
+    file.take(most)
+        .read_to_end(&mut content)
+        .map_err(failed())?;
+    Ok(content)
+}
+
 /// Makes sure that the names in a directory are still there after a loss of power.
 ///
 /// # Errors
@@ -294,6 +324,23 @@ pub fn make_private_dirs(path: &Path) -> Result<(), Error> {
         .mode(0o700)
         .create(path)
         .map_err(Error::file("make the directory", path.to_path_buf()))
+}
+
+/// Writes a file for us alone (mode 0600), and makes its missing directories (mode 0700). There must be no file of this name.
+///
+/// # Errors
+/// Those of mkdir(2), open(2) and write(2). No file is left then.
+pub fn make_private_file(path: &Path, content: &[u8]) -> Result<(), Error> {
+    if let Some(directory) = path.parent() {
+        make_private_dirs(directory)?;
+    }
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.map_err(Error::file("create", path))?;
+    file.write_all(content).map_err(|error| {
+        let _ = fs::remove_file(path);
+        Error::file("write", path)(error)
+    })
 }
 
 /// Removes files, and directories with all their contents. Missing ones and errors are ignored. A symbolic link is removed
@@ -328,6 +375,47 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn only_regular_files_of_our_own_are_read() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        fs::write(&file, b"0123456789").unwrap();
+        assert_eq!(read_own_file(&file, 4).unwrap(), b"0123");
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let errno = |path: &Path| read_own_file(path, 4).unwrap_err().errno();
+        assert_eq!(errno(&link), libc::ELOOP);
+        assert_eq!(errno(root.path()), libc::EINVAL);
+        assert_eq!(errno(&root.path().join("none")), libc::ENOENT);
+        // One that belongs to somebody else: to root, or for root to nobody.
+        let foreign = if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(65_534), None).unwrap();
+            file
+        } else {
+            PathBuf::from("/etc/passwd")
+        };
+        assert_eq!(errno(&foreign), libc::EPERM);
+    }
+
+    #[test]
+    fn a_private_file_is_ours_alone_and_replaces_none() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("made/too/file");
+        make_private_file(&path, b"0:17\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"0:17\n");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        // Another one may have made it, or a link to elsewhere.
+        let refused = make_private_file(&path, b"");
+        let exists = |errno: i32| errno == libc::EEXIST;
+        assert!(matches!(refused, Err(Error::File { errno, .. }) if exists(errno)));
+        assert_eq!(fs::read(&path).unwrap(), b"0:17\n");
+        let below = make_private_file(&path.join("file"), b"");
+        assert!(
+            matches!(below, Err(Error::File { errno, .. }) if errno == libc::ENOTDIR || exists(errno))
+        );
+    }
 
     #[test]
     fn programs_are_found_as_a_shell_finds_them() {

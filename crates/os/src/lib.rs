@@ -44,15 +44,16 @@ mod worker;
 pub use abandoned::{Abandoned, abandoned_files, files_held_by};
 pub use affinity::allowed_cpus;
 pub use cgroup::{Cgroup, CgroupLimits, CgroupTree, CgroupUsage, Controller, NoCgroup, cpu_quota};
-pub use clock::{Clock, local_seconds, sleep, wall_clock};
+pub use clock::{Clock, local_date, local_seconds, sleep, wall_clock};
 pub use conversation::Conversation;
 pub use copies::{Copies, Room, SourceFile, room};
 pub use debuggee::{Debuggee, Happened, entry_point, write_memory};
 pub use error::{Error, describe_errno};
 pub use event::{Event, Interest, Loop, SignalInfo, SignalOrigin, Token};
 pub use files::{
-    Found, Mapped, entries, find_program, is_executable, make_private_dirs, open_for_reading,
-    read_owned, remove_files, remove_tree, search_path, sync_directory,
+    Found, Mapped, entries, find_program, is_executable, make_private_dirs, make_private_file,
+    open_for_reading, read_own_file, read_owned, remove_files, remove_tree, search_path,
+    sync_directory,
 };
 pub use foreign::{
     LATE_STEP, NotStopped, StoppedThread, ThreadInfo, arguments_of, in_kernel, inspect_thread,

@@ -75,7 +75,7 @@ pub fn sees_own_processes() -> bool {
     fs::read_link("/proc/self").is_ok_and(|link| link.as_path() == Path::new(&own))
 }
 
-/// Returns the pid of a process in its own namespace.
+/// Returns the pid of a process, or of that of a thread, in its own namespace.
 #[must_use]
 pub fn own_number(pid: Pid) -> Option<i32> {
     numbers(pid)?.last().copied()
@@ -95,7 +95,7 @@ pub(crate) fn is_nested() -> bool {
     differs("pid", FIRST_PID_NAMESPACE) || differs("user", FIRST_USER_NAMESPACE)
 }
 
-/// Returns the pids of a process, from the namespace of `/proc` down to its own; there is at least one.
+/// Returns the pids of a process, or of that of a thread, from the namespace of `/proc` down to its own; there is at least one.
 fn numbers(pid: Pid) -> Option<Vec<i32>> {
     parse_numbers(&read_proc(pid, "status")?)
 }
@@ -103,7 +103,7 @@ fn numbers(pid: Pid) -> Option<Vec<i32>> {
 fn parse_numbers(status: &[u8]) -> Option<Vec<i32>> {
     let line = status
         .split(|&byte| byte == b'\n')
-        .find_map(|line| line.strip_prefix(b"NSpid:"))?;
+        .find_map(|line| line.strip_prefix(b"NStgid:"))?;
     let words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
     let numbers: Vec<i32> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
     (!numbers.is_empty()).then_some(numbers)
@@ -141,11 +141,11 @@ mod tests {
     fn numbers_are_read() {
         let numbers = |status: &str| parse_numbers(status.as_bytes());
         assert_eq!(
-            numbers("Name:\tx\nNSpid:\t42\t7\t1\n"),
+            numbers("Name:\tx\nNStgid:\t42\t7\t1\n"),
             Some(vec![42, 7, 1])
         );
-        assert_eq!(numbers("Name:\tx\nNSpid:\t42\n"), Some(vec![42]));
-        assert_eq!(numbers("Name:\tx\nNSpid:\n"), None);
+        assert_eq!(numbers("Name:\tx\nNStgid:\t42\n"), Some(vec![42]));
+        assert_eq!(numbers("Name:\tx\nNStgid:\n"), None);
         assert_eq!(numbers("Name:\tx\n"), None);
     }
 
@@ -159,5 +159,9 @@ mod tests {
         assert!(shares_network(own));
         assert_eq!(own_number(own), Some(own.as_raw()));
         assert_eq!(PidNamespace::of(Pid::from_raw(i32::MAX)), None);
+        // The test runs in a thread of its own.
+        let thread = Pid::from_raw(nix::unistd::gettid().as_raw());
+        assert_ne!(thread, own);
+        assert_eq!(own_number(thread), Some(own.as_raw()));
     }
 }

@@ -21,7 +21,7 @@ use zeroize::Zeroize as _;
 
 /// The version of the frames and their contents. Both ends of a link must have the same one. Increment it with every change
 /// to a message or its encoding.
-pub const VERSION: u16 = 16;
+pub const VERSION: u16 = 17;
 /// Maximum length of a frame in bytes. A job description with a thousand environments fits; a longer frame means that the
 /// peer is broken.
 pub const FRAME_MAX: usize = 64 * 1024 * 1024;

@@ -56,7 +56,7 @@ impl Wish {
                 key if key == keys::ALLOC_NUM_NODES => wish.nodes = Some(count(value)?),
                 key if key == keys::ALLOC_NODE_LIST => wish.hosts = Some(hosts(value)?),
                 key if key == keys::ALLOC_NUM_CPUS => wish.cpus = Some(count(value)?),
-                key if key == keys::ALLOC_TIME => wish.time = Some(seconds(value)?),
+                key if key == keys::ALLOC_TIME => wish.time = Some(time(value)?),
                 key if key == keys::ALLOC_QUEUE => wish.queue = Some(text(value)?),
                 // The Standard gives 0 seconds the meaning of no limit.
                 key if key == keys::TIMEOUT && value.as_count() == Some(0) => wish.timeout = None,
@@ -133,6 +133,29 @@ fn seconds(value: &Value) -> Result<Duration, Status> {
     count(value).map(|seconds| Duration::from_secs(seconds.into()))
 }
 
+/// Reads a time limit: seconds in the Standard. libpmix 5 has a text, whose parts between colons are, from right to left, seconds, minutes,
+/// hours, days and months. A month has 30 days.
+fn time(value: &Value) -> Result<Duration, Status> {
+    const UNITS: [u64; 5] = [1, 60, 3600, 86_400, 30 * 86_400];
+    let Some(text) = value.as_text() else {
+        return seconds(value);
+    };
+    let text = text.to_str().map_err(|_| Status::BAD_PARAM)?;
+    let mut units = UNITS.iter();
+    let mut total: u64 = 0;
+    for part in text.rsplit(':') {
+        let unit = units.next().ok_or(Status::BAD_PARAM)?;
+        let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        let number = is_number.then(|| part.parse::<u64>().ok()).flatten();
+        let seconds = number.and_then(|number| number.checked_mul(*unit));
+        total = seconds
+            .and_then(|seconds| total.checked_add(seconds))
+            .ok_or(Status::BAD_PARAM)?;
+    }
+    // The same bounds as for a number of seconds.
+    seconds(&Value::Uint64(total))
+}
+
 fn hosts(value: &Value) -> Result<HostList, Status> {
     let text = text(value)?;
     let list = text.to_str().ok().and_then(|text| text.parse().ok());
@@ -176,6 +199,39 @@ mod tests {
         assert_eq!(Wish::read(&[]), Ok(Wish::default()));
         let no_limit = [info(keys::TIMEOUT, Value::Int(0))];
         assert_eq!(Wish::read(&no_limit), Ok(Wish::default()));
+    }
+
+    #[test]
+    fn a_time_may_be_a_text() {
+        for (text, seconds) in [
+            ("2", 2),
+            ("0:90", 90),
+            ("1:00", 60),
+            ("1:02:03", 3723),
+            ("1:00:00:00", 86_400),
+            ("1:1:0:0:1", 31 * 86_400 + 1),
+        ] {
+            let wish = Wish::read(&[info(keys::ALLOC_TIME, Value::text(text))]).unwrap();
+            assert_eq!(wish.time, Some(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            ":",
+            "1:",
+            ":1",
+            "-1",
+            "+1",
+            "1.5",
+            "1h",
+            "1:0:0:0:0:0",
+            "99999999999999999999",
+            "9999999999:0:0:0:0",
+            "4294967296",
+        ] {
+            let read = Wish::read(&[info(keys::ALLOC_TIME, Value::text(text))]);
+            assert_eq!(read, Err(Status::BAD_PARAM), "{text}");
+        }
     }
 
     #[test]

@@ -93,6 +93,7 @@ keys! {
     APP_RANK = c"pmix.apprank",
     LOCAL_RANK = c"pmix.lrank",
     NODE_RANK = c"pmix.nrank",
+    PACKAGE_RANK = c"pmix.pkgrank",
     LOCALITY = c"pmix.locstr",
     CPUSET = c"pmix.cpuset",
     PROC_DIR = c"pmix.pdir",

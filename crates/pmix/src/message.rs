@@ -8,6 +8,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::answer::NamesForm;
 pub use self::{
     answer::{Answer, GroupAnswer, GroupForm, Shape},
     facts::Facts,

@@ -487,6 +487,16 @@ impl Value {
         }
     }
 
+    /// Returns the value as a number, also if it is a text of decimal digits. The command `pquery` gives every qualifier as a text.
+    #[must_use]
+    pub fn as_written_count(&self) -> Option<u64> {
+        self.as_count().or_else(|| {
+            let digits = self.as_text()?.to_str().ok()?;
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| digits.parse().ok()).flatten()
+        })
+    }
+
     /// Returns the string, if the value is a string and not absent.
     #[must_use]
     pub fn as_text(&self) -> Option<&CStr> {

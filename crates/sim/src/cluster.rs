@@ -125,6 +125,7 @@ impl Cluster {
             }
         }
         let programs = scenario.programs();
+        let orders = scenario.orders();
         let at_door = door.as_ref().map(|door| door.node);
         let node = |id: &NodeId| {
             let config = DaemonConfig {
@@ -165,7 +166,7 @@ impl Cluster {
             headless: false,
             nodes,
             fronts,
-            verdicts: Verdicts::default(),
+            verdicts: Verdicts::new(orders),
             told_to_end: BTreeSet::new(),
             faults: scenario.faults,
             visits: scenario.visits,
@@ -183,7 +184,9 @@ impl Cluster {
         cluster.open_door();
         cluster.summon();
         if let Some(plan) = scenario.tree {
-            let count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+            cluster.world.beside_root = at_door;
+            let count = ids.len() - usize::from(at_door.is_some());
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
             let rng = cluster.world.rng.clone();
             cluster.world.carrier = Some(Box::new(Carrier::new(plan, count, rng)));
             cluster.join();
@@ -560,12 +563,17 @@ impl Cluster {
         }
         self.world.ledger.ending.extend(self.verdicts.ending());
         for (job, verdict) in self.verdicts.all().filter(|(_, one)| one.is_over()) {
-            self.world.ledger.on_job_over(job, verdict.code());
+            let now = self.world.now;
+            self.world.ledger.on_job_over(now, job, verdict.code());
         }
         self.controller.handle(self.world.now, input);
         while let Some(output) = self.controller.poll() {
             self.carry_out(output);
         }
+        let takes_orders = self.verdicts.takes_orders();
+        self.world
+            .ledger
+            .set_can_spawn(self.world.now, takes_orders);
         self.check_children();
         self.check_door_told();
         self.check_wait();
@@ -720,13 +728,16 @@ impl Cluster {
                     .require(asked, || "`all held`, but nobody asked".to_owned());
             }
             ToFront::Output { chunk, .. } => {
-                let of = self.verdicts.front_of(chunk.job);
-                self.world.require(of == Some(id), || {
+                let of = self.verdicts.of(chunk.job);
+                let of = of.filter(|verdict| !verdict.is_of_tool());
+                let is_right = of.is_some_and(|verdict| verdict.front == id);
+                self.world.require(is_right, || {
                     format!("front {id} gets output of job {}", chunk.job)
                 });
             }
             ToFront::Refused(why) => {
                 side.said_last = true;
+                self.verdicts.on_refused(id);
                 self.check_refusal(why);
                 let is_justified =
                     self.files.is_troubled() || !matches!(why, Refusal::NotPreloaded(_));

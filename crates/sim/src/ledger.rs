@@ -4,6 +4,7 @@ mod clients;
 mod copies;
 pub(crate) mod facts;
 mod known;
+mod tools;
 mod traffic;
 
 use std::{
@@ -26,7 +27,7 @@ use self::{clients::Clients, copies::Copies, facts::Facts, known::Known, traffic
 pub(crate) use self::{
     clients::{Inquiry, Reaped, TERMINATIONS},
     copies::{Completeness, Pull},
-    facts::{host, job_id},
+    facts::{child_of, host, job_id},
 };
 use crate::{kernel::Pid, names::called};
 
@@ -259,6 +260,8 @@ pub(crate) struct Ledger {
     pub(crate) reaped: BTreeMap<ProcId, Reaped>,
     /// Ended jobs and their exit codes. Jobs that they have spawned may go on.
     pub(crate) over: Vec<(JobId, u64)>,
+    /// Time at which the controller has heard of the end of the last rank of each of them.
+    pub(crate) over_at: BTreeMap<JobId, Time>,
     /// Time at which each daemon received the event for the end of each job in `over`.
     pub(crate) over_told: BTreeMap<(NodeId, JobId), Time>,
     /// Time at which each daemon received the event that all ranks of a spawned job are held.
@@ -276,8 +279,16 @@ pub(crate) struct Ledger {
     pub(crate) known: Known,
     traffic: Traffic,
     pub(crate) copies: Copies,
+    /// Time at which each held rank was continued.
+    pub(crate) continued: BTreeMap<ProcId, Time>,
     /// Numbers of tools that were admitted.
     tools: BTreeSet<JobId>,
+    /// Time at which each tool has died, has left, or has broken the protocol.
+    pub(crate) tools_left: BTreeMap<JobId, Time>,
+    /// True if directives hold the ranks of the job that a tool controls, and not the user.
+    pub(crate) directives_hold: bool,
+    /// Time from which the controller has a job to which what a tool spawns can belong.
+    pub(crate) can_spawn_since: Option<Time>,
     /// Number of the tool that has started the launcher.
     pub(crate) starter: Option<JobId>,
     /// True once that tool has died, has left, or may have.
@@ -319,10 +330,15 @@ impl Ledger {
             reaped: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             over: Vec::new(),
+            over_at: BTreeMap::new(),
             over_told: BTreeMap::new(),
             held_told: BTreeMap::new(),
             released: BTreeMap::new(),
             trapped: BTreeMap::new(),
+            continued: BTreeMap::new(),
+            tools_left: BTreeMap::new(),
+            directives_hold: false,
+            can_spawn_since: None,
             ending: BTreeSet::new(),
             pmix: Clients::default(),
             facts: Facts::default(),
@@ -351,7 +367,8 @@ impl Ledger {
     }
 
     /// Records the end of a job with its exit code. Only the first call for a job has an effect.
-    pub(crate) fn on_job_over(&mut self, job: JobId, code: u64) {
+    pub(crate) fn on_job_over(&mut self, now: Time, job: JobId, code: u64) {
+        self.over_at.entry(job).or_insert(now);
         if self.over.iter().all(|(other, _)| *other != job) {
             self.over.push((job, code));
         }
@@ -371,8 +388,8 @@ impl Ledger {
     pub(crate) fn status_of(&self, job: JobId) -> Option<Status> {
         let over = self.over.iter().find(|(one, _)| *one == job);
         let over = over.map(|(_, code)| Status(i32::try_from(*code).unwrap_or(-1)));
-        // Who ends a job that was not launched is the cause of its end.
-        let is_canceled = || self.ending.contains(&job) && self.facts.size(job) == 0;
+        // Who ends a job that was not launched is the cause of its end. The verdicts do not know such a job of a tool.
+        let is_canceled = || self.facts.size(job) == 0;
         over.or_else(|| is_canceled().then_some(Status(1)))
     }
 

@@ -13,6 +13,7 @@ mod fronts;
 mod model;
 mod needs;
 mod nodes;
+mod owners;
 mod questions;
 mod runs;
 mod shape;
@@ -34,6 +35,7 @@ use self::{
     allocations::Allocations,
     disk::Disk,
     model::{Known, Model, Standing},
+    owners::Owners,
     questions::{Asked, Front},
     runs::Runs,
 };
@@ -59,6 +61,8 @@ enum Event {
     FrontLost(FrontId),
     /// A front ends the machine.
     EndAll,
+    /// A front wants the machine to end with it.
+    Own,
     /// Somebody asks why jobs with dependencies wait.
     Explain,
     /// The store answers its oldest order.
@@ -111,6 +115,7 @@ struct World {
     disk: Disk,
     runs: Runs,
     allocations: Allocations,
+    owners: Owners,
     fronts: BTreeMap<FrontId, Front>,
     last_front: u32,
     agenda: Agenda<(Option<u32>, Event)>,
@@ -134,6 +139,7 @@ pub(crate) fn run(rng: &mut Rng, recorded: Recorded) -> Played {
         disk: Disk::default(),
         runs: Runs::default(),
         allocations: Allocations::new(rng),
+        owners: Owners::new(rng),
         fronts: BTreeMap::new(),
         last_front: 0,
         agenda: Agenda::new(),
@@ -197,6 +203,7 @@ impl World {
             self.agenda.at(from + length, (None, Event::Free));
         }
         self.plan_tools(span);
+        self.plan_owners(span);
         let end = Time::ZERO + Duration::from_secs(span + 1);
         self.agenda.at(end, (None, Event::Calm));
         self.agenda.at(Time::ZERO, (None, Event::Restart));
@@ -257,6 +264,7 @@ impl World {
                 let front = self.new_front();
                 self.ask(front, Ask::Down(Down::Now), None);
             }
+            Event::Own => self.own(),
             Event::Explain => self.explain_all(),
             Event::NodeUp(id) => self.node_up(id),
             Event::NodeLost(id) => self.node_lost(id),
@@ -360,6 +368,7 @@ impl World {
         self.disk.die();
         self.runs = Runs::default();
         self.allocations.clear();
+        self.owners.clear();
         self.fronts.clear();
         self.disk.committed.call = self.model.call + 1;
         let committed = &self.disk.committed;
@@ -557,6 +566,7 @@ impl World {
             if self.record.is_faulty() {
                 return;
             }
+            self.check_down();
             self.check_end();
             let front = self.new_front();
             self.ask(
@@ -577,6 +587,13 @@ impl World {
                 self.fault((!has_ended).then(|| "the machine does not end".to_owned()));
             }
         }
+    }
+
+    /// Checks that a machine on which nothing runs has ended, if it is to end.
+    fn check_down(&mut self) {
+        let is_idle = self.machine.is_some() && self.model.running() == 0;
+        let stays = is_idle && self.model.down.is_some();
+        self.fault(stays.then(|| "the machine is to end, and does not".to_owned()));
     }
 
     fn check_end(&mut self) {

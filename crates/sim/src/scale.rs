@@ -18,8 +18,8 @@ use dvm::{
     place::{AppRequest, Request},
     proto::{FromFront, FrontId, Launch, ToController, ToDaemon, ToFront},
     spec::{
-        App, Destination, EndPolicy, HoldPlan, JobSpec, MapFor, NodeResources, ResourceLimits,
-        ResourceNeeds, StdinTarget, StdioPlan, Tracers,
+        App, Destination, EndPolicy, HoldPlan, JobSpec, MapFor, NodeResources, Recorder,
+        ResourceLimits, ResourceNeeds, StdinTarget, StdioPlan, Tracers,
     },
 };
 use overlay::{Address, DEFAULT_RADIX, lanes::Lane, node, wire};
@@ -531,6 +531,7 @@ fn spec(ranks: u32) -> JobSpec {
         watch: None,
         needs: ResourceNeeds::default(),
         sets: Default::default(),
+        recorder: Recorder::Off,
     }
 }
 

@@ -6,6 +6,7 @@ mod doors;
 mod dvm;
 mod files;
 mod make;
+mod orders;
 mod programs;
 mod size;
 mod spawn;
@@ -25,7 +26,10 @@ use base::{NodeId, Rank, Signal};
 use bytes::Bytes;
 
 pub(crate) use self::{
-    doors::{ControlPlan, DoorPlan, Errand, GuestPlan, Keepalive, StarterPlan, Streams, Where},
+    doors::{
+        ControlPlan, DoorPlan, Errand, GuestPlan, Held, Keepalive, Order, StarterPlan, Stop,
+        Streams, Then, Where,
+    },
     visits::{Guise, Manner, Visit},
 };
 use crate::{
@@ -88,10 +92,17 @@ pub enum Family {
 
 /// Generates a scenario of a family.
 pub(crate) fn make(family: Family, rng: &mut Rng) -> Scenario {
-    match family {
+    // What tools spawn has a sequence of its own, and so have all tools over the tree: the rest of a seed stays as it is.
+    let mut own = Rng::new(!rng.clone().next());
+    let mut scenario = match family {
         Family::Doors => doors::with_door(rng),
         _ => make::make(family, rng),
+    };
+    if let Family::Dvm | Family::Thousand = family {
+        doors::at_the_tree(&mut own, &mut scenario);
     }
+    orders::add(&mut own, &mut scenario);
+    scenario
 }
 
 impl Family {
@@ -293,6 +304,17 @@ impl Scenario {
             _ => None,
         });
         stops.sum()
+    }
+
+    /// Returns what becomes of the jobs that tools spawn when these are gone, by the index of the child.
+    pub(crate) fn orders(&self) -> BTreeMap<usize, Then> {
+        let guests = self.door.iter().flat_map(|door| &door.guests);
+        let errands = guests.flat_map(|guest| &guest.errands);
+        let orders = errands.filter_map(|(_, errand)| match errand {
+            Errand::Spawn(order) => Some((order.child, order.then)),
+            _ => None,
+        });
+        orders.collect()
     }
 
     /// Returns the programs of all jobs. A child has its own number, and the jobs of further fronts are numbered after the

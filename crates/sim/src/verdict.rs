@@ -12,12 +12,14 @@ use base::{ExitStatus, JobId, NodeId, Rank, RankSet, Signal, Time};
 use dvm::{
     ControllerInput,
     proto::{
-        Cause, EndReason, FromFront, FrontId, JobRef, Launch, PmiState, StartFailure, ToController,
+        Cause, EndReason, FromFront, FromServer, FrontId, JobRef, Launch, PmiState, StartFailure,
+        ToController,
     },
     spec::{EndPolicy, OnFailure},
 };
 
 use self::control::{Consequence, ControlVerdict};
+use crate::{ledger::child_of, scenario::Then};
 
 /// The expected state of one job at the controller.
 #[derive(Debug)]
@@ -27,9 +29,11 @@ pub(crate) struct Verdict {
     limit: Option<Duration>,
     limit_at: Option<Time>,
     /// Front that submitted the job or, for a spawned job, the ancestor that no process spawned.
-    front: FrontId,
-    /// Job whose process spawned this job; `None` for a job that a front submitted.
+    pub(crate) front: FrontId,
+    /// Job whose process spawned this job; `None` for a job that a front submitted. What a tool spawns belongs to the job of the front.
     parent: Option<JobId>,
+    /// The tool that has spawned it, and what becomes of it when that is gone.
+    tool: Option<(JobId, Then)>,
     pub(crate) cause: Option<Cause>,
     /// True once the end of the job was requested or has become necessary.
     pub(crate) ending: bool,
@@ -54,6 +58,7 @@ impl Verdict {
             limit_at: end.time_limit.map(|limit| now + limit),
             front,
             parent,
+            tool: None,
             cause: None,
             ending: false,
             ranks: BTreeMap::new(),
@@ -115,6 +120,11 @@ impl Verdict {
         }
     }
 
+    /// Returns true if a tool has spawned the job. Its output and the reports about it are not for the front.
+    pub(crate) const fn is_of_tool(&self) -> bool {
+        self.tool.is_some()
+    }
+
     /// Returns the cause that the front must get for a failed spawned job; `None` if the job succeeded or was ended.
     pub(crate) fn failure(&self) -> Option<Cause> {
         match self.expected_cause() {
@@ -158,9 +168,18 @@ pub(crate) struct Verdicts {
     /// Ranks that daemons have reported because ranks on other nodes may wait for them.
     exited_early: BTreeMap<(JobId, PmiState), RankSet>,
     pub(crate) control: ControlVerdict,
+    /// What becomes of the jobs that tools spawn when these are gone, by the index of the child.
+    orders: BTreeMap<usize, Then>,
 }
 
 impl Verdicts {
+    pub(crate) fn new(orders: BTreeMap<usize, Then>) -> Self {
+        Self {
+            orders,
+            ..Self::default()
+        }
+    }
+
     /// Creates the state of a job that the controller has accepted from a front.
     pub(crate) fn on_accepted(&mut self, now: Time, front: FrontId, job: JobId) {
         let state = self.fronts.entry(front).or_default();
@@ -203,6 +222,12 @@ impl Verdicts {
         self.jobs.iter().map(|(job, verdict)| (*job, verdict))
     }
 
+    /// Returns true if what a tool spawns can belong to the job of the first front.
+    pub(crate) fn takes_orders(&self) -> bool {
+        let root = self.of_front(FrontId(0));
+        root.is_some_and(|root| !root.ending && !root.is_over())
+    }
+
     /// Returns the expected states of all spawned jobs.
     pub(crate) fn spawned(&self) -> impl Iterator<Item = (JobId, &Verdict)> {
         self.all().filter(|(_, verdict)| verdict.parent.is_some())
@@ -221,15 +246,29 @@ impl Verdicts {
             verdict.ranks.insert(node, ranks);
             return;
         }
-        let parent = launch.parent.as_ref().map(|parent| parent.proc.job);
+        let by = launch.parent.as_ref().map(|parent| parent.proc.job);
+        let order = child_of(launch).and_then(|child| self.orders.get(&child));
+        let tool = by.and_then(|by| Some((by, *order?)));
+        let parent = match tool {
+            Some(_) => self.job_of(FrontId(0)),
+            None => by,
+        };
         let Some(front) = parent.and_then(|parent| self.front_of(parent)) else {
             return;
         };
         let mut verdict = Verdict::new(now, &launch.end, front, parent);
+        verdict.tool = tool;
         // A spawned job has no time limit of its own: it ends with the jobs that it descends from.
         verdict.limit_at = None;
         verdict.ranks.insert(node, ranks);
         self.jobs.insert(launch.job, verdict);
+    }
+
+    /// Notes that the job of a front is refused. What tools have spawned for it ends.
+    pub(crate) fn on_refused(&mut self, front: FrontId) {
+        if let Some(job) = self.job_of(front) {
+            self.end(job, Cause::Ended(EndReason::SpawnerEnded));
+        }
     }
 
     /// Updates the expectations for an input that the controller is about to handle.
@@ -427,7 +466,28 @@ impl Verdicts {
                     verdict.clean.insert(node);
                 }
             }
+            ToController::Released { job, ranks } => {
+                if let Some(verdict) = self.of_mut(*job) {
+                    verdict.released = verdict.released.union(ranks);
+                }
+            }
+            ToController::Server(message) => {
+                if let FromServer::ToolLeft { tool } = **message {
+                    self.tool_left(tool);
+                }
+            }
             _ => {}
+        }
+    }
+
+    /// Ends what a tool has spawned that is not to outlive it.
+    fn tool_left(&mut self, tool: JobId) {
+        let ends = |verdict: &Verdict| verdict.tool == Some((tool, Then::Ends));
+        let ends = self
+            .all()
+            .filter(|(_, verdict)| ends(verdict) && !verdict.is_over());
+        for job in ends.map(|(job, _)| job).collect::<Vec<_>>() {
+            self.end(job, Cause::Ended(EndReason::SpawnerEnded));
         }
     }
 

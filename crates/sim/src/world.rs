@@ -242,6 +242,8 @@ pub(crate) struct World {
     pub(crate) links: Links,
     /// The tree between the controller and the daemons, instead of the links `up` and `down`.
     pub(crate) carrier: Option<Box<Carrier>>,
+    /// The node whose daemon is beside the controller, and no process of the tree.
+    pub(crate) beside_root: Option<NodeId>,
     pub(crate) ledger: Ledger,
     agenda: Agenda<Event>,
     record: Record,
@@ -261,6 +263,7 @@ impl World {
             latency,
             links,
             carrier: None,
+            beside_root: None,
             ledger,
             agenda: Agenda::new(),
             record: Record::new(recorded),
@@ -299,7 +302,9 @@ impl World {
         {
             return self.fault(wrong);
         }
-        if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message) {
+        if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message)
+            && self.beside_root != Some(node)
+        {
             return carrier.send_up(self.now, node, message.clone());
         }
         let delay = self.delay(self.latency.link_max);
@@ -318,7 +323,9 @@ impl World {
         {
             return self.fault(wrong);
         }
-        if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message) {
+        if let (Some(carrier), Carried::Message(message)) = (&mut self.carrier, &message)
+            && self.beside_root != Some(node)
+        {
             return carrier.send_down(self.now, node, message.clone());
         }
         let delay = self.delay(self.latency.link_max);

@@ -121,6 +121,8 @@ fn every_planted_bug_of_the_joining_is_found() {
         Bug::LostRanksLive,
         Bug::ControllerLossIgnored,
         Bug::NodeLossIgnored,
+        // Tools come to the controller of the tree, too.
+        Bug::OutlivesItsTool,
     ];
     find(of_dvm, &[Family::Dvm], DVM_SEEDS, |bug, family, seed| {
         dvm::planted::with(bug, || sim::run(family, seed)).err()

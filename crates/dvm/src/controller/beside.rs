@@ -22,7 +22,9 @@ use crate::{
         Beside, Cause, EndReason, FrontId, JobRef, NoTarget, OnePer, Outcome, Refusal, ToFront,
         ToolNews, ToolRequest,
     },
-    spec::{App, HoldPlan, JobSpec, MapFor, NodeVariables, ResourceLimits, ResourceNeeds},
+    spec::{
+        App, HoldPlan, JobSpec, MapFor, NodeVariables, Recorder, ResourceLimits, ResourceNeeds,
+    },
 };
 
 /// Variables by which users change what the dynamic linker of the ranks does begin like this.
@@ -281,6 +283,7 @@ fn spec_beside(
         watch: None,
         needs: ResourceNeeds::default(),
         sets: BTreeMap::new(),
+        recorder: Recorder::Off,
         stdin: said.stdin,
         stdio: said.stdio,
         end: said.end,

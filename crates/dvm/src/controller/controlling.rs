@@ -8,7 +8,7 @@
 //! | `Nobody` | – | – | – | – |
 //! | `Expected` | of a tool that has started us: `Waits` | `Released` by that tool | – | `Gone` |
 //! | `Waits` | – | `Released` | `Gone` | `Gone` |
-//! | `Released` | – | – | the jobs go on | the jobs end: `Gone` |
+//! | `Released` | – | – | the jobs go on, with the ranks that its directives hold | the jobs end: `Gone` |
 //! | `Gone` | – | – | – | – |
 //!
 //! In `Gone`, jobs are refused: nobody is left to release them, or to hear of them. In `Expected`, the user's own signals end the wait.
@@ -165,10 +165,23 @@ impl Controller {
         }
     }
 
-    /// The connection to a tool has ended.
+    /// The connection to a tool has ended. Nobody else knows of the ranks that its directives hold.
     pub(super) fn controlling_tool_left(&mut self, tool: JobId) {
-        if matches!(self.controlling.state, State::Waits(proc) if proc.job == tool) {
-            self.lose_controlling_tool();
+        match self.controlling.state {
+            State::Waits(proc) if proc.job == tool => self.lose_controlling_tool(),
+            State::Released(proc) if proc.job == tool => {
+                if planted::is(Bug::HeldByDirectives) {
+                    return;
+                }
+                let is_held = |job: &&Job| matches!(job.origin, Origin::Controlled { by, holds: true, .. } if by == proc);
+                let held = self.jobs.values().filter(is_held);
+                for id in held.map(|job| job.id).collect::<Vec<_>>() {
+                    self.with(id, |job| {
+                        job.release(None);
+                    });
+                }
+            }
+            _ => {}
         }
     }
 
@@ -232,6 +245,7 @@ impl Controller {
         job.origin = Origin::Controlled {
             by,
             forward: forwarded(&directives, Spawner::Rank),
+            holds: job.spec.hold.at == HoldAt::Nowhere,
             keep: keep.unwrap_or(None),
             log: logged_news(&directives),
         };

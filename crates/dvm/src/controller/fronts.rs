@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use base::{JobId, NodeId, RankSet, Time};
+use base::{JobId, NodeId, RankSet, Signal, Time};
 
 use super::{Controller, ControllerOutput, Job, MAX_JOBS, Origin, Phase, job::ASKS_FOR_END};
 use crate::{
@@ -103,11 +103,7 @@ impl Controller {
             FromFront::Signal(signal)
                 if ASKS_FOR_END.contains(&signal)
                     && self.withdraw(now, id, EndReason::Signal(signal)) => {}
-            FromFront::Signal(signal) => {
-                for job in self.applications_of(id) {
-                    self.with(job, |job| job.signal(signal));
-                }
-            }
+            FromFront::Signal(signal) => self.on_signal(id, own, signal),
             FromFront::End(reason) | FromFront::Kill(reason) if self.withdraw(now, id, reason) => {}
             FromFront::End(reason) => self.end_all_of(id, reason),
             FromFront::Kill(reason) => {
@@ -370,6 +366,19 @@ impl Controller {
     pub(super) fn forget_uncredited(&mut self, job: JobId) {
         for front in self.fronts.values_mut() {
             front.uncredited.retain(|(of, _), _| *of != job);
+        }
+    }
+
+    /// Sends a signal to all ranks of a front's jobs. If its own job is not launched yet, it may end instead, and with it what tools have
+    /// spawned meanwhile.
+    fn on_signal(&mut self, id: FrontId, own: Option<JobId>, signal: Signal) {
+        let job = own.and_then(|own| self.jobs.get(&own));
+        let waiting = job.filter(|job| job.phase == Phase::Waiting);
+        if let Some(job) = waiting.filter(|_| ASKS_FOR_END.contains(&signal)) {
+            return self.end(job.id, Cause::Ended(EndReason::Signal(signal)));
+        }
+        for job in self.applications_of(id) {
+            self.with(job, |job| job.signal(signal));
         }
     }
 

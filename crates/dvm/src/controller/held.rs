@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use base::{JobId, ProcId, RankSet};
+use base::{JobId, NodeId, ProcId, RankSet};
 use bytes::Bytes;
 use pmix::{
     codec::{Format, Writer},
@@ -73,7 +73,7 @@ impl Controller {
     ) {
         let name = info(keys::NSPACE, Value::text(&self.nspace(id)));
         if let Some(event) = self.event(to, status, [name, more]) {
-            self.tell_nodes(event);
+            self.tell_nodes(&event);
         }
     }
 
@@ -121,11 +121,16 @@ impl Controller {
     }
 
     /// Sends an event to the PMIx servers of all nodes.
-    pub(super) fn tell_nodes(&mut self, event: Bytes) {
-        let nodes: Vec<_> = self.nodes.keys().copied().collect();
-        self.outputs.extend(nodes.into_iter().map(|node| {
+    pub(super) fn tell_nodes(&mut self, event: &Bytes) {
+        self.tell_nodes_but(None, event);
+    }
+
+    /// Sends an event to the PMIx servers of all nodes but this one.
+    pub(super) fn tell_nodes_but(&mut self, deaf: Option<NodeId>, event: &Bytes) {
+        let nodes = self.nodes.keys().filter(|node| deaf != Some(**node));
+        self.outputs.extend(nodes.map(|node| {
             let event = event.clone();
-            ControllerOutput::Daemon(node, ToDaemon::Event { event })
+            ControllerOutput::Daemon(*node, ToDaemon::Event { event })
         }));
     }
 }

@@ -31,8 +31,8 @@ use crate::{
         ToFront, Universe, VERSION,
     },
     spec::{
-        Destination, JobSpec, MapFor, NodeGpus, OnFailure, Pattern, PatternFacts, StdinTarget,
-        UniverseSize,
+        Destination, JobSpec, MapFor, NodeGpus, OnFailure, Pattern, PatternFacts, Recorder,
+        ResourceLimits, StdinTarget, UniverseSize,
     },
 };
 
@@ -309,7 +309,11 @@ impl Controller {
             },
         };
         let launch = Arc::new(Launch {
-            limits: job.spec.limits,
+            limits: match job.debugged() {
+                Some(_) => ResourceLimits::default(),
+                None => job.spec.limits,
+            },
+            debugged: job.debugged(),
             job: job.id,
             nspace: job.nspace.clone(),
             universe,
@@ -328,6 +332,10 @@ impl Controller {
             granted_gpus: self.granted_gpus(job),
             preloaded: job.spec.preload.as_ref().map(|one| one.use_of.clone()),
             sets: job.spec.sets.clone(),
+            recorder: match job.debugged() {
+                Some(_) => Recorder::Off,
+                None => job.spec.recorder,
+            },
             beside: job.beside.clone(),
         });
         if launch.beside.is_some() {
@@ -426,6 +434,8 @@ impl Controller {
             Origin::Front | Origin::Controlled { .. } => {
                 self.machine_job_refused(&job, &refusal);
                 self.tell(job.front, ToFront::Refused(refusal));
+                // A tool may have spawned jobs that belong to it while it waited.
+                self.end_descendants(id);
                 self.finish_front(job.front);
             }
             Origin::Beside => self.tool_refused(job.front, refusal),

@@ -133,7 +133,7 @@ impl Controller {
         let name = name.or_else(|| Some(proc?.nspace.clone()));
         let rank = match find(qualifiers, keys::RANK) {
             Some(Value::Rank(rank)) => Some(*rank),
-            Some(value) => Some(PmixRank(u32::try_from(value.as_count()?).ok()?)),
+            Some(value) => Some(PmixRank(u32::try_from(value.as_written_count()?).ok()?)),
             None => proc.map(|proc| proc.rank),
         };
         // Servers name the asker if the query names no job. A tool has none, and so means all.

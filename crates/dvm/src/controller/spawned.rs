@@ -129,6 +129,7 @@ impl Controller {
             keep: kept(&said, spawner)?,
             preput: preput(infos),
             wanted,
+            debugged: self.debugged_by(by, &said),
             told: told(&said),
             spawner,
             start: start_news(&said, spawner),
@@ -230,11 +231,19 @@ impl Controller {
         found
     }
 
-    /// Lets the ranks of a spawned job run at once if its spawner has ended: nobody else knows that they are held. The request may
-    /// arrive after the end of the spawner, and files are copied before the launch.
+    /// Lets the ranks of a job run at once if its spawner, or the tool whose directives hold them, has ended: nobody else knows that they
+    /// are held. The request may arrive after the end of the spawner, and files are copied before the launch.
     pub(super) fn forgo_hold(&mut self, id: JobId) {
         let spawner = match self.jobs.get(&id).map(|job| &job.origin) {
-            Some(Origin::Spawned { by, .. }) => *by,
+            Some(Origin::Controlled { holds: true, .. }) if planted::is(Bug::HeldByDirectives) => {
+                return;
+            }
+            Some(
+                Origin::Spawned { by, .. }
+                | Origin::Controlled {
+                    by, holds: true, ..
+                },
+            ) => *by,
             Some(Origin::Front | Origin::Controlled { .. } | Origin::Beside) | None => return,
         };
         if self.has_ended(spawner)
@@ -406,7 +415,8 @@ impl Controller {
             range: Some(Range::SESSION),
         };
         event.encode(&mut writer);
-        self.tell_nodes(Bytes::from(writer.into_bytes()));
+        let deaf = self.door.filter(|_| planted::is(Bug::EndNotToldAtDoor));
+        self.tell_nodes_but(deaf, &Bytes::from(writer.into_bytes()));
     }
 }
 

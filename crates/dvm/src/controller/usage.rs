@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{JobId, NodeId, Rank, Signal, Usage};
 use pmix::value::Info;
 
-use super::{Controller, asks::Asker};
+use super::{Controller, Job, asks::Asker, job::Kind};
 use crate::{
     machine::{RankUsage, Reply, USAGE_RANKS_MAX, UsageReport},
     proto::{Counted, FrontId, ProcUsage, ToDaemon, ToFront},
@@ -144,7 +144,8 @@ impl Controller {
     pub(super) fn measure(&mut self, front: FrontId, runs: &[(u32, JobId)]) {
         self.measured_for_nobody(front);
         let runs: BTreeMap<JobId, u32> = runs.iter().map(|(task, run)| (*run, *task)).collect();
-        let jobs = self.jobs.values().filter(|job| job.beside.is_none());
+        let is_program = |job: &&Job| job.beside.is_none() && job.kind() == Kind::Program;
+        let jobs = self.jobs.values().filter(is_program);
         let tasks = jobs.filter_map(|job| Some((job.id, *runs.get(&job.root)?)));
         self.measure_for(MeasuredFor::Front(front), tasks.collect(), &BTreeSet::new());
     }

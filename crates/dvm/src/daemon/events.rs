@@ -14,10 +14,10 @@ use super::forms::{ConnForm, PeerOwnerForm};
 use crate::{
     preload::FileAct,
     proto::{
-        Counted, PreloadFailure, ProcUsage, StartFailure, Stream, ToController, ToDaemon,
+        Counted, LastCall, PreloadFailure, ProcUsage, StartFailure, Stream, ToController, ToDaemon,
         Unenforced,
     },
-    spec::{App, HoldAt, LineTerminal, ResourceLimits, WindowSize},
+    spec::{App, HoldAt, LineTerminal, Recorder, ResourceLimits, WindowSize},
     syslog::{SyslogFailure, SyslogLine},
 };
 
@@ -162,6 +162,11 @@ pub enum Input<'a> {
     },
     /// The time that [`Daemon::deadline`](super::Daemon::deadline) returned has passed.
     Tick,
+    /// What a recorded rank has called last. It arrives before [`Self::Exited`], of ranks that have failed.
+    LastCall {
+        proc: ProcId,
+        last: LastCall,
+    },
 }
 
 /// How a proc has ended, and what it has used.
@@ -189,6 +194,9 @@ pub enum Output {
         apps: Vec<App>,
         /// Limits for all procs together.
         limits: ResourceLimits,
+        recorder: Recorder,
+        /// The job beside whose ranks the procs are, in a cgroup of their own.
+        beside: Option<JobId>,
     },
     /// Start a proc. The answer is [`Input::Spawned`] or [`Input::SpawnFailed`], before any other input about that
     /// proc.
@@ -255,6 +263,11 @@ pub enum Output {
         #[serde(with = "ConnForm")]
         conn: Conn,
     },
+    /// Write a file whose path is passed to a proc that is started next, and make its missing directories.
+    MakeFile {
+        path: OsString,
+        bytes: Bytes,
+    },
     /// Create a directory whose path is passed to procs, and its missing parents.
     MakeDirectory {
         path: OsString,
@@ -264,7 +277,7 @@ pub enum Output {
         job: JobId,
         act: FileAct,
     },
-    /// Remove these paths, which procs asked us to remove; a directory with everything in it.
+    /// Remove these paths, which procs asked us to remove or a job does not need any more; a directory with everything in it.
     RemoveFiles {
         paths: Vec<OsString>,
     },

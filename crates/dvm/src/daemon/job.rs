@@ -42,7 +42,8 @@ use crate::{
     place::Placed,
     planted::{self, Bug},
     proto::{
-        Counted, EndClass, Launch, Parent, PmiState, StartFailure, Stream, ToController, Unenforced,
+        Counted, EndClass, LastCall, Launch, Note, Parent, PmiState, StartFailure, Stream,
+        ToController, Unenforced,
     },
     spec::{App, HoldAt, NodeGpus},
     stdio::{Assembler, Conduit, Feeder, Flow, InputCredit, Window},
@@ -234,6 +235,8 @@ impl LocalJob {
             job,
             apps,
             limits: launch.limits,
+            recorder: launch.recorder,
+            beside: launch.job_beside(),
         });
         let OwnNode {
             index: node_index,
@@ -314,6 +317,8 @@ impl LocalJob {
         };
         if job.descriptors() > config.descriptors {
             job.refuse_all(now, out);
+        } else {
+            job.list_ranks(config, out);
         }
         job
     }
@@ -388,6 +393,15 @@ impl LocalJob {
         self.fail_broken_fence(now, out);
         self.report_if_done(now, rank, out);
         Ok(())
+    }
+
+    /// Passes on what a rank has called last that has failed. One that we have ended says nothing about the failure.
+    pub(super) fn on_last_call(&self, rank: Rank, last: LastCall, out: &mut Out) {
+        if self.phase == Phase::Running {
+            let note = Note::LastCall { rank, last };
+            let job = self.launch.job;
+            out.push_back(Output::Send(ToController::Note { job, note }));
+        }
     }
 
     /// Reports a rank for which ranks on other nodes may wait.

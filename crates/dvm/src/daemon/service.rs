@@ -690,7 +690,8 @@ const fn channels(stream: Stream) -> IofChannels {
     }
 }
 
-fn job_dir(session: &OsString, job: JobId) -> OsString {
+/// Returns the directory for files of a job.
+pub(super) fn job_dir(session: &OsString, job: JobId) -> OsString {
     let mut path = session.clone();
     path.push(format!("/{job}"));
     path

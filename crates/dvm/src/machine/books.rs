@@ -24,7 +24,7 @@ pub const RETRY: Duration = Duration::from_secs(1);
 pub const STORE_MAX: Duration = Duration::from_secs(5);
 
 /// Version of the stored values: their first byte.
-pub(super) const FORMAT: u8 = 4;
+pub(super) const FORMAT: u8 = 5;
 /// The oldest version that is read.
 pub(super) const FIRST: u8 = 1;
 

@@ -59,11 +59,15 @@ pub enum Bug {
     RequeuesForgotten,
     /// A GPU is given to a task while another one has it.
     GpusGivenTwice,
+    /// The machine ends with the first front that owns it.
+    FirstOwnerEnds,
+    /// The machine goes on when the last front that owns it is gone.
+    OwnersForgotten,
 }
 
 impl Bug {
     /// All planted bugs.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::LaunchedBeforeStored,
         Self::ToldBeforeStored,
         Self::FailedBatchForgotten,
@@ -92,6 +96,8 @@ impl Bug {
         Self::BusyGivenBack,
         Self::OverdueKept,
         Self::RequestOutlivesMachine,
+        Self::FirstOwnerEnds,
+        Self::OwnersForgotten,
     ];
 }
 

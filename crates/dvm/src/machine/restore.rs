@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     queue::{DependencyKind, Hold, Over, Past, REQUEUES_MAX, Requeue},
-    spec::{JobSpec, ResourceLimits, ResourceNeeds, SetName},
+    spec::{JobSpec, Recorder, ResourceLimits, ResourceNeeds, SetName},
 };
 
 /// A value of the store. Values of older versions lack fields at their end.
@@ -47,13 +47,15 @@ impl Stored for Record {
 
 impl Stored for JobSpec {
     fn lacking_in(version: u8) -> postcard::Result<Vec<u8>> {
+        let recorder = Recorder::Off;
         let sets: BTreeMap<u32, SetName> = BTreeMap::new();
         match version {
             1 | 2 => {
                 let none: (ResourceLimits, Option<Duration>, ResourceNeeds) = Default::default();
-                postcard::to_allocvec(&(none, sets))
+                postcard::to_allocvec(&(none, sets, recorder))
             }
-            3 => postcard::to_allocvec(&sets),
+            3 => postcard::to_allocvec(&(sets, recorder)),
+            4 => postcard::to_allocvec(&recorder),
             _ => Ok(Vec::new()),
         }
     }

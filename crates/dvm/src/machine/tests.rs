@@ -19,8 +19,8 @@ use crate::{
     proto::{Cause, EndReason, Outcome},
     queue::{Array, Dependency, DependencyKind, Requeue},
     spec::{
-        App, EndPolicy, GpuPlan, GpuShare, HoldPlan, MapFor, NodeResources, StdinTarget, StdioPlan,
-        Tracers,
+        App, EndPolicy, GpuPlan, GpuShare, HoldPlan, MapFor, NodeResources, Recorder, StdinTarget,
+        StdioPlan, Tracers,
     },
 };
 
@@ -251,6 +251,7 @@ fn spec_of(procs: Option<u32>, map: Option<&str>) -> Box<JobSpec> {
     Box::new(JobSpec {
         needs: Default::default(),
         sets: Default::default(),
+        recorder: Recorder::Off,
         limits: Default::default(),
         apps: vec![App {
             program: "./a".into(),

@@ -182,6 +182,10 @@ Usually that is a process that the rank has started in the background and that i
 We wait one second after the exit for such output, then stop reading. Every byte that the rank itself wrote was passed \
 on. The process that held the output is ended with the job like everything else that ranks leave behind."
 
+    LAST_CALL: Note "rank/last-call"
+"A rank of a job with `--mpi-recorder` has failed. The recorder has left the call of MPI in which it ended, or the last one from which it \
+had returned, with the communicator, the other rank and the tag. On each node, the first 16 ranks that fail are described."
+
     LEFT_BEHIND: Warning "job/left-behind"
 "When all ranks had ended, some processes that they had started were still running. This includes daemonized processes: those in \
 a session of their own, or whose parent has exited. A job leaves no process behind: they got SIGTERM and, when the grace was over, \

@@ -1,8 +1,12 @@
 //! The message about ranks that have failed by themselves.
 
-use base::{ExitStatus, RankSet, Signal};
+use base::{ExitStatus, Rank, RankSet, Signal};
 
-use super::{Message, Scene, kind as k, limits, words::ranks_text};
+use super::{
+    Message, Scene, kind as k, limits,
+    words::{plain, ranks_text},
+};
+use crate::proto::LastCall;
 
 /// Returns the message about ranks that have failed alike.
 pub(super) fn failed(ranks: &RankSet, status: ExitStatus, scene: &Scene<'_>) -> Message {
@@ -36,11 +40,20 @@ pub(super) fn failed(ranks: &RankSet, status: ExitStatus, scene: &Scene<'_>) -> 
     }
 }
 
-/// Returns what a signal that we did not send usually means.
+/// Returns the message about what a rank has called last that has failed.
+pub(super) fn last_call(rank: Rank, last: &LastCall) -> Message {
+    let call = plain(&last.call);
+    let number = last.number;
+    let when = if last.in_progress { "in" } else { "after" };
+    let headline = format!("rank {rank} ended {when} {call} (call {number} of MPI)");
+    Message::new(&k::LAST_CALL, headline)
+}
+
+/// Returns what a signal usually means that we did not send by ourselves.
 const fn signal_help(signal: Signal) -> Option<&'static str> {
     Some(match signal {
         Signal::KILL => {
-            "we did not send it; if memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so"
+            "unless a user or a tool sent it, memory may have run out: the kernel's log (`dmesg`) or the cgroup's `memory.events` says so"
         }
         Signal(7) => {
             "often `/dev/shm` or the file system of a mapped file is full: `df /dev/shm` shows it"

@@ -414,7 +414,7 @@ fn signals_that_mean_something() {
     .map(|message| shown(&message));
     insta::assert_snapshot!(text.concat(), @"
     job/rank-failed Error: rank 0 on `n1` was killed by SIGKILL
-      help: we did not send it; if memory ran out, the kernel's log (`dmesg`) or the cgroup's `memory.events` says so
+      help: unless a user or a tool sent it, memory may have run out: the kernel's log (`dmesg`) or the cgroup's `memory.events` says so
     job/rank-failed Error: rank 0 on `n1` was killed by SIGILL
       help: often a program built for a newer processor than this node has
     job/rank-failed Error: rank 0 on `n1` was killed by SIGBUS

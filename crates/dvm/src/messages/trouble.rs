@@ -152,7 +152,7 @@ pub(super) fn missing(
             ),
         ),
         Missing::Directory => (
-            format!("a directory for files of ranks on {node} could not be created"),
+            format!("a directory or file for ranks or tools on {node} could not be created"),
             None,
         ),
         Missing::Output(rank) => (
@@ -162,6 +162,12 @@ pub(super) fn missing(
         Missing::Removal => (
             format!("preloaded files remain on {node}"),
             Some("`rally` tries again when it ends; after that, remove the directory there"),
+        ),
+        Missing::Recorder => (
+            format!("calls of MPI on {node} are not recorded"),
+            Some(
+                "the recorder needs a directory for its library and 1 MiB for each rank, in which programs may be executed",
+            ),
         ),
         Missing::Recording => (
             format!("{node} is not recorded any more"),

@@ -410,6 +410,27 @@ pub enum Note {
         /// Seconds since 1970, in UTC; `None` if the time of day is not known.
         at: Option<u64>,
     },
+    /// What a recorded rank has called last that has failed by itself.
+    LastCall {
+        rank: Rank,
+        last: LastCall,
+    },
+}
+
+/// The last call of MPI of a rank that has failed, as its recorder has written it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastCall {
+    /// The function with its arguments, at most [`LastCall::BYTES_MAX`]: text of the rank, with communicators as it has named them.
+    pub call: String,
+    /// Number of the call among those of its thread, from 1.
+    pub number: u64,
+    /// Whether it had not returned.
+    pub in_progress: bool,
+}
+
+impl LastCall {
+    /// Longest description of a call.
+    pub const BYTES_MAX: usize = 512;
 }
 
 /// The start or the end of a job.
@@ -443,6 +464,14 @@ pub enum Rest {
     Badly,
 }
 
+impl Note {
+    /// Returns true if the note is about connections of processes that are no ranks. The last job on a node brings it, whoever has started
+    /// that.
+    pub(crate) const fn is_about_strangers(&self) -> bool {
+        matches!(self, Self::Refused(Refused { ranks: None, .. }))
+    }
+}
+
 /// Connections to a PMIx port that were closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
@@ -469,7 +498,7 @@ pub enum Missing {
     Place,
     /// The job's record: no directory for it is usable.
     Record,
-    /// A directory for files of ranks. Ranks get its path.
+    /// A directory for files of ranks, or a file for a tool. They get its path.
     Directory,
     /// The rest of this rank's output.
     Output(Rank),
@@ -477,4 +506,6 @@ pub enum Missing {
     Recording,
     /// The removal of preloaded files.
     Removal,
+    /// The recorder of calls of MPI.
+    Recorder,
 }

@@ -17,8 +17,8 @@ use super::{Beside, Stream};
 use crate::{
     place::JobMap,
     spec::{
-        App, EndPolicy, Family, GpuPlan, HoldPlan, NodeGpus, Preloaded, ResourceLimits, SetName,
-        StdinTarget, StdioPlan,
+        App, EndPolicy, Family, GpuPlan, HoldPlan, NodeGpus, Preloaded, Recorder, ResourceLimits,
+        SetName, StdinTarget, StdioPlan,
     },
 };
 
@@ -52,11 +52,21 @@ pub struct Launch {
     pub limits: ResourceLimits,
     /// Process sets to which the procs of apps belong, by the index of the app.
     pub sets: BTreeMap<u32, SetName>,
+    pub recorder: Recorder,
     /// The ranks beside which the procs are, if this is the job of a tool: they are no ranks for PMI and PMIx.
     pub beside: Option<Beside>,
+    /// The job whose ranks a debugger's daemons look at, if this is their job. The limits of that job are not theirs.
+    pub debugged: Option<JobId>,
 }
 
 impl Launch {
+    /// Returns the job beside whose ranks the procs are, if they are those of a tool or of a debugger.
+    #[must_use]
+    pub fn job_beside(&self) -> Option<JobId> {
+        let of_tool = self.beside.as_ref().map(|beside| beside.target);
+        of_tool.or(self.debugged)
+    }
+
     /// Returns the number of ranks of the job, on all nodes.
     #[must_use]
     pub fn size(&self) -> u32 {
@@ -268,7 +278,7 @@ mod tests {
     use crate::{
         alloc::{AllocatedNode, Allocation, Slots},
         place::{AppRequest, Request, Topologies, place},
-        spec::Tracers,
+        spec::{Recorder, Tracers},
     };
 
     fn node(host: &str, first: u32) -> LaunchNode {
@@ -346,8 +356,10 @@ mod tests {
         Launch {
             beside: None,
             sets: BTreeMap::new(),
+            recorder: Recorder::Off,
             limits: Default::default(),
             preloaded: None,
+            debugged: None,
             job: JobId(1),
             nspace: "test@1".to_owned(),
             universe: Universe {
@@ -422,11 +434,11 @@ mod tests {
             said.push(format!("{case}: {ranks} ranks, map {map}, launch {all}"));
         }
         insta::assert_snapshot!(said.join("\n"), @"
-        equal: 10000 ranks, map 31, launch 119
-        names without a pattern: 10000 ranks, map 31, launch 9103
-        slots alternate: 11000 ranks, map 9883, launch 13967
-        cores and slots alternate: 14000 ranks, map 9885, launch 13969
-        all of that: 14000 ranks, map 9885, launch 22953
+        equal: 10000 ranks, map 31, launch 121
+        names without a pattern: 10000 ranks, map 31, launch 9105
+        slots alternate: 11000 ranks, map 9883, launch 13969
+        cores and slots alternate: 14000 ranks, map 9885, launch 13971
+        all of that: 14000 ranks, map 9885, launch 22955
         ");
     }
 }

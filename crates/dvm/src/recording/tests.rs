@@ -68,7 +68,9 @@ fn examples() -> Vec<Event<'static>> {
         input(Input::Message(stdin.clone())),
         Event::DaemonLoses(node, time),
         output(Output::Prepare {
+            recorder: crate::spec::Recorder::Off,
             limits: Default::default(),
+            beside: None,
             job: JobId(1),
             apps: vec![app(&[("A", "secret"), ("B", "")])],
         }),

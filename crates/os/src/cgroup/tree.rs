@@ -171,17 +171,7 @@ impl CgroupTree {
     /// # Errors
     /// What the kernel has refused. No cgroup is left then.
     pub fn create(&self, name: &str, limits: &CgroupLimits) -> Result<Cgroup, NoCgroup> {
-        // Processes come from ours, and for that the kernel wants this right too.
-        let ours = File::options()
-            .write(true)
-            .open(self.home.join("cgroup.procs"));
-        ours.map_err(|error| reason(&error))?;
-        let directory = self.make(name)?;
-        if has_word(&directory.join(TYPE), "invalid") {
-            // Somebody has enabled controllers for threads in ours, which has processes: none could join.
-            let _ = fs::remove_dir(&directory);
-            return Err(NoCgroup::Shared);
-        }
+        let directory = self.make_below(name)?;
         set(&directory, limits)
             .and_then(|()| {
                 let procs = directory.join("cgroup.procs");
@@ -197,6 +187,23 @@ impl CgroupTree {
             })
     }
 
+    /// Makes a cgroup that has no processes and no limits, for other cgroups below it.
+    ///
+    /// # Errors
+    /// What the kernel has refused. No cgroup is left then.
+    pub fn branch(&self, name: &str) -> Result<Self, NoCgroup> {
+        let home = self.make_below(name)?;
+        Ok(Self { home })
+    }
+
+    /// Removes a cgroup that [`Self::branch`] has made. Those below it have to be gone.
+    ///
+    /// # Errors
+    /// EBUSY or ENOTEMPTY while a cgroup is below it.
+    pub fn remove(&self) -> Result<(), NoCgroup> {
+        remove_one(&self.home).map_err(|error| reason(&error))
+    }
+
     /// Removes the cgroups whose names satisfy `is_meant`. Their processes are killed; while some are still there, the cgroup stays.
     /// Returns true if none is left.
     #[must_use]
@@ -204,7 +211,7 @@ impl CgroupTree {
         let mut none_left = true;
         for name in children(&self.home).iter().filter(|name| is_meant(name)) {
             let directory = self.home.join(name);
-            let _ = write(&directory.join("cgroup.kill"), "1");
+            kill(&directory);
             none_left &= remove_below(&directory, 0).is_ok();
         }
         none_left
@@ -221,6 +228,22 @@ impl CgroupTree {
     /// Returns true for the root of all cgroups, which has no type: its children may have controllers whatever is in it.
     fn may_have_processes(&self) -> bool {
         !self.home.join(TYPE).exists()
+    }
+
+    /// Makes a cgroup into which our processes may move.
+    fn make_below(&self, name: &str) -> Result<PathBuf, NoCgroup> {
+        // Processes come from ours, and for that the kernel wants this right too.
+        let ours = File::options()
+            .write(true)
+            .open(self.home.join("cgroup.procs"));
+        ours.map_err(|error| reason(&error))?;
+        let directory = self.make(name)?;
+        if has_word(&directory.join(TYPE), "invalid") {
+            // Somebody has enabled controllers for threads in ours, which has processes: none could join.
+            let _ = fs::remove_dir(&directory);
+            return Err(NoCgroup::Shared);
+        }
+        Ok(directory)
     }
 
     fn make(&self, name: &str) -> Result<PathBuf, NoCgroup> {
@@ -251,6 +274,11 @@ impl Cgroup {
     pub fn processes(&self) -> Vec<Pid> {
         let all = processes_of(&self.directory).unwrap_or_default();
         all.into_iter().flatten().collect()
+    }
+
+    /// Sends SIGKILL to all processes of the cgroup and of those below it. A kernel before 5.14 cannot do that.
+    pub fn kill(&self) {
+        kill(&self.directory);
     }
 
     #[must_use]
@@ -323,6 +351,11 @@ fn set(directory: &Path, limits: &CgroupLimits) -> io::Result<()> {
     Ok(())
 }
 
+/// Kills the processes of a cgroup, if the kernel can do that.
+fn kill(directory: &Path) {
+    let _ = write(&directory.join("cgroup.kill"), "1");
+}
+
 /// Removes a cgroup and those below it.
 fn remove_below(directory: &Path, depth: usize) -> io::Result<()> {
     if depth < MAX_DEPTH {
@@ -330,6 +363,10 @@ fn remove_below(directory: &Path, depth: usize) -> io::Result<()> {
             remove_below(&directory.join(name), depth + 1)?;
         }
     }
+    remove_one(directory)
+}
+
+fn remove_one(directory: &Path) -> io::Result<()> {
     match fs::remove_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,

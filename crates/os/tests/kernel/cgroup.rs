@@ -25,6 +25,10 @@ pub(crate) const TESTS: &[Test] = &[
         what_is_left_in_a_cgroup_is_killed_with_it,
     ),
     (
+        "cgroup::what_is_beside_a_cgroup_is_not_killed_with_it",
+        what_is_beside_a_cgroup_is_not_killed_with_it,
+    ),
+    (
         "cgroup::our_processes_move_to_a_leaf_and_back",
         our_processes_move_to_a_leaf_and_back,
     ),
@@ -98,6 +102,44 @@ fn what_is_left_in_a_cgroup_is_killed_with_it() {
     assert_eq!(world.exit_of(pid), killed);
     eventually("it is removed", || tree.remove_all(|one| one == name));
     assert!(cgroup.remove().is_ok());
+}
+
+fn what_is_beside_a_cgroup_is_not_killed_with_it() {
+    let tree = CgroupTree::find(Path::new("/"), |_| false);
+    let branch = tree.and_then(|tree| tree.branch(&name("branch")));
+    let job = match branch {
+        Ok(job) => job,
+        Err(NoCgroup::NotMounted | NoCgroup::NotPermitted) => return,
+        Err(other) => panic!("{other:?}"),
+    };
+    // A process cannot be where controllers are for those below: both have a cgroup of their own.
+    let known = ["memory", "cpu", "pids", "hugetlb", "io", "cpuset"].map(Controller);
+    let offered: Vec<Controller> = known.into_iter().filter(|one| job.offers(*one)).collect();
+    assert_eq!(job.enable(&offered, "", |_| false), Ok(offered));
+    let no_limits = CgroupLimits::default();
+    let ranks = job.create("ranks", &no_limits).unwrap();
+    let tool = job.create("tool-2", &no_limits).unwrap();
+    let mut world = World::new();
+    let rank = shell(&mut world, "exec sleep 1000", &ranks);
+    let beside = shell(&mut world, "exec sleep 1000", &tool);
+    let inside = |cgroup: &Cgroup| cgroup.processes();
+    assert_eq!((inside(&ranks), inside(&tool)), (vec![rank], vec![beside]));
+    ranks.kill();
+    let killed = ExitStatus::Signaled {
+        signal: Signal::KILL,
+        core_dumped: false,
+    };
+    assert_eq!(world.exit_of(rank), killed);
+    eventually("the cgroup of the rank is removed", || {
+        ranks.remove().is_ok()
+    });
+    assert_eq!(inside(&tool), [beside]);
+    assert!(matches!(job.remove(), Err(NoCgroup::Refused(_))));
+    tool.kill();
+    assert_eq!(world.exit_of(beside), killed);
+    eventually("the other one is removed", || {
+        tool.remove().is_ok() && job.remove().is_ok()
+    });
 }
 
 fn our_processes_move_to_a_leaf_and_back() {

@@ -105,6 +105,25 @@ impl GroupForm {
     }
 }
 
+/// Form of the names of functions in an answer, which depends on the library of the asker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamesForm {
+    /// Up to 4.2: a result with the key of the level. `pattrs` reads it in this form.
+    Bare,
+    /// From 5: a result with the key of the query. Its value is an array, whose only element has the key of the level.
+    Nested,
+}
+
+impl NamesForm {
+    /// Returns the form that a library of this version expects.
+    pub(crate) const fn of_version([major, ..]: [u32; 3]) -> Self {
+        match major {
+            5.. => Self::Nested,
+            _ => Self::Bare,
+        }
+    }
+}
+
 /// Layout of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {

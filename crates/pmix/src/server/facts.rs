@@ -60,13 +60,14 @@ const APP_KEYS: [&CStr; 7] = [
     keys::PSET_MEMBERS,
 ];
 
-const RANK_KEYS: [&CStr; 13] = [
+const RANK_KEYS: [&CStr; 14] = [
     keys::LOCALITY,
     keys::GLOBAL_RANK,
     keys::APP_NUMBER,
     keys::APP_RANK,
     keys::LOCAL_RANK,
     keys::NODE_RANK,
+    keys::PACKAGE_RANK,
     keys::NODE_ID,
     keys::REINCARNATION,
     keys::HOSTNAME,
@@ -201,6 +202,7 @@ impl Namespace {
             _ if key == keys::APP_RANK => Some(Value::Rank(PmixRank(facts.app_rank))),
             _ if key == keys::LOCAL_RANK => Some(Value::Uint16(facts.local_rank)),
             _ if key == keys::NODE_RANK => Some(Value::Uint16(facts.node_rank)),
+            _ if key == keys::PACKAGE_RANK => facts.package_rank.map(Value::Uint16),
             _ if key == keys::NODE_ID => {
                 let node = job.nodes.get(facts.node as usize);
                 Some(Value::Uint32(node.map_or(facts.node, |node| node.id)))

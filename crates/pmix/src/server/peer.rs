@@ -14,7 +14,7 @@ use crate::{
     error::Unsupported,
     frame::{self, Framer, Tag},
     handshake::{ConnectorKind, Hello, Welcome},
-    message::{Answer, Command, GroupForm, Request},
+    message::{Answer, Command, GroupForm, NamesForm, Request},
     planted::{self, Bug},
     value::{Nspace, Proc, Status},
 };
@@ -46,6 +46,7 @@ pub(super) struct Known {
     pub(super) proc: Proc,
     pub(super) format: Format,
     pub(super) group_form: GroupForm,
+    pub(super) names_form: NamesForm,
     pub(super) role: Role,
 }
 
@@ -204,6 +205,7 @@ impl Server {
             proc: tool.clone(),
             format: Format::V4,
             group_form: version.map_or(GroupForm::Members, GroupForm::of_version),
+            names_form: version.map_or(NamesForm::Nested, NamesForm::of_version),
             role: Role::Tool,
         };
         self.peers.insert(conn, Peer::new(State::Called(known)));
@@ -341,6 +343,7 @@ impl Server {
                 proc,
                 format,
                 group_form: GroupForm::of_version(hello.version_numbers()),
+                names_form: NamesForm::of_version(hello.version_numbers()),
                 role: Role::Tool,
             })
         });
@@ -401,6 +404,7 @@ impl Server {
             proc,
             format,
             group_form: GroupForm::of_version(hello.version_numbers()),
+            names_form: NamesForm::of_version(hello.version_numbers()),
             role: Role::Member,
         }))
     }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     keys,
-    message::{Answer, Request},
+    message::{Answer, NamesForm, Request},
     planted::{self, Bug},
     value::{DataType, Elements, Info, Nspace, PmixRank, Proc, Query, Status, Text, Value},
 };
@@ -143,11 +143,13 @@ impl Server {
     }
 
     fn answer_query(&mut self, reply: ReplyTo, from: &Proc, queries: &[Query], away: &Away) {
+        let known = self.peers.get(&reply.conn).and_then(|peer| peer.known());
+        let form = known.map_or(NamesForm::Nested, |known| known.names_form);
         let mut infos = Vec::new();
         for query in queries {
             for key in query.distinct_keys() {
                 if key == keys::QUERY_ATTRIBUTE_SUPPORT {
-                    infos.extend(support::supported(&query.qualifiers));
+                    infos.extend(support::supported(&query.qualifiers, form));
                     continue;
                 }
                 let value = self.fact_for(from, key, &query.qualifiers, away);
@@ -258,17 +260,7 @@ impl Server {
             return Some(Value::String(joined(names, b',')));
         }
         if key == keys::QUERY_NAMESPACE_INFO {
-            let all = self.jobs.values().map(|job| {
-                let facts = job
-                    .job_facts()
-                    .into_iter()
-                    .map(|fact| Info::new(fact.key, fact.value));
-                Some(Value::Info(Box::new(info(
-                    keys::JOB_ARRAY,
-                    Value::infos(facts.collect()),
-                )?)))
-            });
-            return Some(Value::array(DataType::INFO, all.flatten().collect()));
+            return Some(self.namespace_info(named(qualifiers).as_ref()));
         }
         let subject = self.subject(from, qualifiers);
         if key == keys::QUERY_PROC_TABLE {
@@ -320,6 +312,26 @@ impl Server {
             Some(node) if Namespace::is_of_nodes(key) => job.node_fact(node, key),
             _ => fact.or_else(|| job.class_fact(rank.unwrap_or(from.rank), key)),
         }
+    }
+
+    /// Returns name and command line of each job, in the order of their starts; only of one job if its name is given. These two are what
+    /// the Standard demands: there are tools that take whatever is in these arrays for texts.
+    fn namespace_info(&self, of: Option<&Nspace>) -> Value {
+        let is_meant = |name: &&Nspace| of.is_none_or(|of| !self.knows(of) || of == *name);
+        let names = self.names.values().filter(is_meant);
+        let all = names.filter_map(|name| {
+            let apps = &self.jobs.get(name)?.job.apps;
+            let programs = apps.iter().filter_map(|app| app.argv.as_deref());
+            let programs: Vec<&[u8]> = programs.map(CStr::to_bytes).collect();
+            let command = CString::new(programs.join(&b" : "[..])).ok();
+            let facts = [
+                info(keys::NSPACE, Value::String(Some(name.as_c_str().into()))),
+                info(keys::COMMAND_LINE, Value::String(command)),
+            ];
+            let facts = Value::infos(facts.into_iter().flatten().collect());
+            Some(Value::Info(Box::new(info(keys::JOB_ARRAY, facts)?)))
+        });
+        Value::array(DataType::INFO, all.collect())
     }
 
     /// Returns true if this node has the name, as far as a job on it says.
@@ -400,6 +412,6 @@ pub(super) fn named(qualifiers: &[Info]) -> Option<Nspace> {
 /// Returns a value that is a number of 32 bits.
 fn count_of(value: &Value) -> Option<u32> {
     value
-        .as_count()
+        .as_written_count()
         .and_then(|number| u32::try_from(number).ok())
 }

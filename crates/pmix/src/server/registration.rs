@@ -98,4 +98,7 @@ pub struct RankFacts {
     pub cpuset: Text,
     /// The location of these CPUs in the topology, as a locality string of hwloc; `None` if it is not known.
     pub locality: Text,
+    /// Number of the process among those of its job on the same package; `None` if its CPUs are in several
+    /// packages, or on a node of another server.
+    pub package_rank: Option<u16>,
 }

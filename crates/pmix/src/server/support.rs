@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     keys,
+    message::NamesForm,
     value::{DataType, Info, Key, Record, Value},
 };
 
@@ -89,12 +90,16 @@ pub(super) fn answer(key: &CStr) -> Option<Value> {
 
 /// Returns the functions or attributes that the qualifiers ask for: the names of the functions, or each function with its attributes. Our
 /// server and its host are one program, so both levels have the same. Libraries know what they carry out themselves.
-pub(super) fn supported(qualifiers: &[Info]) -> Vec<Info> {
+pub(super) fn supported(qualifiers: &[Info], form: NamesForm) -> Vec<Info> {
     let mut found = Vec::new();
     for level in [keys::SERVER_FUNCTIONS, keys::HOST_FUNCTIONS] {
         if find(qualifiers, level).is_some() {
             let names: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
-            found.extend(info(level, Value::text(&names.join(","))));
+            let names = info(level, Value::text(&names.join(",")));
+            found.extend(names.and_then(|names| match form {
+                NamesForm::Bare => Some(names),
+                NamesForm::Nested => info(keys::QUERY_ATTRIBUTE_SUPPORT, Value::infos(vec![names])),
+            }));
         }
     }
     let levels = [keys::SERVER_ATTRIBUTES, keys::HOST_ATTRIBUTES];

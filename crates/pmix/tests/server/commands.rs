@@ -553,6 +553,18 @@ fn queries() {
     };
     let names = value(&mut world, &query("pmix.qry.ns", Vec::new()));
     assert_eq!(names, Value::text("a,b"));
+    // Name and command line of each job, or of one.
+    for (qualifiers, jobs) in [(Vec::new(), &["a", "b"][..]), (of_b(), &["b"])] {
+        let told = value(&mut world, &query("pmix.qry.nsinfo", qualifiers));
+        let expected = jobs.iter().map(|job| {
+            let facts = vec![
+                info(keys::NSPACE, Value::text(job)),
+                info(keys::COMMAND_LINE, Value::text("program argument")),
+            ];
+            Value::Info(Box::new(info(keys::JOB_ARRAY, Value::infos(facts))))
+        });
+        assert_eq!(told, Value::array(DataType::INFO, expected.collect()));
+    }
     assert_eq!(
         value(&mut world, &query("pmix.job.size", of_b())),
         Value::Uint32(1)

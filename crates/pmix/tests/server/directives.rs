@@ -215,21 +215,29 @@ fn what_is_required_and_understood_is_done() {
     assert_eq!(values["pmix.job.size"], Value::Uint32(1));
 }
 
-/// A query may name a process by a single `PROC_ID`.
+/// A query may name a process by a single `PROC_ID`, or by its rank: the command `pquery` gives every qualifier as a text.
 #[test]
 fn a_query_names_a_process() {
     let (mut world, conns) = World::of(2);
     let whose = Value::Proc(Box::new(proc("a", 1)));
-    let query = Request::Query {
-        queries: vec![Query {
-            keys: vec![text("pmix.lrank")],
-            qualifiers: vec![required(info(keys::PROC_ID, whose))],
-        }],
-    };
-    let Answer::Infos { infos, .. } = world.ask(conns[0], &query) else {
-        panic!("no infos");
-    };
-    assert_eq!(infos[0].value, Value::Uint16(1));
+    let rank = |value| vec![info(keys::RANK, value)];
+    for qualifiers in [
+        vec![required(info(keys::PROC_ID, whose))],
+        rank(Value::Rank(pmix::value::PmixRank(1))),
+        rank(Value::Uint32(1)),
+        rank(Value::text("1")),
+    ] {
+        let query = Request::Query {
+            queries: vec![Query {
+                keys: vec![text("pmix.lrank")],
+                qualifiers,
+            }],
+        };
+        let Answer::Infos { infos, .. } = world.ask(conns[0], &query) else {
+            panic!("no infos");
+        };
+        assert_eq!(infos[0].value, Value::Uint16(1));
+    }
     // A query about an unknown process returns nothing, not even for keys that do not depend on the process.
     let whose = Value::Proc(Box::new(proc("elsewhere", 1)));
     for key in ["pmix.lrank", "pmix.qry.ns", "pmix.qry.spawn"] {

@@ -367,6 +367,16 @@ fn lists_name_what_is_supported() {
     };
     assert_eq!(infos.len(), 1);
     assert_eq!(infos[0].key, key("pmix.host.fns"));
+    let names = infos[0].clone();
+    // Libraries from version 5 on look for the names inside.
+    let newer = connect(&mut world, "newer", V5);
+    let Answer::Infos { infos, .. } = world.ask(newer, &functions) else {
+        panic!();
+    };
+    assert_eq!(infos.len(), 1);
+    assert_eq!(infos[0].key, key("pmix.qry.attrs"));
+    assert_eq!(infos[0].value.as_infos(), Some(vec![&names]));
+    world.close(newer);
     let one = support(info(
         keys::HOST_ATTRIBUTES,
         Value::text("PMIx_Log,PMIx_Nope"),

@@ -174,7 +174,7 @@ impl Truth {
                 (pid, identity)
             })),
             Question::Mappings { through } => {
-                Answer::Mappings(of(through).map(|_| program::mappings()))
+                Answer::Mappings(of(through).map(|_| program::mappings()), Some(through))
             }
             Question::Threads { pid, .. } => {
                 Answer::Threads(of(pid).map(|_| pid).into_iter().collect(), Group::Runs)
@@ -199,6 +199,7 @@ impl Truth {
             Question::Copy { .. } => Answer::Copied(vec![0; 64]),
             Question::Tracer { .. } => Answer::Tracer(None),
             Question::Remains { pid } => Answer::Remains(of(pid).map(|_| ('R', 1))),
+            Question::Left { .. } => Answer::Left(Vec::new()),
             Question::Arguments { pid } => {
                 let life = of(pid).map(|(life, _)| life);
                 let words = life.map(|_| format!("{NAME}\0-v\0").into_bytes());

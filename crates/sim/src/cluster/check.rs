@@ -120,13 +120,17 @@ impl Cluster {
             let side = self.fronts.get(&front);
             side.is_none_or(|side| side.front.gone)
         };
-        let all_there = self.fronts.values().all(|side| !side.front.gone);
+        // A front that was refused hears nothing of the jobs that tools have spawned meanwhile.
+        let hears = |side: &FrontSide| !side.front.gone && side.front.told.refusal.is_none();
+        let all_there = self.fronts.values().all(hears);
         let mut wrong = (all_there && lost.is_empty() && refused != told).then(|| {
             format!("{refused} connections were closed for what came over them, told were {told}")
         });
         let tapes = self.world.ledger.tapes.iter();
         for ((proc, stream), tape) in tapes.filter(|((proc, _), _)| !lost.contains(proc)) {
-            let front = self.verdicts.front_of(proc.job);
+            let verdict = self.verdicts.of(proc.job);
+            let verdict = verdict.filter(|verdict| !verdict.is_of_tool());
+            let front = verdict.map(|verdict| verdict.front);
             let job = proc.job;
             let is_forwarded = self.world.ledger.copies.forwarded.contains(&(job, *stream));
             let reader = match front {
@@ -144,6 +148,7 @@ impl Cluster {
         let mut nodes = self.nodes.values().filter(|node| node.is_on());
         let full = nodes.find(|node| !node.disk.is_empty());
         wrong = wrong.or_else(|| full.map(|node| format!("on node {} are still files", node.id)));
+        wrong = wrong.or_else(|| self.world.ledger.held_for_nobody());
         if let Some(wrong) = wrong {
             self.world.fault(wrong);
         }
@@ -158,7 +163,7 @@ impl Cluster {
         let failed: BTreeMap<_, _> = self
             .verdicts
             .spawned()
-            .filter(|(job, _)| self.verdicts.front_of(*job) == Some(id))
+            .filter(|(_, verdict)| verdict.front == id && !verdict.is_of_tool())
             .filter_map(|(job, verdict)| Some((job, verdict.failure()?)))
             .collect();
         if told.spawned_failed != failed {

@@ -5,12 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use base::{JobId, NodeId, Time};
 use dvm::{
     Control, ControllerInput,
-    proto::{Launch, Refusal, Relation, Stream, ToController, ToDaemon},
+    proto::{FrontId, Launch, Refusal, Relation, Stream, ToController, ToDaemon},
+    spec::{HoldAt, HoldPlan},
 };
 
 use super::Cluster;
 use crate::{
-    scenario::{ControlPlan, DoorPlan, GuestPlan},
+    scenario::{ControlPlan, DoorPlan, GuestPlan, Stop},
     world::Event,
 };
 
@@ -62,6 +63,16 @@ impl Cluster {
             ControlPlan::Started(plan) => {
                 if plan.goes_on {
                     self.verdicts.control.goes_on();
+                }
+                if plan.stop == Stop::Exec
+                    && let Some(side) = self.fronts.get_mut(&FrontId(0))
+                    && side.hold.at == HoldAt::Nowhere
+                {
+                    self.world.ledger.directives_hold = true;
+                    side.hold = HoldPlan {
+                        at: HoldAt::Exec,
+                        ranks: None,
+                    };
                 }
                 let node = self.nodes.get_mut(node);
                 let directives = node.and_then(|node| node.summon(&mut self.world, plan));
@@ -208,14 +219,22 @@ impl Cluster {
             | Event::ControllerTick { .. }
             | Event::FromFront { .. }
             | Event::FilesFound { .. }
-            | Event::FileRead { .. }
-            | Event::KeepaliveCloses => true,
-            Event::ToDaemon { node }
+            | Event::FileRead { .. } => true,
+            event => self.is_at_door(event),
+        };
+        (concerns && self.world.now < self.stopped_until).then_some(self.stopped_until)
+    }
+
+    /// Returns true if an event is one of the daemon in the process of the controller, or of what comes to that process alone.
+    pub(super) fn is_at_door(&self, event: &Event) -> bool {
+        match event {
+            Event::KeepaliveCloses => true,
+            Event::ToController { node }
+            | Event::ToDaemon { node }
             | Event::ClientUp { node, .. }
             | Event::DaemonTick { node, .. } => self.is_door(*node),
             _ => false,
-        };
-        (concerns && self.world.now < self.stopped_until).then_some(self.stopped_until)
+        }
     }
 
     /// Checks that no job notices the door.
@@ -225,15 +244,15 @@ impl Cluster {
             return;
         };
         let is_first = door.launched.insert(launch.job);
-        let control = launch.parent.as_ref();
-        let control = control.filter(|parent| parent.relation == Relation::Controller);
-        if let Some(control) = control.filter(|_| is_first) {
+        if let Some(parent) = launch.parent.as_ref().filter(|_| is_first) {
             let copies = &mut self.world.ledger.copies;
-            let forward = control.forward.iter();
-            copies
-                .forwarded
-                .extend(forward.map(|stream| (launch.job, *stream)));
-            if let Some(keeping) = control.keep {
+            if parent.relation == Relation::Controller {
+                let forward = parent.forward.iter();
+                copies
+                    .forwarded
+                    .extend(forward.map(|stream| (launch.job, *stream)));
+            }
+            if let Some(keeping) = parent.keep {
                 copies.on_kept(launch.job, &Stream::BOTH, keeping, None);
             }
         }

@@ -23,7 +23,11 @@ const ABANDONED_MAX: Duration = Duration::from_secs(20);
 impl Cluster {
     /// Lets all daemons join and say hello.
     pub(super) fn join(&mut self) {
-        let all = self.nodes.len();
+        let beside = self.world.beside_root;
+        if let Some(node) = beside.and_then(|node| self.nodes.get_mut(&node)) {
+            node.say_hello(&mut self.world);
+        }
+        let all = self.nodes.len() - usize::from(beside.is_some());
         while self.hellos < all && !self.world.is_faulty() {
             let is_late = self.world.now > Time::ZERO + JOIN_MAX;
             if is_late || !self.step() {
@@ -71,6 +75,9 @@ impl Cluster {
         let Some(carrier) = &self.world.carrier else {
             return self.stopped_with_controller(event);
         };
+        if self.is_at_door(event) {
+            return carrier.controller_stopped();
+        }
         match event {
             Event::Readable { node, .. }
             | Event::FeedStdin { node, .. }
@@ -217,7 +224,8 @@ impl Cluster {
         if self.headless {
             return self.check_alone();
         }
-        let count = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let beside = usize::from(self.world.beside_root.is_some());
+        let count = u32::try_from(self.nodes.len() - beside).unwrap_or(u32::MAX);
         // All links are up and idle, so the message passes from one process to the next.
         let way = (4 * plan.delay_max + HOP_MAX) * shape(count, plan.radix).height();
         let now = self.world.now;

@@ -44,6 +44,8 @@ pub(crate) struct ClientId(pub(crate) u64);
 pub(crate) enum News {
     /// The process begins to initialize.
     Begun,
+    /// The process is held in its init.
+    Held,
     /// The process has initialized and has received the job info.
     Ready,
     Asked(Ticket, Ask),
@@ -186,7 +188,7 @@ impl Client {
                 self.is_ready = true;
                 News::Ready
             }
-            ProgramEvent::Held => return Err(format!("{me} is held, and nobody asked for it")),
+            ProgramEvent::Held => News::Held,
             ProgramEvent::Stdio(_) => return Ok(None),
             ProgramEvent::Notice { notice, .. } => {
                 self.hear_of_group(&notice);

@@ -172,6 +172,10 @@ impl Ledger {
                 sessions.push(Session::new(now));
                 None
             }
+            News::Held => {
+                let is_asked = self.facts.is_held_in_init(proc.job);
+                (!is_asked).then(|| format!("{name} is held, and nobody asked for it"))
+            }
             News::Ready => {
                 self.on_ready(now, proc);
                 let client = Client {
@@ -186,7 +190,9 @@ impl Ledger {
                 };
                 self.pmix.clients.insert(proc, client);
                 let wrong = self.facts.of_own_job(program, proc);
-                wrong.map(|wrong| format!("{name} is told that {wrong}"))
+                let wrong = wrong.map(|wrong| format!("is told that {wrong}"));
+                let wrong = wrong.or_else(|| self.on_passed_init(now, proc));
+                wrong.map(|wrong| format!("{name} {wrong}"))
             }
             News::Asked(ticket, ask) => {
                 self.on_asked(now, proc, ask);

@@ -61,7 +61,11 @@ struct Job {
     parent: Option<Proc>,
     /// The tool for which the launcher has waited.
     controller: Option<JobId>,
+    /// True if other jobs were launched before.
+    is_later: bool,
     is_held: bool,
+    /// True if its ranks are held in their init, and not at their first instruction.
+    is_held_in_init: bool,
     /// The name of the program of each app.
     programs: Vec<String>,
     ranks: BTreeMap<Rank, Place>,
@@ -133,8 +137,8 @@ impl Job {
             _ if key == keys::APP_NUMBER => number(place.app),
             _ if key == keys::APP_RANK => number(place.app_rank),
             _ if key == keys::LOCAL_RANK => number(place.local_rank),
-            // The node rank counts the procs of all jobs, and other jobs may use the node before a spawned job.
-            _ if key == keys::NODE_RANK && self.parent.is_none() => number(place.local_rank),
+            // The node rank counts the procs of all jobs, and others may use the node.
+            _ if key == keys::NODE_RANK && !self.is_later => number(place.local_rank),
             _ if key == keys::NODE_ID => number(place.node.0),
             _ if key == keys::HOSTNAME => Some(Fact::Text(host(place.node))),
             _ if key == keys::PARENT_ID => self.parent.clone().map(Fact::Proc),
@@ -157,11 +161,16 @@ impl Job {
 impl Facts {
     /// Records a launch that the controller sends to a node.
     pub(crate) fn on_launch(&mut self, node: NodeId, launch: &Launch) {
-        let job = self.jobs.entry(launch.job).or_default();
+        let is_later = self.jobs.keys().any(|job| *job != launch.job);
+        let job = self.jobs.entry(launch.job).or_insert_with(|| Job {
+            is_later,
+            ..Job::default()
+        });
         job.size = launch.size();
         job.universe = launch.universe.size();
         job.offset = launch.offset;
         job.is_held = launch.hold.at != HoldAt::Nowhere;
+        job.is_held_in_init = launch.hold.at == HoldAt::Init;
         let parent = launch.parent.as_ref();
         let controls = |parent: &&Parent| parent.relation == Relation::Controller;
         job.controller = parent.filter(controls).map(|parent| parent.proc.job);
@@ -206,10 +215,27 @@ impl Facts {
         self.jobs.get(&job)?.controller
     }
 
+    /// Returns the job that a tool controls.
+    pub(crate) fn controlled_by(&self, tool: JobId) -> Option<JobId> {
+        let mut jobs = self.jobs.iter();
+        let controlled = jobs.find(|(_, job)| job.controller == Some(tool));
+        controlled.map(|(job, _)| *job)
+    }
+
     /// Returns the process that has spawned a job whose ranks are held.
-    pub(super) fn holder_of(&self, job: JobId) -> Option<ProcId> {
+    pub(crate) fn holder_of(&self, job: JobId) -> Option<ProcId> {
         let job = self.jobs.get(&job).filter(|job| job.is_held)?;
         proc_id(job.parent.as_ref()?)
+    }
+
+    /// Returns true if the ranks of a job are held.
+    pub(super) fn is_held(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.is_held)
+    }
+
+    /// Returns true if the ranks of a job are held in their init.
+    pub(super) fn is_held_in_init(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.is_held_in_init)
     }
 
     /// Returns the number of jobs that were launched.
@@ -359,7 +385,7 @@ impl Facts {
 }
 
 /// Returns the number of the child that a launch starts; `None` for a job that a front submitted.
-fn child_of(launch: &Launch) -> Option<usize> {
+pub(crate) fn child_of(launch: &Launch) -> Option<usize> {
     launch.apps.first()?.program.to_str()?.parse().ok()
 }
 

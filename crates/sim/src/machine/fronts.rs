@@ -30,6 +30,8 @@ impl World {
             .fronts
             .iter()
             .filter(|(_, front)| front.asked.is_none() && front.job.is_none() && !front.is_gone);
+        // What becomes of the job of an owner and the end of the machine are stored one after the other, and the model has one moment for both.
+        let idle = idle.filter(|(id, _)| !self.owners.has(**id));
         let idle: Vec<FrontId> = idle.map(|(id, _)| *id).collect();
         let place = self.rng.length(0, idle.len());
         match idle.get(place) {
@@ -269,6 +271,7 @@ impl World {
         if is_starter {
             self.model.go_down(Down::Now);
         }
+        self.disown(front);
         let now = self.agenda.now;
         self.call(Call::Other, |machine| machine.front_lost(now, front));
     }

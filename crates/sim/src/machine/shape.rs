@@ -8,8 +8,8 @@ use dvm::{
     place::{self, AppRequest, Request},
     queue::{Array, Dependency, DependencyKind, Hold, Requeue, Sharing},
     spec::{
-        App, EndPolicy, GpuKind, GpuPlan, GpuShare, HoldPlan, JobSpec, MapFor, ResourceLimits,
-        ResourceNeeds, StdinTarget, StdioPlan, Tracers,
+        App, EndPolicy, GpuKind, GpuPlan, GpuShare, HoldPlan, JobSpec, MapFor, Recorder,
+        ResourceLimits, ResourceNeeds, StdinTarget, StdioPlan, Tracers,
     },
 };
 
@@ -98,6 +98,7 @@ impl Shape {
             watch: None,
             needs: ResourceNeeds::default(),
             sets: Default::default(),
+            recorder: Recorder::Off,
         })
     }
 }

@@ -24,7 +24,9 @@ impl Node {
         world.note(|| format!("d{id}"), || format!("-> {output:?}"));
         match output {
             Output::Send(message) => self.send(world, message),
-            Output::Prepare { job, apps, limits } => {
+            Output::Prepare {
+                job, apps, limits, ..
+            } => {
                 let limits = limits.wanted();
                 if !limits.is_empty() {
                     // The simulated kernel has no cgroups.
@@ -127,7 +129,8 @@ impl Node {
             Output::ClientSend { conn, bytes } => self.send_client(world, conn, bytes),
             Output::ClientClose { conn } => self.close_client(world, conn),
             // The simulator has no files.
-            Output::MakeDirectory { .. } | Output::RemoveFiles { .. } => {}
+            Output::MakeFile { .. } | Output::MakeDirectory { .. } | Output::RemoveFiles { .. } => {
+            }
             Output::Files { job, act } => self.act_on_files(world, job, act),
             Output::Sweep { job, signal } => {
                 let left = self.kernel.strays(job);
@@ -257,6 +260,9 @@ impl Node {
             }
             ToController::Held { job, ranks } => {
                 for rank in ranks.iter() {
+                    if world.ledger.waits_in_init(proc(*job, rank)) {
+                        continue;
+                    }
                     let still = self.pids.get(&proc(*job, rank)).is_some_and(|pid| {
                         self.kernel.is_stopped(*pid) || !self.kernel.is_alive(*pid)
                     });

@@ -24,12 +24,14 @@ use pmix::{
     value::{Info, IofChannels, Nspace, Proc, ProcInfo, Status, Value},
 };
 
+mod jobs;
+
 use super::Node;
 use crate::{
     kernel::{ClientId, GARBAGE, OWNER},
     ledger::{Completeness, Inquiry, Pull, job_id, proc_id},
     names::{NAME, nspace},
-    scenario::{Errand, GuestPlan, Keepalive, StarterPlan, Streams, Where},
+    scenario::{Errand, GuestPlan, Held, Keepalive, Order, StarterPlan, Stop, Streams, Where},
     script::{Question, named},
     world::{Event, World},
 };
@@ -55,6 +57,12 @@ pub(super) struct Guest {
     /// Jobs of whose end it has heard.
     ended: BTreeSet<JobId>,
     stages: BTreeSet<(JobId, Stage)>,
+    /// True once it has asked for the ends of jobs that it spawns, before it wanted to hear of all jobs: earlier ends are not repeated then.
+    hears_own_ends: bool,
+    /// Time from which it hears of the ends of all jobs; `None` if it hears of earlier ones too.
+    hears_ends_from: Option<Time>,
+    /// Jobs that it has spawned, by the index of the child.
+    jobs: BTreeMap<usize, JobId>,
     /// The launcher that it may release: the server to which it has connected, or the name that it has given the launcher.
     launcher: Option<Proc>,
     role: Role,
@@ -92,6 +100,7 @@ enum Asked {
     StopPulling(u64),
     Ready,
     Release,
+    Spawn(usize),
     Finalize,
 }
 
@@ -100,6 +109,9 @@ fn directives(plan: &StarterPlan) -> Vec<Info> {
     let mut directives = Vec::new();
     if plan.goes_on {
         directives.extend(infos([(keys::NOHUP, Value::Bool(true))]));
+    }
+    if plan.stop == Stop::Exec {
+        directives.extend(infos([(keys::STOP_ON_EXEC, Value::Bool(true))]));
     }
     for stream in &plan.forward {
         let key = match stream {
@@ -149,6 +161,9 @@ impl Guest {
             follows: None,
             ended: BTreeSet::new(),
             stages: BTreeSet::new(),
+            hears_own_ends: false,
+            hears_ends_from: None,
+            jobs: BTreeMap::new(),
             launcher: None,
             role,
             pulls: BTreeMap::new(),
@@ -198,6 +213,9 @@ impl Guest {
                     .release(self.launcher.clone().into_iter().collect());
                 self.asked.insert(ticket, (Asked::Release, now));
             }
+            Errand::Spawn(order) => self.spawn(now, order),
+            // It is done with the ledger.
+            Errand::LetGo(_) => {}
             Errand::Finalize => {
                 let ticket = self.tool.program().finalize(now);
                 self.asked.insert(ticket, (Asked::Finalize, now));
@@ -364,10 +382,16 @@ impl Guest {
     ) -> Option<String> {
         let now = world.now;
         let (asked, at) = self.asked.remove(&ticket)?;
+        if let Asked::Spawn(child) = asked {
+            return self.on_spawned(world, child, at, result);
+        }
         match (&asked, result) {
             (_, Err(Status::UNREACH)) if self.state != State::There => None,
             (Asked::Follow, Ok(Done::Nothing)) => {
                 self.follows.get_or_insert(now);
+                if self.hears_own_ends {
+                    self.hears_ends_from.get_or_insert(now);
+                }
                 None
             }
             (Asked::Pull(number, keeping), Ok(Done::Nothing)) => {
@@ -418,9 +442,14 @@ impl Guest {
     ) -> Option<String> {
         let job = job_id(name)?;
         let is_told = match stage {
-            Stage::ReadyForDebug => world.ledger.held_told.contains_key(&(door, job)),
+            Stage::ReadyForDebug => {
+                let holder = world.ledger.facts.holder_of(job).map(|by| by.job);
+                let holder = holder.or_else(|| world.ledger.tool_of(job));
+                let is_for_it = holder.is_none() || holder == self.job_number(world);
+                is_for_it && world.ledger.held_told.contains_key(&(door, job))
+            }
             Stage::Started | Stage::Launched => {
-                let by = world.ledger.facts.controller_of(job);
+                let by = world.ledger.tool_of(job);
                 by == self.job_number(world) && world.ledger.stages_told.contains_key(&(job, stage))
             }
         };
@@ -464,10 +493,13 @@ impl Guest {
         if self.role != Role::Guest && self.readies < world.ledger.readies_told {
             return Some("has not heard that the launcher waits".to_owned());
         }
+        if let Some(missed) = self.unheard_of_jobs(world, door, finished) {
+            return Some(missed);
+        }
         let number = self.job_number(world);
         let mut stages = world.ledger.stages_told.iter();
         let missed = stages.find(|((job, stage), at)| {
-            let is_for_it = world.ledger.facts.controller_of(*job) == number;
+            let is_for_it = world.ledger.tool_of(*job) == number;
             let is_late = self.follows.is_some_and(|since| **at > since);
             is_for_it && is_late && !self.stages.contains(&(*job, *stage))
         });
@@ -476,9 +508,10 @@ impl Guest {
                 "has not heard at {at} that job {job} has come to {stage:?}"
             ));
         }
+        let since = self.hears_ends_from.unwrap_or(ready);
         let mut over = world.ledger.over_told.iter();
         let missed = over.find(|((node, job), at)| {
-            *node == door && **at > ready && self.follows.is_some() && !self.ended.contains(job)
+            *node == door && **at > since && self.follows.is_some() && !self.ended.contains(job)
         });
         missed.map(|((_, job), at)| format!("has not heard of the end of job {job} at {at}"))
     }
@@ -615,6 +648,15 @@ impl Node {
         world.note(|| format!("g{number}"), || format!("{errand:?}"));
         if errand == Errand::Die {
             self.client_closed(world, id);
+        }
+        if let Errand::LetGo(held) = errand {
+            self.let_go(world, id, held);
+        }
+        if matches!(errand, Errand::Die | Errand::Finalize | Errand::Babble) {
+            let now = world.now;
+            let guest = self.guests.get(&id);
+            let left = guest.and_then(|guest| guest.job_number(world));
+            world.ledger.tools_left.extend(left.map(|left| (left, now)));
         }
         if errand == Errand::Release {
             let now = world.now;

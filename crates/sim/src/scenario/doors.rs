@@ -34,6 +34,8 @@ pub(crate) struct StarterPlan {
     /// Output that it gets from the beginning, and how much is kept for others.
     pub(crate) forward: Vec<Stream>,
     pub(crate) keeping: Option<Keeping>,
+    /// Where its directives hold the ranks of the job.
+    pub(crate) stop: Stop,
     pub(crate) errands: Vec<(Duration, Errand)>,
 }
 
@@ -65,6 +67,10 @@ pub(crate) enum Errand {
     StopPulling,
     /// It lets the launcher go on.
     Release,
+    /// It spawns a job.
+    Spawn(Order),
+    /// It releases held ranks, if it knows their job already.
+    LetGo(Held),
     /// It closes the pipe to the launcher, and stays.
     ClosePipe,
     /// It ends its connection in order.
@@ -73,6 +79,40 @@ pub(crate) enum Errand {
     Die,
     /// It breaks the protocol.
     Babble,
+}
+
+/// A job that a tool spawns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// Index of its programs among the children of the scenario.
+    pub(crate) child: usize,
+    pub(crate) ranks: u32,
+    pub(crate) stop: Stop,
+    pub(crate) then: Then,
+}
+
+/// Where the ranks of a job are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Nowhere,
+    Exec,
+    Init,
+}
+
+/// What becomes of a job when its tool is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Ends,
+    GoesOn,
+}
+
+/// Ranks that a tool may release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Those of the job that it has spawned from this child.
+    Child(usize),
+    /// Those of the job that it controls.
+    Controlled,
 }
 
 /// Which output a guest wants.
@@ -112,7 +152,7 @@ const NUMBER_MAX: u32 = 5;
 /// Number of requests of a tool that wants output again and again.
 const LATE_PULLS: u32 = 12;
 /// Time after which the user ends a job that a tool controls.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Generates a scenario of another family, with a door.
 pub(super) fn with_door(rng: &mut Rng) -> Scenario {
@@ -155,6 +195,18 @@ pub(super) fn with_door(rng: &mut Rng) -> Scenario {
         }
     }
     scenario
+}
+
+/// Adds a door with tools to a run over the tree, most often.
+pub(super) fn at_the_tree(own: &mut Rng, scenario: &mut Scenario) {
+    if own.chance(40) {
+        return;
+    }
+    let guests = (0..own.between(1, GUESTS_MAX)).map(|_| guest(own));
+    scenario.door = Some(DoorPlan {
+        guests: guests.collect(),
+        control: ControlPlan::Nobody,
+    });
 }
 
 /// Returns a time before, while or after jobs run.
@@ -222,6 +274,7 @@ fn starter(rng: &mut Rng) -> StarterPlan {
             .filter(|_| rng.chance(40))
             .collect(),
         keeping: rng.chance(60).then(|| keeping(rng)),
+        stop: Stop::Nowhere,
         errands,
     }
 }

@@ -8,8 +8,8 @@ use dvm::{
     place::{AppRequest, MapTo, Request},
     proto::{StartFailure, StartStep},
     spec::{
-        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, ResourceLimits,
-        ResourceNeeds, StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
+        App, Destination, EndPolicy, HoldAt, HoldPlan, JobSpec, OnFailure, Pty, Recorder,
+        ResourceLimits, ResourceNeeds, StdinTarget, StdioPlan, Tracers, UniverseSize, WindowSize,
     },
 };
 
@@ -236,6 +236,7 @@ impl Maker<'_> {
                     watch: None,
                     needs: ResourceNeeds::default(),
                     sets: Default::default(),
+                    recorder: Recorder::Off,
                     preload: files.preload(),
                     apps,
                     placement,

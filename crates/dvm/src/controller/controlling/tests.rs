@@ -17,6 +17,8 @@ use super::*;
 use crate::{
     controller::{
         ControllerInput, ControllerOutput,
+        job::{LoggedNews, StartNews, WhenItLeaves},
+        spawned::cospawn::Partner,
         tests::{FRONT, JOB, NODES, World, hello},
     },
     proto::{
@@ -397,4 +399,75 @@ fn the_start_and_the_end_are_logged() {
         assert!(is_over);
         assert_eq!(logged, expected, "{directives:?}");
     }
+}
+
+/// A tool may spawn a job while the launcher waits. It belongs to the job that waits, and does not outlive it.
+#[test]
+fn what_a_tool_has_spawned_ends_with_the_job_that_waits() {
+    let signal = FromFront::Signal(base::Signal::INT);
+    for end in [
+        ControllerInput::ControllingToolDied,
+        ControllerInput::Front(FRONT, signal),
+    ] {
+        let (mut world, _) = controlled(Control::Pause);
+        connects(&mut world, Door::Ours);
+        let spec = crate::controller::spawned::tests::job(crate::spec::OnFailure::EndJob);
+        let origin = Origin::Spawned {
+            by: TOOL,
+            asker: None,
+            forward: Vec::new(),
+            keep: None,
+            preput: None,
+            wanted: Vec::new(),
+            told: Bytes::new(),
+            debugged: None,
+            spawner: Spawner::Tool(WhenItLeaves::GoOn),
+            start: StartNews::Untold,
+            log: LoggedNews::Nothing,
+            partner: Partner::Nothing,
+        };
+        let controller = &mut world.controller;
+        controller.add(Time::ZERO, Box::new(spec), origin, FRONT, JOB);
+        let spawned = JobId(3);
+        assert!(controller.jobs.contains_key(&spawned));
+        let outputs = world.handle(end);
+        let is_ended = |output: &ControllerOutput| matches!(output, ControllerOutput::Daemon(_, ToDaemon::End { job, .. }) if *job == spawned);
+        assert!(outputs.iter().any(is_ended), "{outputs:?}");
+    }
+}
+
+/// Nobody else knows of the ranks that the directives of a tool hold. Those that the user holds stay held.
+#[test]
+fn ranks_that_directives_hold_run_when_the_tool_is_gone() {
+    let stop = || info(keys::STOP_ON_EXEC, Value::Bool(true));
+    let goes_on = || info(keys::NOHUP, Value::Bool(true));
+    let gone = || FromServer::ToolLeft { tool: TOOL.job };
+    let releases_ranks = |outputs: &[ControllerOutput]| {
+        let mut all = outputs.iter();
+        all.any(|output| {
+            matches!(
+                output,
+                ControllerOutput::Daemon(_, ToDaemon::Release { .. })
+            )
+        })
+    };
+    for directives in [vec![stop()], vec![stop(), goes_on()]] {
+        let (mut world, _) = controlled(started(&directives));
+        connects(&mut world, Door::Theirs);
+        let outputs = releases(&mut world);
+        assert_eq!(launch(&outputs).unwrap().hold.at, HoldAt::Exec);
+        for node in 0..NODES {
+            let ranks = RankSet::single(Rank(node));
+            world.says(node, ToController::Held { job: JOB, ranks });
+        }
+        assert!(releases_ranks(&says(&mut world, gone())));
+    }
+    // The user says where ranks are held.
+    let (mut world, _) = controlled(started(&[]));
+    let id = JOB;
+    world.controller.jobs.get_mut(&id).unwrap().spec.hold.at = HoldAt::Exec;
+    connects(&mut world, Door::Theirs);
+    let outputs = releases(&mut world);
+    assert_eq!(launch(&outputs).unwrap().hold.at, HoldAt::Exec);
+    assert!(!releases_ranks(&says(&mut world, gone())));
 }

@@ -1,6 +1,6 @@
 //! Where a job comes from.
 
-use base::ProcId;
+use base::{JobId, ProcId};
 use bytes::Bytes;
 
 use super::Job;
@@ -20,6 +20,8 @@ pub(in crate::controller) enum Origin {
         by: ProcId,
         /// Output streams that go to the tool, and not to the front.
         forward: Vec<Stream>,
+        /// True if ranks are held because the tool wants that.
+        holds: bool,
         keep: Option<Keeping>,
         log: LoggedNews,
     },
@@ -41,6 +43,8 @@ pub(in crate::controller) enum Origin {
         wanted: Vec<WantedFile>,
         /// Facts of a debugger's daemons, packed: their target.
         told: Bytes,
+        /// The job whose ranks the daemons look at, if they are such.
+        debugged: Option<JobId>,
         spawner: Spawner,
         start: StartNews,
         log: LoggedNews,
@@ -92,6 +96,14 @@ impl Job {
             Origin::Spawned { .. } | Origin::Controlled { .. } | Origin::Front | Origin::Beside => {
                 Kind::Program
             }
+        }
+    }
+
+    /// Returns the job whose ranks a debugger's daemons look at, if the procs of this one are such.
+    pub(in crate::controller) const fn debugged(&self) -> Option<JobId> {
+        match self.origin {
+            Origin::Spawned { debugged, .. } => debugged,
+            Origin::Controlled { .. } | Origin::Front | Origin::Beside => None,
         }
     }
 

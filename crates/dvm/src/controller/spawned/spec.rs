@@ -15,13 +15,13 @@ use pmix::{
     codec::{Format, Writer},
     keys,
     server::{self, Overflow},
-    value::{App as SpawnedApp, Envar, Info, PmixRank, Status, Value},
+    value::{App as SpawnedApp, Envar, Info, Key, PmixRank, Status, Value},
 };
 
 use super::{
     super::job::{LoggedNews, Spawner, StartNews},
     agent,
-    colocation::{Colocation, Places},
+    colocation::{Colocation, Places, debugged},
     files::Files,
     find,
 };
@@ -127,6 +127,7 @@ pub(super) fn spec(
         watch: None,
         needs: ResourceNeeds::default(),
         sets,
+        recorder: spawner.recorder,
         apps: programs,
         placement: request,
         universe: spawner.universe,
@@ -364,7 +365,8 @@ fn stop(infos: &[Info]) -> Result<Option<(HoldAt, Stopped)>, Status> {
     Ok(None)
 }
 
-/// Returns the attributes of a debugger's request that its daemons find among the facts of their job, packed.
+/// Returns the attributes of a debugger's request that its daemons find among the facts of their job, packed. If the request names the
+/// target by its old attribute only, the daemons find it under the new one too: they may be younger than the debugger.
 pub(super) fn told(infos: &[Info]) -> Bytes {
     let is_told = |info: &&Info| {
         [
@@ -377,7 +379,14 @@ pub(super) fn told(infos: &[Info]) -> Bytes {
         .iter()
         .any(|key| info.key == **key)
     };
-    let told: Vec<Info> = infos.iter().filter(is_told).cloned().collect();
+    let mut told: Vec<Info> = infos.iter().filter(is_told).cloned().collect();
+    if find(infos, keys::DEBUG_TARGET).is_none() {
+        let target = find(infos, keys::DEBUG_JOB).and_then(debugged);
+        let target = target.and_then(|targets| targets.into_iter().next());
+        let key = Key::new(keys::DEBUG_TARGET).ok();
+        let both = key.zip(target);
+        told.extend(both.map(|(key, target)| Info::new(key, Value::Proc(Box::new(target)))));
+    }
     if told.is_empty() {
         return Bytes::new();
     }

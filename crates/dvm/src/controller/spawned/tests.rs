@@ -4,13 +4,14 @@ use std::ffi::CString;
 
 use base::{NodeId, Rank, Topology};
 use pmix::{
+    codec::Reader,
     pmi,
     server::{KEPT_DEFAULT, MAX_KEPT},
     value::Envar,
 };
 
 use super::{
-    spec::{hold, input, program},
+    spec::{hold, input, program, told},
     *,
 };
 use crate::{
@@ -22,13 +23,31 @@ use crate::{
         Stream, ToController, ToDaemon, VERSION,
     },
     spec::{
-        App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, SetName, StdinTarget,
-        StdioPlan,
+        App, EndPolicy, HoldAt, HoldPlan, JobSpec, MapFor, OnFailure, Recorder, SetName,
+        StdinTarget, StdioPlan,
     },
 };
 
 fn directive(key: &CStr, value: Value) -> Info {
     Info::new(Key::new(key).unwrap(), value)
+}
+
+#[test]
+fn daemons_find_a_target_that_has_the_old_attribute() {
+    let target = Nspace::from_text("job@1").unwrap();
+    let old = directive(keys::DEBUG_JOB, Value::text("job@1"));
+    let new = Value::Proc(Box::new(Proc::all(target)));
+    let new = directive(keys::DEBUG_TARGET, new);
+    for (infos, expected) in [
+        (vec![old.clone()], vec![old.clone(), new.clone()]),
+        (vec![new.clone(), old.clone()], vec![new.clone(), old]),
+        (vec![new.clone()], vec![new]),
+        (Vec::new(), Vec::new()),
+    ] {
+        let packed = told(&infos);
+        let read = Reader::new(Format::V4, &packed).list::<Info>();
+        assert_eq!(read.unwrap_or_default(), expected);
+    }
 }
 
 #[test]
@@ -240,6 +259,7 @@ pub(in crate::controller) fn job(on_failure: OnFailure) -> JobSpec {
     JobSpec {
         needs: Default::default(),
         sets: Default::default(),
+        recorder: Recorder::Off,
         limits: Default::default(),
         map: MapFor::Launch,
         watch: None,

@@ -18,6 +18,7 @@ use crate::{
         machine::DETACHED,
         spawned::{colocation::debugged, find},
     },
+    planted::{self, Bug},
     proto::{Cause, EndReason, FrontId},
     spec::JobSpec,
 };
@@ -95,6 +96,20 @@ impl Controller {
         target.map_or(by.job, |job| job.id)
     }
 
+    /// Returns the job whose ranks the daemons of a debugger look at: that of the target, or that of the rank that spawns them. `None` if
+    /// the request is for no such daemons.
+    pub(in crate::controller) fn debugged_by(&self, by: ProcId, infos: &[Info]) -> Option<JobId> {
+        let target = target_of(infos);
+        let are_daemons = find(infos, keys::DEBUGGER_DAEMONS).is_some_and(Value::is_set);
+        if target.is_none() && !are_daemons {
+            return None;
+        }
+        let procs = target.and_then(debugged).unwrap_or_default();
+        let named = procs.first().and_then(|proc| self.job_called(&proc.nspace));
+        let job = named.or_else(|| self.jobs.get(&by.job));
+        job.map(|job| job.id)
+    }
+
     /// Returns the node of a proc, or of the server to which a tool is connected.
     pub(in crate::controller) fn node_of(&self, proc: ProcId) -> Option<NodeId> {
         let shares = self.jobs.get(&proc.job).map(|job| &job.shares);
@@ -119,9 +134,12 @@ impl Controller {
         for (job, then) in self.jobs.values().filter_map(by_it).collect::<Vec<_>>() {
             match then {
                 WhenItLeaves::GoOn => self.with(job, |job| {
-                    job.release(None);
+                    if !planted::is(Bug::HeldForDeadTool) {
+                        job.release(None);
+                    }
                     job.end_pushed_input();
                 }),
+                WhenItLeaves::End if planted::is(Bug::OutlivesItsTool) => {}
                 WhenItLeaves::End => self.end(job, Cause::Ended(EndReason::SpawnerEnded)),
             }
         }

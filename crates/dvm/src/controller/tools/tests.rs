@@ -15,10 +15,14 @@ use super::*;
 use crate::{
     controller::{
         ControllerInput, ControllerOutput,
-        tests::{JOB, World, to_daemons},
+        tests::{FRONT, JOB, World, to_daemons},
     },
     machine::Wall,
-    proto::{AskId, Drained, EndClass, FromServer, Launch, Started, ToController, ToDaemon},
+    proto::{
+        AskId, Drained, EndClass, FromServer, Launch, Note, Refused, Started, ToController,
+        ToDaemon, ToFront,
+    },
+    spec::ResourceLimits,
 };
 
 fn says(world: &mut World, node: u32, message: FromServer) -> Vec<ControllerOutput> {
@@ -301,6 +305,96 @@ fn each_target_has_its_daemons() {
         let launch = spawns(&mut world, infos, 1);
         let nodes = (0..launch.size()).map(|rank| launch.map.node_of(Rank(rank)).unwrap().0);
         assert_eq!(nodes.collect::<Vec<_>>(), expected, "{key:?} {count}");
+    }
+}
+
+/// The limits of a job are for its ranks, and what a debugger uses is not counted for the job.
+#[test]
+fn daemons_are_beside_their_targets_and_not_limited() {
+    let limits = ResourceLimits {
+        memory: Some(1 << 30),
+        milli_cpus: Some(500),
+    };
+    let target = || {
+        let target = Proc::all(Nspace::from_text("test@1").unwrap());
+        info(keys::DEBUG_TARGET, Value::Proc(Box::new(target)))
+    };
+    let are_daemons = || info(keys::DEBUGGER_DAEMONS, Value::Bool(true));
+    let cases = [
+        (vec![target(), are_daemons()], Some(JOB), 0),
+        (vec![target()], Some(JOB), 0),
+        (Vec::new(), None, 10),
+    ];
+    for (infos, expected, added) in cases {
+        let mut world = World::new();
+        world.controller.jobs.get_mut(&JOB).unwrap().spec.limits = limits;
+        connects(&mut world, 1, None);
+        let launch = spawns(&mut world, infos, 1);
+        assert_eq!((launch.debugged, launch.job_beside()), (expected, expected));
+        let expected = expected.map_or(limits, |_| ResourceLimits::default());
+        assert_eq!(launch.limits, expected);
+        world.controller.measure(FRONT, &[(0, JOB)]);
+        let outputs: Vec<_> = std::iter::from_fn(|| world.controller.poll()).collect();
+        let is_measured = |output: &ControllerOutput| {
+            matches!(
+                output,
+                ControllerOutput::Daemon(_, ToDaemon::Measure { job, .. }) if *job == launch.job
+            )
+        };
+        assert_eq!(outputs.iter().any(is_measured), added > 0);
+        let ranks = RankSet::range(0..launch.size());
+        let nodes: Vec<_> = launch.map.nodes().map(|node| node.0).collect();
+        for node in &nodes {
+            let node = *node;
+            let here = ranks
+                .iter()
+                .filter(|rank| launch.map.node_of(*rank).map(|of_rank| of_rank.0) == Some(node));
+            let classes = vec![EndClass {
+                status: ExitStatus::SUCCESS,
+                drained: Drained::Whole,
+                ranks: here.collect(),
+            }];
+            let job = launch.job;
+            world.says(node, ToController::Ended { job, classes });
+            let spent = Usage {
+                read: 10,
+                ..Usage::default()
+            };
+            world.says(node, ToController::Clean { job, spent });
+        }
+        assert!(!world.controller.jobs.contains_key(&launch.job));
+        assert_eq!(world.controller.jobs[&JOB].spent.read, added);
+    }
+}
+
+/// Notes about a job of a tool are not for the user, but those about strangers are, whichever job brings them.
+#[test]
+fn the_user_hears_of_strangers_at_the_end_of_the_job_of_a_tool() {
+    let mut world = World::new();
+    connects(&mut world, 1, None);
+    let job = spawns(&mut world, Vec::new(), 1).job;
+    let refused = |ranks| {
+        Note::Refused(Refused {
+            node: NodeId(0),
+            ranks,
+            count: 3,
+            reasons: vec![("tools are refused".to_owned(), 3)],
+        })
+    };
+    for (note, is_told) in [
+        (refused(None), true),
+        (refused(Some(RankSet::single(Rank(0)))), false),
+        (Note::Leaky(RankSet::single(Rank(0))), false),
+    ] {
+        let note = Box::new(note);
+        let said = ToController::Note {
+            job,
+            note: (*note).clone(),
+        };
+        let told = world.says(0, said).into_iter().any(|output| {
+            matches!(output, ControllerOutput::Front(FRONT, ToFront::Note(told)) if told == *note)
+        });
+        assert_eq!(told, is_told, "{note:?}");
     }
 }
 

@@ -4,19 +4,25 @@
 //! |---|---|
 //! | `RALLY_TOOL_JOB` | the name of the job that has the ranks: its nspace |
 //! | `RALLY_TOOL_RANKS` | rank and pid of each rank on this node that has not ended, or of the process's only rank: `0:1234,2:1236` |
+//! | `RALLY_TOOL_RANKS_FILE` | a file with the same list as its only line, if the process is the only one on its node |
 //! | `RALLY_TOOL_INDEX`, `RALLY_TOOL_COUNT` | number of the process among those of the tool, from 0; how many there are |
 //!
-//! The kernel bounds each variable ([`LIST_MAX`]). A longer list of ranks is not set, and the tool asks by other means.
+//! The kernel bounds each variable ([`LIST_MAX`]). A longer list of ranks is only in the file, which is removed when the tool has ended.
 
 use std::{collections::BTreeMap, ffi::OsString};
 
 use base::{Rank, RankSet};
 
-use super::LocalJob;
-use crate::proto::{Beside, OnePer};
+use super::{LocalJob, Out};
+use crate::{
+    daemon::{DaemonConfig, Output, service::job_dir},
+    proto::{Beside, OnePer},
+};
 
 /// Maximum length of the list of ranks, in bytes. Linux takes 128 KiB for a variable with its name and value.
 pub(in crate::daemon) const LIST_MAX: usize = 120 * 1024;
+/// Name of the file with the list in the directory of the tool's job.
+const FILE: &str = "/ranks";
 
 /// The ranks of a job on this node, beside which a tool is started.
 #[derive(Debug, Default)]
@@ -24,6 +30,8 @@ pub(in crate::daemon) struct Target {
     ranks: RankSet,
     /// The pids of those that have not ended.
     pids: BTreeMap<Rank, i32>,
+    /// The directory with the list of them, if the tool has one.
+    directory: Option<OsString>,
 }
 
 impl LocalJob {
@@ -35,6 +43,31 @@ impl LocalJob {
             pids: living
                 .filter_map(|(rank, proc)| Some((*rank, proc.pid?)))
                 .collect(),
+            directory: None,
+        }
+    }
+
+    /// Orders the file with the list of ranks, if there is a directory for it. With a process for each rank, none needs it: each list has
+    /// one rank.
+    pub(super) fn list_ranks(&mut self, config: &DaemonConfig, out: &mut Out) {
+        let beside = self.launch.beside.as_ref();
+        let one_per = beside.map(|beside| beside.one_per);
+        let service = config.service.as_ref();
+        let session = service.and_then(|service| service.session_dir.as_ref());
+        if let (Some(OnePer::Node), Some(session)) = (one_per, session) {
+            let directory = job_dir(session, self.launch.job);
+            let bytes = format!("{}\n", listed(self.target.pids.iter())).into();
+            let path = file_in(&directory);
+            self.target.directory = Some(directory);
+            out.push_back(Output::MakeFile { path, bytes });
+        }
+    }
+
+    /// Removes the file with the list of ranks.
+    pub(in crate::daemon) fn remove_list(&mut self, out: &mut Out) {
+        let paths: Vec<OsString> = self.target.directory.take().into_iter().collect();
+        if !paths.is_empty() {
+            out.push_back(Output::RemoveFiles { paths });
         }
     }
 
@@ -59,8 +92,17 @@ impl LocalJob {
         if list.len() <= LIST_MAX {
             set("RALLY_TOOL_RANKS", list);
         }
+        if let Some(directory) = &self.target.directory {
+            env.push(("RALLY_TOOL_RANKS_FILE".to_owned(), file_in(directory)));
+        }
         env
     }
+}
+
+fn file_in(directory: &OsString) -> OsString {
+    let mut path = directory.clone();
+    path.push(FILE);
+    path
 }
 
 fn listed<'a>(ranks: impl Iterator<Item = (&'a Rank, &'a i32)>) -> String {
@@ -79,7 +121,7 @@ mod tests {
             Daemon, Input, Output, PmiConnection, ProcEnd,
             tests::{daemon, launch},
         },
-        proto::{Beside, Launch, OnePer, ToDaemon},
+        proto::{Beside, Launch, OnePer, ToController, ToDaemon},
     };
 
     /// Launches a job and starts its procs, with pids that begin with this one. Returns the orders.
@@ -168,6 +210,117 @@ mod tests {
         RALLY_TOOL_JOB=rally-node-77@1
         RALLY_TOOL_RANKS=3:103
         ");
+    }
+
+    /// Returns a daemon whose host has a directory for files.
+    fn daemon_with_files() -> Daemon {
+        let mut daemon = daemon();
+        daemon.config.descriptors = u64::MAX;
+        daemon.config.service.as_mut().unwrap().session_dir = Some("/session".into());
+        daemon
+    }
+
+    /// The kernel starts no program with a longer variable.
+    #[test]
+    fn a_list_that_is_too_long_for_a_variable_is_in_the_file() {
+        for (ranks, fits) in [(4, true), (12_000, false)] {
+            let mut daemon = daemon_with_files();
+            start(&mut daemon, launch(1, ranks), 100_000);
+            let message = ToDaemon::Launch(Arc::new(tool(2, 1, OnePer::Node)));
+            daemon.handle(Time::ZERO, Input::Message(message));
+            let outputs: Vec<Output> = std::iter::from_fn(|| daemon.poll()).collect();
+            let made = outputs
+                .iter()
+                .position(|one| matches!(one, Output::MakeFile { .. }));
+            let started = outputs
+                .iter()
+                .position(|one| matches!(one, Output::Spawn(_)));
+            assert!(made.unwrap() < started.unwrap());
+            let (Output::MakeFile { path, bytes }, Output::Spawn(order)) =
+                (&outputs[made.unwrap()], &outputs[started.unwrap()])
+            else {
+                unreachable!();
+            };
+            assert_eq!(path, "/session/2/ranks");
+            let content = std::str::from_utf8(bytes).unwrap();
+            let line = content.strip_suffix('\n').unwrap();
+            let words: Vec<&str> = line.split(',').collect();
+            assert_eq!(words.len(), ranks as usize);
+            assert_eq!((words[0], words[3]), ("0:100000", "3:100003"));
+            let value = |name: &str| {
+                let mut all = order.env.iter();
+                let found = all.find(|(one, _)| one == name);
+                found.map(|(_, value)| value.to_str().unwrap())
+            };
+            assert_eq!(value("RALLY_TOOL_RANKS_FILE"), path.to_str());
+            assert_eq!(value("RALLY_TOOL_RANKS"), fits.then_some(line), "{ranks}");
+        }
+    }
+
+    #[test]
+    fn the_file_is_removed_with_the_tool() {
+        for one_per in [OnePer::Node, OnePer::Rank] {
+            let mut daemon = daemon_with_files();
+            start(&mut daemon, launch(1, 1), 100);
+            let orders = start(&mut daemon, tool(2, 1, one_per), 200);
+            let has_file = orders[0]
+                .env
+                .iter()
+                .any(|(name, _)| name == "RALLY_TOOL_RANKS_FILE");
+            assert_eq!(has_file, one_per == OnePer::Node);
+            let proc = orders[0].proc;
+            let end = ProcEnd {
+                status: ExitStatus::SUCCESS,
+                used: Usage::default(),
+            };
+            daemon.handle(Time::ZERO, Input::Exited { proc, end });
+            let job = proc.job;
+            let mut removed = Vec::new();
+            while let Some(output) = daemon.poll() {
+                match output {
+                    Output::RemoveFiles { paths } => removed.extend(paths),
+                    Output::Sweep { .. } => daemon.handle(
+                        Time::ZERO,
+                        Input::Swept {
+                            job,
+                            left: Vec::new(),
+                            not_permitted: Default::default(),
+                            counted: None,
+                        },
+                    ),
+                    // The controller does not hear of the end before that.
+                    Output::Send(ToController::Clean { .. }) => {
+                        let expected = has_file.then_some("/session/2");
+                        assert_eq!(removed, Vec::from_iter(expected.map(OsString::from)));
+                    }
+                    _ => {}
+                }
+            }
+            assert!(!daemon.jobs.contains_key(&job));
+        }
+    }
+
+    /// Its host makes a cgroup in that of the target.
+    #[test]
+    fn the_host_knows_beside_whose_ranks_the_procs_are() {
+        let debugger = Launch {
+            debugged: Some(JobId(1)),
+            ..launch(3, 1)
+        };
+        for (launch, expected) in [
+            (launch(1, 1), None),
+            (tool(2, 1, OnePer::Node), Some(JobId(1))),
+            (debugger, Some(JobId(1))),
+        ] {
+            let mut daemon = daemon();
+            let message = ToDaemon::Launch(Arc::new(launch));
+            daemon.handle(Time::ZERO, Input::Message(message));
+            let prepared = std::iter::from_fn(|| daemon.poll()).find_map(|output| match output {
+                Output::Prepare { beside, .. } => Some(beside),
+                _ => None,
+            });
+            assert_eq!(prepared, Some(expected));
+        }
     }
 
     #[test]

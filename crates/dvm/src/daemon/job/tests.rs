@@ -9,7 +9,7 @@ use crate::{
         Daemon, Input, Output, ProcEnd,
         tests::{daemon, launch},
     },
-    proto::{Counted, Launch, NotEnforced, ToController, ToDaemon, Unenforced},
+    proto::{Counted, LastCall, Launch, NotEnforced, Note, ToController, ToDaemon, Unenforced},
     spec::{LimitedResource, ResourceLimits},
 };
 
@@ -189,5 +189,41 @@ fn procs_that_are_started_after_a_stop_are_stopped() {
             }
         }
         assert_eq!(stopped, expected, "{signals:?}");
+    }
+}
+
+/// The ranks that are ended with the job were in their calls because another one had failed.
+#[test]
+fn the_last_call_of_a_rank_that_we_end_is_not_told() {
+    for (ended, expected) in [(false, 1), (true, 0)] {
+        let mut daemon = daemon();
+        let now = Time::ZERO;
+        let launched = ToDaemon::Launch(Arc::new(launch(1, 1)));
+        daemon.handle(now, Input::Message(launched));
+        if ended {
+            let grace = Duration::from_secs(5);
+            let end = ToDaemon::End { job: JOB, grace };
+            daemon.handle(now, Input::Message(end));
+        }
+        let proc = ProcId {
+            job: JOB,
+            rank: Rank(0),
+        };
+        let last = LastCall {
+            call: "MPI_Barrier on WORLD".to_owned(),
+            number: 1,
+            in_progress: true,
+        };
+        daemon.handle(now, Input::LastCall { proc, last });
+        let told = std::iter::from_fn(|| daemon.poll()).filter(|output| {
+            matches!(
+                output,
+                Output::Send(ToController::Note {
+                    note: Note::LastCall { .. },
+                    ..
+                })
+            )
+        });
+        assert_eq!(told.count(), expected);
     }
 }

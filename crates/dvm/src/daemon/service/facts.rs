@@ -76,6 +76,28 @@ fn locality(topology: &Topology, cpus: &CpuSet) -> String {
     text
 }
 
+/// Returns the number of each proc of a job among those on the same package; `None` for procs whose CPUs are not in exactly one. An
+/// unbound proc may use all CPUs.
+fn package_ranks(topology: &Topology, procs: &[Placed]) -> Vec<Option<u16>> {
+    let packages = topology.objects(Level::Package);
+    let mut counts = vec![0; packages.len()];
+    let ranks = procs.iter().map(|proc| {
+        let cpus = proc.cpus.as_ref().unwrap_or_else(|| topology.allowed());
+        let mut found = (0..)
+            .zip(&packages)
+            .filter(|(_, all)| !all.is_disjoint(cpus));
+        let (index, _): (usize, _) = found.next()?;
+        if found.next().is_some() {
+            return None;
+        }
+        let count: &mut u32 = counts.get_mut(index)?;
+        let rank = short(*count);
+        *count = count.saturating_add(1);
+        Some(rank)
+    });
+    ranks.collect()
+}
+
 /// Returns the ranks that stop by themselves, and where; `None` if there are none.
 fn stop(launch: &Launch) -> Option<Stop> {
     let place = match launch.hold.at {
@@ -106,12 +128,13 @@ fn nodes(launch: &Launch) -> Vec<NodeFacts> {
     launch.map.nodes().zip(&launch.nodes).map(of).collect()
 }
 
-/// Returns the facts of all ranks of a job. Locality is known only on the node itself, and only its own ranks have it.
-/// That suffices, because libraries compare it only among ranks on the same node.
+/// Returns the facts of all ranks of a job. Locality and package are known only on the node itself, and only its own ranks have them.
+/// That suffices, because libraries compare them only among ranks on the same node.
 fn ranks(config: &DaemonConfig, own: Option<&OwnNode>, launch: &Launch) -> Vec<RankFacts> {
     let mut ranks = vec![RankFacts::default(); launch.size() as usize];
     let mut fill = |node: u32, first: u32, topology: Option<&Topology>, procs: &[Placed]| {
-        for proc in procs {
+        let packages = topology.map(|topology| package_ranks(topology, procs));
+        for (index, proc) in procs.iter().enumerate() {
             let Some(facts) = ranks.get_mut(proc.rank.0 as usize) else {
                 continue;
             };
@@ -127,6 +150,9 @@ fn ranks(config: &DaemonConfig, own: Option<&OwnNode>, launch: &Launch) -> Vec<R
                 locality: topology
                     .zip(cpus)
                     .and_then(|(topology, cpus)| text(locality(topology, cpus))),
+                package_rank: packages
+                    .as_ref()
+                    .and_then(|ranks| ranks.get(index).copied().flatten()),
             };
         }
     };
@@ -231,6 +257,8 @@ const fn keeping(keep: Keeping) -> server::Keeping {
 
 #[cfg(test)]
 mod tests {
+    use base::{Pu, Rank};
+
     use super::*;
     use crate::{
         daemon::tests::{beside, launch_bound},
@@ -248,8 +276,41 @@ mod tests {
         assert_eq!(locality(&topology, &cpus), "hwloc:NM0:SK0:CR1-3:HT1-3");
     }
 
+    #[test]
+    fn procs_are_numbered_on_each_package() {
+        // PUs 0 and 1 are on one package, 2 and 3 on another.
+        let pus = Topology::flat(4).pus().to_vec();
+        let pus = pus.into_iter().map(|pu| Pu {
+            package: pu.os_index / 2,
+            ..pu
+        });
+        let topology = Topology::from_pus(pus.collect(), (0..4).collect());
+        let placed = |rank: u32, cpus: Option<&[u32]>| Placed {
+            rank: Rank(rank),
+            app: 0,
+            app_rank: rank,
+            local_rank: rank,
+            cpus: cpus.map(|cpus| cpus.iter().copied().collect()),
+        };
+        let procs = [
+            placed(0, Some(&[0])),
+            placed(1, Some(&[2, 3])),
+            placed(2, Some(&[0, 1])),
+            placed(3, Some(&[1, 2])),
+            placed(4, None),
+            placed(5, Some(&[3])),
+            placed(6, Some(&[7])),
+        ];
+        let ranks = package_ranks(&topology, &procs);
+        let expected = [Some(0), Some(0), Some(1), None, None, Some(1), None];
+        assert_eq!(ranks, expected);
+        let unbound = [placed(0, None), placed(1, None)];
+        let ranks = package_ranks(&Topology::flat(4), &unbound);
+        assert_eq!(ranks, [Some(0), Some(1)]);
+    }
+
     /// Formats what a daemon registers about the ranks of a job. It is the same on every node, except for the locality
-    /// of ranks.
+    /// of ranks and their numbers on packages.
     fn told(node: u32, launch: &Launch) -> String {
         let config = DaemonConfig {
             resources: Default::default(),

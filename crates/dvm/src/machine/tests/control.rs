@@ -135,6 +135,16 @@ fn stored(values: &str) -> BTreeMap<Key, Bytes> {
     stored.collect()
 }
 
+/// The fourth format lacks whether the calls of MPI of a job are recorded.
+#[test]
+fn the_fourth_format_is_read() {
+    let stored = stored(include_str!("format-4.txt"));
+    let spec = &stored[&Key::Spec(JobId(1))];
+    assert_eq!(restore::spec(spec).unwrap().recorder, Recorder::Off);
+    let world = World::with_store(&[2], stored);
+    assert_eq!(world.machine.restored.damaged, []);
+}
+
 /// The third format lacks the process sets of a job.
 #[test]
 fn the_third_format_is_read() {

@@ -1,7 +1,7 @@
 //! Messages about problems around a job.
 
 use super::*;
-use crate::proto::{Missing, Refused, Rest};
+use crate::proto::{LastCall, Missing, Refused, Rest};
 
 fn closed(ranks: Option<&str>, reasons: &[(&str, u64)], count: u64) -> Note {
     let reasons = reasons.iter();
@@ -61,6 +61,7 @@ fn what_a_job_does_without() {
         Missing::Output(Rank(3)),
         Missing::Recording,
         Missing::Removal,
+        Missing::Recorder,
     ];
     let text = all.map(|what| {
         let note = Note::Missing {
@@ -95,7 +96,7 @@ fn what_a_job_does_without() {
     job/without Warning: there is no record of this job on `n1`
       reason: cannot do so: Too many open files
       help: `rally release` does not find the job; if all processes of `rally` are killed together, processes of the job may remain
-    job/without Warning: a directory for files of ranks on `n1` could not be created
+    job/without Warning: a directory or file for ranks or tools on `n1` could not be created
       reason: cannot do so: Too many open files
     job/without Warning: the rest of what rank 3 on `n1` writes is lost
       reason: cannot do so: Too many open files
@@ -105,6 +106,9 @@ fn what_a_job_does_without() {
     job/without Warning: preloaded files remain on `n1`
       reason: cannot do so: Too many open files
       help: `rally` tries again when it ends; after that, remove the directory there
+    job/without Warning: calls of MPI on `n1` are not recorded
+      reason: cannot do so: Too many open files
+      help: the recorder needs a directory for its library and 1 MiB for each rank, in which programs may be executed
     ");
 }
 
@@ -241,4 +245,32 @@ fn requests_that_slurm_does_not_fulfil() {
       reason: `scancel` says: Access/permission denied
       help: cancel it: `scancel 17`
     ");
+}
+
+#[test]
+fn what_a_rank_has_called_last() {
+    let small = Job::small();
+    let all = [
+        (true, "MPI_Recv from rank 0, tag 7, WORLD"),
+        (
+            false,
+            "MPI_Barrier on \"a\u{1b}[2J\nerror: b\", collective operation 3",
+        ),
+    ];
+    let text = all.map(|(in_progress, call)| {
+        let last = LastCall {
+            call: call.to_owned(),
+            number: 12,
+            in_progress,
+        };
+        let note = Note::LastCall {
+            rank: Rank(3),
+            last,
+        };
+        shown(&super::note(&note, &small.scene()))
+    });
+    insta::assert_snapshot!(text.concat(), @r#"
+    rank/last-call Note: rank 3 ended in MPI_Recv from rank 0, tag 7, WORLD (call 12 of MPI)
+    rank/last-call Note: rank 3 ended after MPI_Barrier on "a\u{1b}[2J\nerror: b", collective operation 3 (call 12 of MPI)
+    "#);
 }

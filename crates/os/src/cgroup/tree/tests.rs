@@ -215,3 +215,36 @@ fn only_cgroups_of_the_name_are_removed() {
     put(root.path(), &format!("{HOME}/job-3/busy"), "");
     assert!(!tree.remove_all(|name| name.starts_with("job-")));
 }
+
+#[test]
+fn a_branch_stays_while_cgroups_are_below_it() {
+    let root = system(&[
+        (&format!("{HOME}/job/cgroup.procs"), ""),
+        (&format!("{HOME}/job/cgroup.subtree_control"), ""),
+        (&format!("{HOME}/job/ranks/cgroup.procs"), ""),
+        (&format!("{HOME}/job/ranks/cgroup.kill"), ""),
+        (&format!("{HOME}/job/ranks/cpu.max"), ""),
+    ]);
+    let job = tree_of(&root).branch("job").unwrap();
+    let enabled = job.enable(&[Controller::CPU], "ranks", |_| false);
+    assert_eq!(enabled, Ok(vec![Controller::CPU]));
+    let limits = CgroupLimits {
+        memory: None,
+        milli_cpus: Some(1_000),
+    };
+    let ranks = job.create("ranks", &limits).unwrap();
+    assert_eq!(read(root.path(), "job/cgroup.subtree_control"), "+cpu");
+    assert_eq!(read(root.path(), "job/ranks/cpu.max"), "100000 100000");
+    ranks.kill();
+    assert_eq!(read(root.path(), "job/ranks/cgroup.kill"), "1");
+    // The kernel removes the files of a cgroup with it.
+    let directory = root.path().join(HOME).join("job");
+    for file in ["cgroup.procs", "cgroup.subtree_control"] {
+        fs::remove_file(directory.join(file)).unwrap();
+    }
+    assert!(matches!(job.remove(), Err(NoCgroup::Refused(_))));
+    fs::remove_dir_all(directory.join("ranks")).unwrap();
+    assert_eq!((ranks.remove(), job.remove()), (Ok(()), Ok(())));
+    assert!(!directory.exists());
+    assert_eq!(job.remove(), Ok(()), "it is gone already");
+}

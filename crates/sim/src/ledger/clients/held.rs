@@ -61,7 +61,7 @@ impl Ledger {
                     _ => Stage::Launched,
                 };
                 let job = job_named(&infos);
-                let Some(job) = job.filter(|job| self.facts.controller_of(*job).is_some()) else {
+                let Some(job) = job.filter(|job| self.tool_of(*job).is_some()) else {
                     return Some(format!("node {node} is told {status} of {job:?}"));
                 };
                 let ranks = (0..self.facts.size(job)).map(Rank);
@@ -79,9 +79,11 @@ impl Ledger {
 
     /// Checks that a held rank of a spawned job goes on when its release was requested, or when nobody can do that any more. The
     /// job is not being ended. Returns a description of the error.
-    pub(crate) fn on_continued(&self, now: Time, proc: ProcId) -> Option<String> {
+    pub(crate) fn on_continued(&mut self, now: Time, proc: ProcId) -> Option<String> {
+        self.continued.entry(proc).or_insert(now);
         let by = self.facts.holder_of(proc.job)?;
-        let is_gone = self.died.contains_key(&by) || self.is_on_lost_node(by);
+        let has_left = self.tools_left.contains_key(&by.job);
+        let is_gone = has_left || self.died.contains_key(&by) || self.is_on_lost_node(by);
         match self.released.get(&proc) {
             None if is_gone => None,
             None => Some("nobody has released it".to_owned()),
@@ -91,6 +93,20 @@ impl Ledger {
                     .then(|| format!("it has been released since {since}"))
             }
         }
+    }
+
+    /// Returns true if a rank waits in its init for its release.
+    pub(crate) fn waits_in_init(&self, proc: ProcId) -> bool {
+        self.facts.is_held_in_init(proc.job) && !self.pmix.clients.contains_key(&proc)
+    }
+
+    /// Checks that the init of a rank that was held there ends when it may. Returns a description of the error.
+    pub(super) fn on_passed_init(&mut self, now: Time, proc: ProcId) -> Option<String> {
+        if !self.facts.is_held_in_init(proc.job) || self.ending.contains(&proc.job) {
+            return None;
+        }
+        let wrong = self.on_continued(now, proc)?;
+        Some(format!("goes on in its init, and {wrong}"))
     }
 
     /// Checks the event that all ranks of a spawned job are held. Returns a description of the error.

@@ -19,7 +19,7 @@ impl Ledger {
     }
 
     /// Checks the answer to a spawn request. Returns a description of an error.
-    pub(super) fn on_spawn_answered(
+    pub(in crate::ledger) fn on_spawn_answered(
         &self,
         proc: ProcId,
         child: usize,

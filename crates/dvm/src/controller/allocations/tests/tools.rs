@@ -240,9 +240,12 @@ fn what_jobs_use_is_measured() {
     assert_eq!(world.spawned(both).as_deref(), Some("3: 2@n0+8@n1"));
     let job = world.controller.nspace(JobId(3));
     let rank = info(keys::RANK, Value::Rank(PmixRank(1)));
+    let written = info(keys::RANK, Value::text("1"));
     let average = flag(keys::QUERY_REPORT_AVG);
     let cases = [
         (vec![of_job(&job), rank], vec![3], "rank 1 on n0: 2"),
+        // The command `pquery` gives it as a text.
+        (vec![of_job(&job), written], vec![3], "rank 1 on n0: 2"),
         (
             vec![of_job(&job), average.clone()],
             vec![3],
@@ -282,7 +285,7 @@ fn what_jobs_use_is_measured() {
     assert_eq!(unknown, "NOT_FOUND");
     // What does not answer any more is not waited for.
     let asked = world.queries(2, keys::QUERY_MEMORY_USAGE, &[of_job(&job)]);
-    world.measures(3, 0, 7);
+    world.measures(3, 0, 8);
     let lost = ControllerInput::DaemonLost(NodeId(1), "gone".to_owned());
     world.handle(lost);
     assert_eq!(world.memory(asked), "rank 0 on n0: 1, rank 1 on n0: 2");
