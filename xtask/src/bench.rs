@@ -14,6 +14,7 @@ mod place;
 mod pmix;
 mod ptp;
 mod queue;
+mod recorder;
 mod report;
 mod sample;
 mod scale;
@@ -73,6 +74,8 @@ enum What {
     Ptp,
     /// PMIx tools beside PRRTE, and a tool's daemons and files on several nodes; needs root.
     Tools,
+    /// What recording calls of MPI costs.
+    Recorder,
     /// Passes of the queue of a machine: 100,000 jobs, 10,000 nodes. Prints them. Not part of `all`.
     Queue,
     /// Simulated jobs on 100 to 100,000 nodes: prints the table of docs/scaling.md. Not part of `all`.
@@ -160,6 +163,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if wanted(What::Ptp) {
         report.section("ptp", ptp::measure(&bench)?);
+    }
+    if wanted(What::Recorder) {
+        report.section("recorder", recorder::measure(&bench)?);
     }
     if wanted(What::Tools) {
         report.section("tools", tools::measure(&bench)?);

@@ -9,6 +9,7 @@
 )]
 
 mod bench;
+mod calls;
 mod cluster;
 mod env;
 mod release;
@@ -52,6 +53,8 @@ enum Task {
     Cluster(cluster::Args),
     /// Counts correct and false verdicts of `dbgr` on the hanging programs (zoo) and the healthy ones (corpus).
     Verdicts,
+    /// Generates the table of MPI functions for the recorder from the installed MPI libraries.
+    Calls(calls::Args),
     /// Fuzzes every target for a given time.
     Fuzz(test::FuzzArgs),
 }
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Stress(args) => stress::run(&args),
         Task::Sim(args) => sim::run(&args),
         Task::Verdicts => verdicts::run(),
+        Task::Calls(args) => calls::run(&args),
         Task::Fuzz(args) => test::fuzz(&args),
     };
     code(done.map(|()| ExitCode::SUCCESS))

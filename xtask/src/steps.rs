@@ -150,6 +150,8 @@ impl Steps {
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         let mut failures = 0;
         let mut table = String::from("\nwhere the time went:\n");
+        // Last, because a reader of a long log starts at its end.
+        let mut what_failed = String::new();
         for (name, time, verdict) in &self.rows {
             let result = match verdict {
                 Verdict::Done(tally) if *tally == Tally::default() => {
@@ -166,9 +168,9 @@ impl Steps {
                     passed += tally.passed;
                     failed += tally.failed.max(1);
                     skipped += tally.skipped;
-                    println!("=== what failed in {name}:");
+                    writeln!(what_failed, "=== what failed in {name}:")?;
                     for line in tally.failures.lines() {
-                        println!("{line}");
+                        writeln!(what_failed, "{line}")?;
                     }
                     format!("FAILED: {}", why.lines().next().unwrap_or_default())
                 }
@@ -193,6 +195,7 @@ impl Steps {
             .as_secs();
         writeln!(table, "{:>4}:{:02}  in all", all / 60, all % 60)?;
         println!("{table}");
+        print!("{what_failed}");
         println!("{passed} passed, {failed} failed, {skipped} skipped");
         if failures > 0 {
             bail!("{failures} of {} steps failed", self.rows.len());

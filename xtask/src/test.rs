@@ -68,6 +68,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         steps::execute(&mut cargo(&["fmt", "--all", "--check"]), LIMIT)
     });
     steps.run("tidy", |_| tidy::run());
+    match crate::calls::missing() {
+        Some(library) => steps.skip("calls", &format!("there is no {}", library.display())),
+        None => {
+            steps.run("calls", |_| crate::calls::check());
+        }
+    }
     deny(&mut steps);
     steps.run("clippy", |_| {
         let args = [

@@ -15,7 +15,7 @@ use dvm::{
     DaemonConfig, Input, Output, ProcEnd, ServiceConfig, SpawnOrder, Tools,
     bootstrap::Hosting,
     proto::{Missing, Note, Stream, ToController, ToDaemon},
-    spec::{App, FoundGpus, NodeGpus, NodeResources, ResourceLimits},
+    spec::{App, FoundGpus, NodeGpus, NodeResources, Recorder},
     traced::{self, Traced},
 };
 use os::{Interest, Pid, ReadOutcome, Token};
@@ -30,6 +30,7 @@ use crate::{
     preload::Directories,
     ranks::{self, Ranks},
     reactor::{Channel, READ_MAX, Reactor, Read},
+    recorder::Recorders,
     syslog,
     tape::Tape,
 };
@@ -87,6 +88,7 @@ pub(crate) struct DaemonHost {
     clients: Clients,
     files: Directories,
     cgroups: JobCgroups,
+    recorders: Recorders,
     region: Option<os::SlotWriter>,
     missing_reports: MissingReports,
     /// Jobs that are over since the last [`Self::take_forgotten`].
@@ -113,6 +115,7 @@ impl DaemonHost {
         let clients = Clients::open(setup.node, reactor)?;
         let cgroups = JobCgroups::new(Path::new("/"), &setup.owner, setup.node);
         let files = Directories::new(setup.session.clone(), &setup.surroundings);
+        let recorders = Recorders::new(setup.session.clone(), &setup.surroundings);
         let config = DaemonConfig {
             node: setup.node,
             host: setup.host,
@@ -138,6 +141,7 @@ impl DaemonHost {
             clients,
             files,
             cgroups,
+            recorders,
             region: setup.region,
             missing_reports,
             forgotten: 0,
@@ -266,11 +270,16 @@ impl DaemonHost {
             status: self.cgroups.explain(proc.job, end.status),
             ..end
         };
-        self.ranks.on_exited(proc);
+        let pid = self.ranks.on_exited(proc);
         self.traced.handle(now, traced::Input::Ended(proc));
         // Read its last PMI requests before the daemon learns of the exit, which ends the connection.
         if let Some(token) = self.ranks.pmi(proc) {
             self.read_pmi(now, token, proc, reactor);
+        }
+        if !end.status.is_success()
+            && let Some(last) = pid.and_then(|pid| self.recorders.last_call(proc, pid))
+        {
+            self.daemon.handle(now, Input::LastCall { proc, last });
         }
         self.daemon.handle(now, Input::Exited { proc, end });
     }
@@ -305,7 +314,23 @@ impl DaemonHost {
                 self.spawn(now, &order, reactor);
                 return Step::Started;
             }
-            Output::Prepare { job, apps, limits } => self.prepare(now, job, &apps, &limits),
+            Output::Prepare {
+                job,
+                apps,
+                limits,
+                recorder,
+                beside,
+            } => {
+                if let Some(target) = beside {
+                    self.cgroups.prepare_beside(job, target);
+                }
+                let unenforced = self.cgroups.prepare(job, &limits);
+                if !unenforced.is_empty() {
+                    self.daemon
+                        .handle(now, Input::Unenforced { job, unenforced });
+                }
+                self.prepare(now, job, &apps, recorder);
+            }
             Output::Signal { proc, signal } => {
                 if let ranks::Signalled::NotPermitted(pid) = self.ranks.signal(proc, signal) {
                     let pid = pid.as_raw();
@@ -364,6 +389,11 @@ impl DaemonHost {
                 }
             }
             Output::ClientClose { conn } => self.clients.close(conn, reactor),
+            Output::MakeFile { path, bytes } => {
+                if let Err(error) = os::make_private_file(Path::new(&path), &bytes) {
+                    self.missing_reports.add(Missing::Directory, &error);
+                }
+            }
             Output::MakeDirectory { path } => {
                 if let Err(error) = os::make_private_dirs(Path::new(&path)) {
                     self.missing_reports.add(Missing::Directory, &error);
@@ -387,7 +417,11 @@ impl DaemonHost {
             Output::RemoveFiles { paths } => os::remove_files(&paths),
             Output::Resize { proc, size } => self.ranks.resize(reactor, proc, size),
             Output::Sweep { job, signal } => {
-                let (left, not_permitted) = self.ranks.sweep(reactor, job, signal);
+                let inside = self.cgroups.processes(job);
+                let (left, not_permitted) = self.ranks.sweep(reactor, job, signal, &inside);
+                if signal == Some(Signal::KILL) {
+                    self.cgroups.kill(job);
+                }
                 let swept = Input::Swept {
                     job,
                     left,
@@ -399,19 +433,19 @@ impl DaemonHost {
             Output::Forget { job } => {
                 self.ranks.forget(job, reactor);
                 self.cgroups.forget(job);
+                self.recorders.forget(job);
                 self.forgotten = self.forgotten.saturating_add(1);
             }
         }
         Step::Done
     }
 
-    fn prepare(&mut self, now: Time, job: JobId, apps: &[App], limits: &ResourceLimits) {
-        let unenforced = self.cgroups.prepare(job, limits);
-        if !unenforced.is_empty() {
-            self.daemon
-                .handle(now, Input::Unenforced { job, unenforced });
-        }
-        let failures = self.ranks.prepare(job, apps);
+    fn prepare(&mut self, now: Time, job: JobId, apps: &[App], recorder: Recorder) {
+        let directory = self.recorders.prepare(job, recorder).unwrap_or_else(|why| {
+            self.missing_reports.add_reason(Missing::Recorder, || why.0);
+            None
+        });
+        let failures = self.ranks.prepare(job, apps, directory);
         if !failures.is_empty() {
             self.daemon
                 .handle(now, Input::Unstartable { job, failures });

@@ -35,6 +35,7 @@ mod prompts;
 mod ranks;
 mod reactor;
 mod record;
+mod recorder;
 pub mod relay;
 mod rendezvous;
 mod slurm;
@@ -57,10 +58,11 @@ pub use self::{
     callback::{ControllingTool, NotCalled, StartedBy, call_back},
     guardian::{Failed, guard},
     machine::{Debugger, FoundMachine, MachineLife, MachinePlan, machine_named, machines},
-    place::Surroundings,
+    place::{RecorderParts, Surroundings},
     process::{MemberBirth, guard_member},
     prompts::ASKPASS,
     record::{SharedMemory, controls, sweep_stale, topology},
+    recorder::recorder_directories,
     slurm::SlurmPlan,
 };
 

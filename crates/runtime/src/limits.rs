@@ -3,9 +3,12 @@
 //! | name | what is in it |
 //! |---|---|
 //! | `rally-PID.STARTTIME` | the leaf of a controller or daemon: its processes, if they cannot stay where they were |
-//! | `rally-PID.STARTTIME-JOB.NODE` | the ranks of a job, and what they start |
+//! | `rally-PID.STARTTIME-JOB.NODE` | the next two, and no process |
+//! | `…/ranks` | the ranks of a job, and what they start. It has the limits, and its counts are those of the job |
+//! | `…/tool-TOOL` | the processes of a tool or of a debugger's daemons beside these ranks, without limits |
 //!
-//! A cgroup is removed with the state of its job. If the process dies, the next start that finds its record kills and removes the
+//! The processes of a job that is over on this node are killed, and its cgroup is removed with the state of the job. That of the whole is
+//! removed with its last cgroup: a tool may need its grace longer than the ranks. If the process dies, the next start that finds its record kills and removes the
 //! cgroups of its jobs ([`remove_of`]), if it is in the same cgroup; what is empty is removed by the next process that makes cgroups
 //! beside it. systemd removes the rest with the scope or the service in which they are.
 
@@ -25,11 +28,16 @@ use dvm::{
     spec::{LimitedResource, ResourceLimits},
 };
 use os::{Cgroup, CgroupLimits, CgroupTree, Controller, NoCgroup, Pid};
+use tracing::warn;
 
 /// Processes between one and its ancestor that started it.
 const ANCESTORS_MAX: usize = 64;
 /// Beginning of the names of all our cgroups.
 const PREFIX: &str = "rally-";
+/// Name of the cgroup of a job's ranks.
+const RANKS: &str = "ranks";
+/// Beginning of the names of the cgroups beside it.
+const TOOL: &str = "tool-";
 
 /// The cgroups of a daemon's jobs.
 #[derive(Debug)]
@@ -39,8 +47,12 @@ pub(crate) struct JobCgroups {
     owner: String,
     node: NodeId,
     jobs: BTreeMap<JobId, Limited>,
+    /// Cgroups of the jobs that are beside the ranks of others.
+    tools: BTreeMap<JobId, Cgroup>,
     /// Cgroups that were still in use when their jobs were forgotten.
     left: Vec<Cgroup>,
+    /// Those that had these below them.
+    left_above: Vec<CgroupTree>,
     /// The tree in which cgroups were made.
     used: Option<CgroupTree>,
     /// Controllers that were not enabled there before.
@@ -49,7 +61,9 @@ pub(crate) struct JobCgroups {
 
 #[derive(Debug)]
 struct Limited {
-    cgroup: Cgroup,
+    /// Where the cgroups of the ranks and of the tools beside them are.
+    whole: CgroupTree,
+    ranks: Cgroup,
     /// Limit of its memory in bytes, if there is one.
     memory: Option<u64>,
 }
@@ -61,7 +75,9 @@ impl JobCgroups {
             owner: owner.to_owned(),
             node,
             jobs: BTreeMap::new(),
+            tools: BTreeMap::new(),
             left: Vec::new(),
+            left_above: Vec::new(),
             used: None,
             enabled: Vec::new(),
         }
@@ -114,19 +130,64 @@ impl JobCgroups {
             memory: limits.memory,
             milli_cpus: limits.milli_cpus,
         };
-        let cgroup = tree.create(&name, &limits)?;
-        let memory = limits.memory;
-        Ok(Limited { cgroup, memory })
+        let whole = tree.branch(&name)?;
+        let ranks = whole
+            .enable(&controllers, RANKS, |_| false)
+            .and_then(|_| whole.create(RANKS, &limits));
+        match ranks {
+            Ok(ranks) => Ok(Limited {
+                whole,
+                ranks,
+                memory: limits.memory,
+            }),
+            Err(why) => {
+                let _ = whole.remove();
+                Err(why)
+            }
+        }
     }
 
-    /// Returns the file through which the ranks of a job join its cgroup, if it has one.
+    /// Makes the cgroup of a job whose processes are beside the ranks of another one. Without a cgroup of that, or if the kernel refuses,
+    /// they are where this process is.
+    pub(crate) fn prepare_beside(&mut self, job: JobId, target: JobId) {
+        let Some(target) = self.jobs.get(&target) else {
+            return;
+        };
+        let name = format!("{TOOL}{job}");
+        match target.whole.create(&name, &CgroupLimits::default()) {
+            Ok(cgroup) => {
+                self.tools.insert(job, cgroup);
+            }
+            Err(why) => warn!("job {job} is in no cgroup of its target: {why:?}"),
+        }
+    }
+
+    fn cgroup(&self, job: JobId) -> Option<&Cgroup> {
+        let of_ranks = self.jobs.get(&job).map(|limited| &limited.ranks);
+        of_ranks.or_else(|| self.tools.get(&job))
+    }
+
+    /// Returns the file through which the procs of a job join its cgroup, if it has one.
     pub(crate) fn procs(&self, job: JobId) -> Option<BorrowedFd<'_>> {
-        self.jobs.get(&job).map(|limited| limited.cgroup.procs())
+        self.cgroup(job).map(Cgroup::procs)
+    }
+
+    /// Returns the processes in the cgroup of a job.
+    pub(crate) fn processes(&self, job: JobId) -> Vec<Pid> {
+        let cgroup = self.cgroup(job);
+        cgroup.map(Cgroup::processes).unwrap_or_default()
+    }
+
+    /// Kills all processes in the cgroup of a job.
+    pub(crate) fn kill(&self, job: JobId) {
+        if let Some(cgroup) = self.cgroup(job) {
+            cgroup.kill();
+        }
     }
 
     /// Returns what the cgroup of a job has counted, if it has one.
     pub(crate) fn counted(&self, job: JobId) -> Option<Counted> {
-        let usage = self.jobs.get(&job)?.cgroup.usage();
+        let usage = self.cgroup(job)?.usage();
         Some(Counted {
             user: usage.user,
             system: usage.system,
@@ -145,7 +206,7 @@ impl JobCgroups {
             }
         );
         let limited = self.jobs.get(&job).filter(|_| is_killed);
-        let limited = limited.filter(|limited| limited.cgroup.is_out_of_memory());
+        let limited = limited.filter(|limited| limited.ranks.is_out_of_memory());
         match limited.and_then(|limited| limited.memory) {
             Some(limit) => ExitStatus::OutOfMemory { limit },
             None => status,
@@ -154,19 +215,28 @@ impl JobCgroups {
 
     /// Removes the cgroup of a job that is over on this node.
     pub(crate) fn forget(&mut self, job: JobId) {
-        self.left
-            .extend(self.jobs.remove(&job).map(|limited| limited.cgroup));
-        // One may be in use a moment longer than the processes live that we see.
+        self.kill(job);
+        self.left.extend(self.tools.remove(&job));
+        if let Some(Limited { whole, ranks, .. }) = self.jobs.remove(&job) {
+            self.left.push(ranks);
+            self.left_above.push(whole);
+        }
+        self.remove_left();
+    }
+
+    /// Removes what can be removed. A cgroup may be in use a moment longer than the processes live that we see.
+    fn remove_left(&mut self) {
         self.left.retain(|cgroup| cgroup.remove().is_err());
+        self.left_above.retain(|whole| whole.remove().is_err());
     }
 }
 
 impl Drop for JobCgroups {
     fn drop(&mut self) {
-        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        let jobs: Vec<JobId> = self.jobs.keys().chain(self.tools.keys()).copied().collect();
         jobs.into_iter().for_each(|job| self.forget(job));
+        self.remove_left();
         if let Some(tree) = &self.used {
-            self.left.retain(|cgroup| cgroup.remove().is_err());
             // If the kernel refuses, an empty leaf remains when our processes have ended.
             let _ = tree.restore(&leaf_of(&self.owner), &self.enabled);
         }

@@ -379,7 +379,8 @@ impl Logged for Input<'_> {
             }
             Self::OutputEnded { proc, stream } => write!(f, "{name} proc={proc} stream={stream:?}"),
             Self::Pmi { proc, bytes } => write!(f, "{name} proc={proc} bytes={}", bytes.len()),
-            Self::Trapped { proc }
+            Self::LastCall { proc, .. }
+            | Self::Trapped { proc }
             | Self::StdinWritten { proc }
             | Self::StdinBroken { proc }
             | Self::PmiClosed { proc } => write!(f, "{name} proc={proc}"),
@@ -450,7 +451,8 @@ impl Logged for Output {
                 write!(f, "{name} job={job}")
             }
             Self::Sweep { job, signal } => write!(f, "{name} job={job} signal={signal:?}"),
-            Self::MakeDirectory { .. }
+            Self::MakeFile { .. }
+            | Self::MakeDirectory { .. }
             | Self::RemoveFiles { .. }
             | Self::MeasureDaemon { .. }
             | Self::Syslog { .. }

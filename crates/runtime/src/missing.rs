@@ -21,8 +21,12 @@ impl MissingReports {
     }
 
     pub(super) fn add(&mut self, what: Missing, error: &os::Error) {
+        self.add_reason(what, || error.to_string());
+    }
+
+    pub(super) fn add_reason(&mut self, what: Missing, why: impl FnOnce() -> String) {
         if self.told.insert(what) {
-            self.new.push((what, error.to_string()));
+            self.new.push((what, why()));
         }
     }
 

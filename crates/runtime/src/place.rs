@@ -17,6 +17,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use dvm::proto::LastCall;
+
 /// The variables of a process's environment that name places for files, and GPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
@@ -26,10 +28,21 @@ pub struct Surroundings {
     pub temporary: Option<PathBuf>,
     /// Returns the environment of Slurm's commands, `NAME=value`. `None` if allocations that a killed controller has left stay.
     pub for_slurm: Option<fn() -> Vec<OsString>>,
+    /// What records calls of MPI; `None` if there is nothing for this processor.
+    pub recorder: Option<RecorderParts>,
     /// `CUDA_VISIBLE_DEVICES`.
     pub nvidia_gpus: Option<String>,
     /// `ROCR_VISIBLE_DEVICES`.
     pub amd_gpus: Option<String>,
+}
+
+/// What records calls of MPI, and reads what was recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct RecorderParts {
+    /// The shared library for the ranks.
+    pub library: &'static [u8],
+    /// Reads the last call from the region that a process has left; `None` if it cannot be read, or MPI was finalized.
+    pub last_call: fn(&[u8]) -> Option<LastCall>,
 }
 
 /// The parent directories that may hold our files.

@@ -28,6 +28,8 @@ use crate::place::Surroundings;
 const DIRECTORY: &str = "rally-preload.";
 /// Start of the name of a directory with the boot frame of a daemon (`crate::starters`).
 pub(crate) const FRAME_DIRECTORY: &str = "boot-";
+/// Start of the name of a directory with recorded calls of MPI (`crate::recorder`).
+pub(crate) const CALLS_DIRECTORY: &str = "rally-mpi.";
 /// Start of the name of a link to such a directory.
 const LINK: &str = "preload.";
 /// Age at which the directory of a boot frame is removed, in seconds. A frame is read within minutes of its making.
@@ -117,9 +119,15 @@ pub(crate) struct Directories {
 
 #[derive(Debug)]
 struct JobFiles {
+    at: Linked,
+    copies: Option<os::Copies>,
+}
+
+/// A directory, far from the record of this process, with a link beside the record that leads to it.
+#[derive(Debug)]
+pub(crate) struct Linked {
     directory: PathBuf,
     link: Option<PathBuf>,
-    copies: Option<os::Copies>,
 }
 
 impl Directories {
@@ -156,7 +164,7 @@ impl Directories {
             }
             FileAct::Create { files } => self.with(job, |one| {
                 let files = files.iter().map(|file| (file.name.as_os_str(), file.mode));
-                one.copies = Some(os::Copies::create(&one.directory, files)?);
+                one.copies = Some(os::Copies::create(&one.at.directory, files)?);
                 Ok(())
             }),
             FileAct::Write { bytes } => self.with(job, |one| {
@@ -169,7 +177,7 @@ impl Directories {
             }),
             FileAct::Remove => {
                 if let Some(files) = self.jobs.remove(&job) {
-                    self.unremoved = files.remove().err();
+                    self.unremoved = files.at.remove().err();
                 }
                 return None;
             }
@@ -192,7 +200,7 @@ impl Directories {
         act(files).map(|()| None).map_err(|error| {
             let path = match &error {
                 os::Error::File { path, .. } => path.clone(),
-                _ => files.directory.clone(),
+                _ => files.at.directory.clone(),
             };
             PreloadFailure::Unwritable {
                 path: path.into_os_string(),
@@ -245,35 +253,10 @@ impl Directories {
     }
 
     fn make_in(&mut self, job: JobId, place: &Path) -> Result<PathBuf, String> {
-        let described = |error: os::Error| reason(&error);
-        let number = os::random_number().map_err(described)?;
-        let directory = place.join(format!("{DIRECTORY}{number:016x}"));
-        let failed = |error: std::io::Error| {
-            os::describe_errno(error.raw_os_error().unwrap_or_default()).to_owned()
-        };
-        let mut link = None;
-        if let Some(session) = &self.session {
-            os::make_private_dirs(session).map_err(described)?;
-            let path = session.join(format!("{LINK}{job}"));
-            symlink(&directory, &path).map_err(failed)?;
-            link = Some(path);
-        }
-        let made = fs::DirBuilder::new().mode(0o700).create(&directory);
-        let files = JobFiles {
-            directory: directory.clone(),
-            link,
-            copies: None,
-        };
-        match made {
-            Ok(()) => {
-                self.jobs.insert(job, files);
-                Ok(directory)
-            }
-            Err(error) => {
-                files.unlink();
-                Err(failed(error))
-            }
-        }
+        let at = Linked::make(self.session.as_deref(), &job.to_string(), place, DIRECTORY)?;
+        let directory = at.directory.clone();
+        self.jobs.insert(job, JobFiles { at, copies: None });
+        Ok(directory)
     }
 }
 
@@ -281,14 +264,52 @@ impl Drop for Directories {
     fn drop(&mut self) {
         for files in std::mem::take(&mut self.jobs).into_values() {
             // The process ends, so nobody would get a report.
-            let _ = files.remove();
+            let _ = files.at.remove();
         }
     }
 }
 
-impl JobFiles {
+impl Linked {
+    /// Makes a directory whose name begins with `start`, and a link to it whose name ends with `link`. Without a directory for
+    /// links, nobody removes what a killed process leaves.
+    pub(crate) fn make(
+        session: Option<&Path>,
+        link: &str,
+        place: &Path,
+        start: &str,
+    ) -> Result<Self, String> {
+        let described = |error: os::Error| reason(&error);
+        let number = os::random_number().map_err(described)?;
+        let directory = place.join(format!("{start}{number:016x}"));
+        let failed = |error: std::io::Error| {
+            os::describe_errno(error.raw_os_error().unwrap_or_default()).to_owned()
+        };
+        let mut linked = None;
+        if let Some(session) = session {
+            os::make_private_dirs(session).map_err(described)?;
+            let path = session.join(format!("{LINK}{link}"));
+            symlink(&directory, &path).map_err(failed)?;
+            linked = Some(path);
+        }
+        let made = Self {
+            directory,
+            link: linked,
+        };
+        match fs::DirBuilder::new().mode(0o700).create(&made.directory) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                made.unlink();
+                Err(failed(error))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.directory
+    }
+
     /// Removes the directory. If that fails, the link to it stays, so that the end of this process tries again.
-    fn remove(self) -> Result<(), os::Error> {
+    pub(crate) fn remove(self) -> Result<(), os::Error> {
         os::remove_tree(&self.directory)?;
         self.unlink();
         Ok(())
@@ -340,11 +361,11 @@ pub(crate) fn remove_linked(session: &Path) {
     }
 }
 
-/// Returns true if this is a directory for preloaded files or a boot frame of our user.
+/// Returns true if this is a directory for preloaded files, a boot frame or recorded calls of our user.
 fn is_ours(directory: &Path) -> bool {
     let name = directory.file_name().unwrap_or_default();
     directory.is_absolute()
-        && [DIRECTORY, FRAME_DIRECTORY]
+        && [DIRECTORY, FRAME_DIRECTORY, CALLS_DIRECTORY]
             .iter()
             .any(|start| name.as_bytes().starts_with(start.as_bytes()))
         && fs::symlink_metadata(directory)
@@ -416,8 +437,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (mut directories, made) = filled(root.path());
         let files = directories.jobs.get_mut(&JOB).unwrap();
-        files.directory = "/proc/self/fdinfo".into();
-        let link = files.link.clone().unwrap();
+        files.at.directory = "/proc/self/fdinfo".into();
+        let link = files.at.link.clone().unwrap();
         assert_eq!(directories.act(JOB, FileAct::Remove), None);
         let error = directories.take_unremoved().unwrap().to_string();
         assert!(error.contains("`/proc/self/fdinfo`"), "{error}");

@@ -160,10 +160,16 @@ impl Ranks {
 
     /// Finds the programs and directories of a job's apps. Returns the failures of the apps that cannot be started, by
     /// index.
-    pub(super) fn prepare(&mut self, job: JobId, apps: &[App]) -> BTreeMap<u32, StartFailure> {
+    /// `calls` is the directory for recorded calls, if there is one.
+    pub(super) fn prepare(
+        &mut self,
+        job: JobId,
+        apps: &[App],
+        calls: Option<&Path>,
+    ) -> BTreeMap<u32, StartFailure> {
         let apps: Vec<Prepared> = apps
             .iter()
-            .map(|app| Prepared::new(app, self.environment.as_deref()))
+            .map(|app| Prepared::new(app, self.environment.as_deref(), calls))
             .collect();
         let apps = self.apps.entry(job).insert_entry(apps).into_mut();
         let failures = apps.iter().map(|app| app.program.as_ref().err());
@@ -276,11 +282,9 @@ impl Ranks {
         })
     }
 
-    /// Forgets the pid of a rank that was reaped.
-    pub(super) fn on_exited(&mut self, proc: ProcId) {
-        if let Some(rank) = self.ranks.get_mut(&proc) {
-            rank.pid = None;
-        }
+    /// Forgets the pid of a rank that was reaped, and returns it.
+    pub(super) fn on_exited(&mut self, proc: ProcId) -> Option<Pid> {
+        self.ranks.get_mut(&proc)?.pid.take()
     }
 
     /// Handles a stop of a rank. Returns whether it is now held at its first instruction.
@@ -542,7 +546,7 @@ impl Ranks {
     }
 
     /// Signals the processes that a job has left behind: the descendants of this process that are no ranks. While there
-    /// are other jobs or daemons, only those count whose environment names the job and this node.
+    /// are other jobs or daemons, only those count whose environment names the job and this node, or that are `inside` its cgroup.
     ///
     /// Returns the pids of those that live, then the pids among them that we may not signal because they run as another
     /// user.
@@ -551,6 +555,7 @@ impl Ranks {
         reactor: &Reactor,
         job: JobId,
         signal: Option<Signal>,
+        inside: &[Pid],
     ) -> (Vec<i32>, BTreeSet<i32>) {
         if !os::has_children() {
             return (Vec::new(), BTreeSet::new());
@@ -562,6 +567,7 @@ impl Ranks {
         ];
         let belongs = |pid: Pid| {
             is_alone
+                || inside.contains(&pid)
                 || os::environment_of(pid).is_some_and(|environment| {
                     let has = |mark: &String| {
                         let mut variables = environment.split(|byte| *byte == 0);

@@ -77,7 +77,7 @@ impl RendezvousFiles {
                 uid: os::effective_uid(),
                 gid: os::effective_gid(),
             }),
-            began: None,
+            began: os::local_date(os::wall_clock().0),
         };
         files.content = content.to_string();
         os::write_private_file(

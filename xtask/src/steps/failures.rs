@@ -2,6 +2,8 @@
 
 /// Lines kept of one command.
 const LINES_MAX: usize = 200;
+/// Characters kept of each line.
+const LINE_CHARS: usize = 2_000;
 /// Lines kept from each panic message on: it, the compared values, and what the test had printed of its programs.
 const PANIC_LINES: usize = 15;
 
@@ -21,7 +23,8 @@ impl Failures {
         }
         let is_name = named(line).is_some_and(|name| !self.lines.iter().any(|seen| seen == name));
         if self.lines.len() < LINES_MAX && (is_name || self.follows > 0) {
-            self.lines.push(named(line).unwrap_or(line).to_owned());
+            let line = named(line).unwrap_or(line);
+            self.lines.push(line.chars().take(LINE_CHARS).collect());
         }
         self.follows = self.follows.saturating_sub(1);
     }

@@ -13,7 +13,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Programs and the Debian packages that contain them.
-const NEEDED: [(&str, &str); 24] = [
+const NEEDED: [(&str, &str); 25] = [
     (super::pages::BROWSER, super::pages::BROWSER),
     ("gdb", "gdb"),
     ("gfortran", "gfortran"),
@@ -25,6 +25,8 @@ const NEEDED: [(&str, &str); 24] = [
     ("ps", "procps"),
     ("git", "git"),
     ("mpirun.openmpi", "openmpi-bin"),
+    // MPICH with Fortran and with a static library, which its wheels lack.
+    ("mpif90.mpich", "libmpich-dev"),
     ("lstopo-no-graphics", "hwloc-nox"),
     ("parallel", "parallel"),
     ("python3", "python3"),

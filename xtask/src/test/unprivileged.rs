@@ -86,6 +86,11 @@ fn prepare(place: &Path) -> Result<Command> {
         .args(["--skip", "hangs::zoo::endless_loop"])
         .args(["--skip", "hangs::zoo::more::"])
         .args(["--skip", "hangs::zoo::open_mpi_5::more::"])
+        // Nor does what the recorder makes of the calls of a program, once it has a region.
+        .args(["--skip", "hangs::recorder::between::"])
+        .args(["--skip", "hangs::recorder::partitioned::"])
+        .args(["--skip", "hangs::recorder::threads::"])
+        .args(["--skip", "hangs::recorder::tools::"])
         .current_dir(place)
         .env("HOME", &temporary)
         .env("TMPDIR", &temporary)

@@ -15,8 +15,14 @@ const ARROWS: &[(&str, &[&str], &[&str])] = &[
     ("mpir", &[], &[]),
     ("message", &[], &[]),
     ("dvm", &["message", "pmix", "base"], &[]),
-    ("debug", &["base"], &[]),
-    ("runtime", &["dvm", "pmix", "overlay", "os", "base"], &[]),
+    ("calls", &[], &[]),
+    ("recorder", &["calls"], &[]),
+    ("debug", &["calls", "base"], &[]),
+    (
+        "runtime",
+        &["dvm", "pmix", "overlay", "os", "calls", "base"],
+        &[],
+    ),
     ("dap", &["debug", "base"], &[]),
     ("ptp", &["base"], &[]),
     (

@@ -28,14 +28,58 @@ impl System {
     }
 
     fn with_job(self) -> Self {
+        for file in ["cgroup.procs", "cgroup.subtree_control"] {
+            self.put(&Self::of_whole(file), "");
+        }
         for file in ["cgroup.procs", "memory.max", "cpu.max"] {
             self.put(&Self::of_job(file), "");
         }
         self
     }
 
-    fn of_job(file: &str) -> String {
+    /// Makes what the kernel would make for a tool, whose job has this number.
+    fn with_tool(self, tool: JobId) -> Self {
+        for file in ["cgroup.procs", "cgroup.kill", "memory.max", "cpu.max"] {
+            self.put(&Self::of_tool(tool, file), "");
+        }
+        self
+    }
+
+    fn of_whole(file: &str) -> String {
         format!("{HOME}/rally-{OWNER}-3.1/{file}")
+    }
+
+    fn of_job(file: &str) -> String {
+        Self::of_whole(&format!("ranks/{file}"))
+    }
+
+    fn of_tool(tool: JobId, file: &str) -> String {
+        Self::of_whole(&format!("tool-{tool}/{file}"))
+    }
+
+    /// Returns the directories of a job. The kernel would remove their files with them.
+    fn directories(&self) -> Vec<String> {
+        let whole = self.0.path().join(Self::of_whole(""));
+        let below = fs::read_dir(&whole).into_iter().flatten().flatten();
+        let below = below.filter(|entry| entry.file_type().unwrap().is_dir());
+        let mut names: Vec<String> = below
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        if whole.exists() {
+            names.insert(0, ".".to_owned());
+        }
+        names
+    }
+
+    /// Lets a cgroup be removed, as the kernel does when its last process has ended.
+    fn vacate(&self, directory: &str) {
+        let directory = self.0.path().join(Self::of_whole(directory));
+        for entry in fs::read_dir(directory).unwrap().flatten() {
+            if entry.file_type().unwrap().is_file() {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
     }
 
     fn put(&self, name: &str, content: &str) {
@@ -51,6 +95,72 @@ impl System {
     fn cgroups(&self) -> JobCgroups {
         JobCgroups::new(self.0.path(), OWNER, NodeId(1))
     }
+}
+
+const TOOL_JOB: JobId = JobId(5);
+
+/// A tool is in the tree of its target. The limits are not its own, and its use is not counted with that of the ranks.
+#[test]
+fn a_tool_is_beside_the_ranks_and_not_held_to_their_limits() {
+    let system = System::new("memory cpu").with_job().with_tool(TOOL_JOB);
+    let mut cgroups = system.cgroups();
+    // The target has no cgroup here: then the tool has none.
+    cgroups.prepare_beside(TOOL_JOB, JOB);
+    assert!(cgroups.procs(TOOL_JOB).is_none());
+    assert_eq!(cgroups.prepare(JOB, &BOTH), []);
+    cgroups.prepare_beside(TOOL_JOB, JOB);
+    let control = system.read(&System::of_whole("cgroup.subtree_control"));
+    assert_eq!(control, "+memory +cpu");
+    let limits = ["memory.max", "cpu.max"];
+    let of_tool = limits.map(|file| system.read(&System::of_tool(TOOL_JOB, file)));
+    assert_eq!(of_tool, ["", ""]);
+    system.put(&System::of_job("cgroup.procs"), "17\n18\n");
+    system.put(&System::of_tool(TOOL_JOB, "cgroup.procs"), "19\n");
+    system.put(&System::of_job("cpu.stat"), "user_usec 1000000\n");
+    let stat = System::of_tool(TOOL_JOB, "cpu.stat");
+    system.put(&stat, "user_usec 5000000\n");
+    let pids = |job| {
+        let processes = cgroups.processes(job).into_iter();
+        processes.map(Pid::as_raw).collect::<Vec<_>>()
+    };
+    assert_eq!((pids(JOB), pids(TOOL_JOB)), (vec![17, 18], vec![19]));
+    let seconds = |job| cgroups.counted(job).unwrap().user.as_secs();
+    assert_eq!((seconds(JOB), seconds(TOOL_JOB)), (1, 5));
+}
+
+/// The target may be over while the tool uses its grace. What is left in the end is killed.
+#[test]
+fn the_cgroup_of_a_job_stays_until_its_last_tool_has_ended() {
+    for order in [[JOB, TOOL_JOB], [TOOL_JOB, JOB]] {
+        let system = System::new("memory cpu").with_job().with_tool(TOOL_JOB);
+        let mut cgroups = system.cgroups();
+        assert_eq!(cgroups.prepare(JOB, &BOTH), []);
+        cgroups.prepare_beside(TOOL_JOB, JOB);
+        let kill = System::of_tool(TOOL_JOB, "cgroup.kill");
+        for job in order {
+            assert_eq!(system.directories(), [".", "ranks", "tool-5"]);
+            let is_killed = || system.read(&kill) == "1";
+            let before = is_killed();
+            cgroups.forget(job);
+            // The ranks' end is not that of the tool.
+            assert_eq!(is_killed(), before || job == TOOL_JOB);
+        }
+        for directory in ["ranks", "tool-5", ""] {
+            system.vacate(directory);
+        }
+        cgroups.forget(JobId(9));
+        assert_eq!(system.directories(), [""; 0]);
+    }
+    // A daemon that ends leaves none.
+    let system = System::new("memory cpu").with_job().with_tool(TOOL_JOB);
+    let mut cgroups = system.cgroups();
+    assert_eq!(cgroups.prepare(JOB, &BOTH), []);
+    cgroups.prepare_beside(TOOL_JOB, JOB);
+    for directory in ["ranks", "tool-5", ""] {
+        system.vacate(directory);
+    }
+    drop(cgroups);
+    assert_eq!(system.directories(), [""; 0]);
 }
 
 fn unenforced(why: NotEnforced, limits: &[LimitedResource]) -> Unenforced {

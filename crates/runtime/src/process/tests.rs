@@ -17,7 +17,7 @@ use dvm::{
     alloc::{AllocatedNode, Allocation, Slots},
     place::{self, AppRequest},
     proto::{Cause, FromFront, Note, Outcome, ToFront},
-    spec::{App, EndPolicy, HoldPlan, JobSpec, StdinTarget, StdioPlan, Tracers},
+    spec::{App, EndPolicy, HoldPlan, JobSpec, Recorder, StdinTarget, StdioPlan, Tracers},
 };
 
 use os::Loop;
@@ -80,6 +80,7 @@ fn job(script: &str) -> JobSpec {
     JobSpec {
         needs: Default::default(),
         sets: Default::default(),
+        recorder: Recorder::Off,
         limits: Default::default(),
         map: dvm::spec::MapFor::Launch,
         watch: None,

@@ -13,6 +13,7 @@ use dvm::{
 };
 
 use super::{elsewhere, find::find, relocated};
+use crate::recorder;
 
 /// One app, ready to be executed many times.
 #[derive(Debug)]
@@ -33,8 +34,13 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// `node` are the variables of this node, if it is on another host than the launcher.
-    pub(super) fn new(app: &App, node: Option<&[(OsString, OsString)]>) -> Self {
+    /// `node` are the variables of this node, if it is on another host than the launcher. `calls` is the directory for recorded
+    /// calls.
+    pub(super) fn new(
+        app: &App,
+        node: Option<&[(OsString, OsString)]>,
+        calls: Option<&Path>,
+    ) -> Self {
         let adapted;
         let app = match node {
             Some(node) => {
@@ -57,11 +63,18 @@ impl Prepared {
             let variables = variables.iter();
             more.extend(variables.map(|(name, value)| variable(name.as_ref(), value.as_os_str())));
         }
+        let mut env = app.env.clone();
+        if let Some(calls) = calls {
+            for (name, value) in recorder::variables(&app.env, calls) {
+                env.remove(OsStr::new(name));
+                more.push(variable(name.as_ref(), &value));
+            }
+        }
         Self {
             program,
             argv,
             shell: None,
-            env: app.env.clone(),
+            env,
             more,
             has_own: false,
             directory: c_string(app.directory.as_bytes().to_vec()),

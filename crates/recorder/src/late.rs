@@ -1,0 +1,287 @@
+//! Functions that some MPI libraries lack. The recorder must not have symbols for them, so it changes the pointers by which loaded
+//! objects call them: the slots of their relocations. That is done at the first call of each function, and when `MPI_Init` or a
+//! call that makes a communicator has returned, if objects were loaded since.
+
+use core::{
+    ffi::{CStr, c_int, c_void},
+    ptr,
+    sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed},
+};
+
+use calls::{COUNT, Class, FUNCTIONS, Provision};
+
+use crate::{
+    library, region,
+    system::{self, LoadedObject, PT_DYNAMIC, PT_GNU_RELRO, ProgramHeader},
+};
+
+/// Number of objects that were ever loaded, when the pointers were changed last.
+static LOADED: AtomicU64 = AtomicU64::new(0);
+
+/// Entries of a dynamic section that are looked at.
+const ENTRIES_MAX: usize = 1024;
+
+/// What is known of each stub: whether an object calls its function by a pointer, and whether that is to be changed.
+static STUBS: [AtomicU8; 2 * COUNT] = [const { AtomicU8::new(UNSEEN) }; 2 * COUNT];
+const UNSEEN: u8 = 0;
+const SEEN: u8 = 1;
+const KEPT: u8 = 2;
+const CHANGED: u8 = 3;
+
+/// A walk over the pointers of all objects.
+enum Walk {
+    /// Finds the functions that are called by pointers.
+    Look,
+    /// Changes the pointers. The flag is set if there was one to a function that counts something.
+    Change(bool),
+}
+
+/// Changes the pointers of objects that were loaded since the last time.
+pub(crate) fn patch() {
+    let mut loaded = 0_u64;
+    // SAFETY: the function gets the address of a number, which outlives the call.
+    unsafe { system::dl_iterate_phdr(count_loads, (&raw mut loaded).cast()) };
+    if LOADED.swap(loaded, Relaxed) == loaded {
+        return;
+    }
+    walk(&mut Walk::Look);
+    // Not during a walk: it holds a lock of the loader, and the search for a symbol takes another one.
+    for (stub, state) in STUBS.iter().enumerate() {
+        if state.load(Relaxed) == SEEN {
+            state.store(decide(stub as u32), Relaxed);
+        }
+    }
+    let is_changed = |state: &AtomicU8| state.load(Relaxed) == CHANGED;
+    if !STUBS.iter().any(is_changed) {
+        return;
+    }
+    let mut change = Walk::Change(false);
+    walk(&mut change);
+    // These objects may have called such functions since they were loaded.
+    if matches!(change, Walk::Change(true)) && region::is_initialized() {
+        region::doubt();
+    }
+}
+
+fn walk(walk: &mut Walk) {
+    // SAFETY: the function gets the address of a walk, which outlives the call.
+    unsafe { system::dl_iterate_phdr(visit_object, ptr::from_mut(walk).cast()) };
+}
+
+/// Returns whether the pointers to a function are changed: if the library has it, and no tool that is part of the program has it too.
+fn decide(stub: u32) -> u8 {
+    if !library::has(stub) {
+        return KEPT;
+    }
+    if library::is_default(stub) {
+        return CHANGED;
+    }
+    if counts(stub) {
+        region::doubt();
+    }
+    KEPT
+}
+
+/// Returns whether calls of a function are counted, or end such calls.
+fn counts(stub: u32) -> bool {
+    let class = FUNCTIONS[stub as usize / 2].class;
+    !matches!(class, Class::Local | Class::Poll)
+}
+
+unsafe extern "C" fn count_loads(
+    object: *const LoadedObject,
+    size: usize,
+    data: *mut c_void,
+) -> c_int {
+    if size >= size_of::<LoadedObject>() {
+        // SAFETY: the C library says that it has written that much, and `patch` passes the address of a number.
+        unsafe { *data.cast::<u64>() = (*object).loads };
+    }
+    1
+}
+
+/// `Elf64_Dyn`.
+#[repr(C)]
+struct Dynamic {
+    tag: i64,
+    value: u64,
+}
+
+/// `Elf64_Rela`.
+#[repr(C)]
+struct Relocation {
+    offset: u64,
+    info: u64,
+    addend: i64,
+}
+
+/// `Elf64_Sym`.
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: u64,
+    size: u64,
+}
+
+const DT_PLTRELSZ: i64 = 2;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
+
+/// What the dynamic section of an object says.
+#[derive(Default)]
+struct Tables {
+    names: u64,
+    symbols: u64,
+    plain: (u64, u64),
+    of_calls: (u64, u64),
+}
+
+unsafe extern "C" fn visit_object(
+    object: *const LoadedObject,
+    _: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the C library passes the address of an object, and `walk` that of a walk.
+    let (object, walk) = unsafe { (&*object, &mut *data.cast::<Walk>()) };
+    let headers = (0..usize::from(object.count)).map(|at| {
+        // SAFETY: an object has `count` headers.
+        unsafe { &*object.headers.add(at) }
+    });
+    let (mut dynamic, mut protected) = (None, 0..0);
+    for header in headers {
+        match header.kind {
+            PT_DYNAMIC => dynamic = Some(object.address as u64 + header.address),
+            PT_GNU_RELRO => protected = range(object, header),
+            _ => {}
+        }
+    }
+    // The library's own calls are not those of the program.
+    let Some(dynamic) = dynamic.filter(|dynamic| !library::contains(*dynamic)) else {
+        return 0;
+    };
+    let tables = tables(object, dynamic);
+    if tables.names == 0 || tables.symbols == 0 {
+        return 0;
+    }
+    for (begin, size) in [tables.plain, tables.of_calls] {
+        let count = size as usize / size_of::<Relocation>();
+        for at in 0..count {
+            // SAFETY: the dynamic section says that these relocations are there; the dynamic linker has used them.
+            let relocation = unsafe { &*(begin as *const Relocation).add(at) };
+            if is_pointer_to_function(relocation.info as u32)
+                && let Some(stub) = stub_of(&tables, relocation.info >> 32)
+            {
+                let slot = object.address as u64 + relocation.offset;
+                let state = &STUBS[stub as usize];
+                match (&mut *walk, state.load(Relaxed)) {
+                    (Walk::Look, UNSEEN) => state.store(SEEN, Relaxed),
+                    (Walk::Change(counting), CHANGED) => {
+                        let is_new = patch_slot(slot, stub, protected.contains(&slot));
+                        *counting |= is_new && counts(stub);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    0
+}
+
+fn range(object: &LoadedObject, header: &ProgramHeader) -> core::ops::Range<u64> {
+    let begin = object.address as u64 + header.address;
+    begin..begin + header.memory_size
+}
+
+fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
+    let mut tables = Tables::default();
+    // Some C libraries have made addresses of these offsets, others have not.
+    let address = |value: u64| {
+        let base = object.address as u64;
+        if value < base { base + value } else { value }
+    };
+    for at in 0..ENTRIES_MAX {
+        // SAFETY: a dynamic section ends with an entry whose tag is 0.
+        let entry = unsafe { &*(dynamic as *const Dynamic).add(at) };
+        match entry.tag {
+            0 => break,
+            DT_STRTAB => tables.names = address(entry.value),
+            DT_SYMTAB => tables.symbols = address(entry.value),
+            DT_RELA => tables.plain.0 = address(entry.value),
+            DT_RELASZ => tables.plain.1 = entry.value,
+            DT_JMPREL => tables.of_calls.0 = address(entry.value),
+            DT_PLTRELSZ => tables.of_calls.1 = entry.value,
+            _ => {}
+        }
+    }
+    tables
+}
+
+/// Returns the stub for a symbol, if it is a function that some libraries lack.
+fn stub_of(tables: &Tables, symbol: u64) -> Option<u32> {
+    // SAFETY: the relocation has the number of a symbol, and the symbol the offset of a name that ends with a 0.
+    let name = unsafe {
+        let symbol = &*(tables.symbols as *const Symbol).add(symbol as usize);
+        let name = (tables.names + u64::from(symbol.name)) as *const u8;
+        // Most names are others, whose ends are not worth a search.
+        if !matches!(*name, b'M' | b'P') {
+            return None;
+        }
+        CStr::from_ptr(name.cast())
+    };
+    let name = name.to_bytes();
+    let profiling = name.first() == Some(&b'P');
+    let plain = &name[usize::from(profiling)..];
+    if !plain.starts_with(b"MPI_") {
+        return None;
+    }
+    let number = FUNCTIONS
+        .binary_search_by(|function| function.name.as_bytes().cmp(plain))
+        .ok()?;
+    if FUNCTIONS[number].provision == Provision::Symbol {
+        return None;
+    }
+    Some(2 * number as u32 + u32::from(profiling))
+}
+
+/// Lets a slot point to a stub, and returns whether it did not. An empty one stays empty: it is a weak reference which the program
+/// tests.
+fn patch_slot(slot: u64, stub: u32, protected: bool) -> bool {
+    let page = (slot / 4096 * 4096) as *mut c_void;
+    let to = address_of_stub(stub).cast_mut();
+    // SAFETY: the slot is memory of the object that holds the address of a function, and is aligned. Other threads read it while
+    // they call the function, and see either address.
+    unsafe {
+        let slot = &*(slot as *const AtomicPtr<c_void>);
+        let now = slot.load(Relaxed);
+        if now.is_null() || now == to {
+            return false;
+        }
+        if protected && system::mprotect(page, 4096, system::PROT_READ_WRITE) != 0 {
+            return false;
+        }
+        slot.store(to, Relaxed);
+        if protected {
+            system::mprotect(page, 4096, system::PROT_READ);
+        }
+    }
+    true
+}
+
+/// Returns the address of a stub of those that have no symbol (`arch`).
+fn address_of_stub(stub: u32) -> *const c_void {
+    unsafe extern "C" {
+        safe static rally_stubs: [u8; 32 * COUNT];
+    }
+    (&raw const rally_stubs[16 * stub as usize]).cast()
+}
+
+/// Returns whether a relocation of this type writes the address of a function: R_X86_64_64, GLOB_DAT or JUMP_SLOT.
+const fn is_pointer_to_function(kind: u32) -> bool {
+    matches!(kind, 1 | 6 | 7)
+}
