@@ -92,5 +92,6 @@ fuzz_target!(|input: &[u8]| {
         };
         let stack = images.unwind(&code, &capture, &words, &files, &mut frames);
         assert!(stack.frames.len() < 2 * MAX_FRAMES);
+        let _ = images.call_site(&code, &capture, &stack, &words, &files, &mut frames);
     }
 });

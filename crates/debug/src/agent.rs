@@ -46,6 +46,7 @@ use self::{
 use crate::{
     planted::{self, Bug},
     proto::{Action, CommandId, Extent, FromAgent, Proc, Refusal, ToAgent},
+    recorded::region,
     reply::MAX_THREADS,
     report::Detail,
 };
@@ -273,6 +274,10 @@ impl Agent {
             match order.action {
                 Action::Sample(_) | Action::Stacks(_) => {
                     self.reader.bound(self.detail);
+                    self.reader.extent = match order.action {
+                        Action::Sample(Extent::Calls(last)) => region::Extent::Last(last.into()),
+                        _ => region::Extent::Current,
+                    };
                     self.ask(Question::Processes);
                     self.state = State::Listing(order);
                 }
@@ -294,9 +299,9 @@ impl Agent {
                 // Neighbors matter only in a sample with all peers.
                 let pids = match order.action {
                     Action::Sample(Extent::Everybody) => around.owners_to_read(),
-                    Action::Sample(Extent::Children) | Action::Stacks(_) | Action::Describe => {
-                        Vec::new()
-                    }
+                    Action::Sample(Extent::Children | Extent::Calls(_))
+                    | Action::Stacks(_)
+                    | Action::Describe => Vec::new(),
                 };
                 if pids.is_empty() {
                     self.sample(order, around);

@@ -11,6 +11,7 @@
 //! | instructions with a known callee | `call`, `call *slot`, stubs | `bl`, stubs |
 //! | signal trampoline | `mov $15, %rax; syscall` | `mov x8, #139; svc #0` |
 //! | system call numbers | specific to x86-64 | shared by all recent architectures |
+//! | arguments of a call, from the code before it | as far as it tells | not yet |
 //!
 //! The layouts of Python ([`crate::python`]) are the same on both: 64 bits, little-endian.
 
@@ -22,9 +23,12 @@ use std::ops::Range;
 
 use base::{Arch, Registers};
 
-pub(crate) use self::unwinder::{Caches, State, Unwinder};
+pub(crate) use self::{
+    unwinder::{Caches, State, Unwinder},
+    x86_64::{Block, STEPS_MAX, Slice},
+};
 use crate::{
-    image::Image,
+    image::{Image, Saved},
     memory::{Memory, Unreadable},
     stack::Wait,
 };
@@ -37,6 +41,75 @@ pub(crate) enum Target {
     /// The pointer stored at this address.
     Slot(u64),
 }
+
+/// A value of a stopped thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The value, in as many of the lowest bits as it has.
+    pub word: u64,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where a value comes from.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Constants of the code and registers that are preserved, so it has not changed.
+    Code,
+    /// Variables in memory, which may have changed since.
+    Memory,
+}
+
+impl Value {
+    /// Returns a value of the code.
+    const fn code(word: u64) -> Self {
+        Self {
+            word,
+            origin: Origin::Code,
+        }
+    }
+
+    /// Returns the lowest bytes.
+    fn cut(self, size: u64) -> Self {
+        let word = match 64 - size.min(8) * 8 {
+            64 => 0,
+            unused => self.word << unused >> unused,
+        };
+        Self { word, ..self }
+    }
+
+    /// Returns the number with a sign that the lowest bytes are.
+    fn extended(self, size: u64) -> Self {
+        let word = match 64 - size.min(8) * 8 {
+            64 => 0,
+            unused => (self.word << unused).cast_signed() >> unused,
+        };
+        Self {
+            word: word.cast_unsigned(),
+            ..self
+        }
+    }
+
+    /// Returns what an operation makes of this value and another one.
+    fn with(self, other: Self, operation: fn(u64, u64) -> u64) -> Self {
+        Self {
+            word: operation(self.word, other.word),
+            origin: self.origin.max(other.origin),
+        }
+    }
+
+    /// Returns the value, which depends on another one of this origin.
+    fn from(self, origin: Origin) -> Self {
+        let origin = self.origin.max(origin);
+        Self { origin, ..self }
+    }
+}
+
+/// The general registers of a frame that are known, by their number.
+pub(crate) type Known = [Option<u64>; 16];
 
 /// The way in which a system call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +161,47 @@ pub(crate) fn call_before(arch: Arch, image: &Image, back: u64) -> Option<Target
         Arch::X86_64 => x86_64::call_before(image, back),
         Arch::Aarch64 => aarch64::call_before(image, back),
     }
+}
+
+/// Returns the instructions before the call that returns to `back`, an address in the file.
+pub(crate) fn block_before(arch: Arch, image: &Image, back: u64) -> Option<Block> {
+    match arch {
+        Arch::X86_64 => x86_64::block_before(image, back),
+        Arch::Aarch64 => None,
+    }
+}
+
+/// Returns the registers of a stopped thread that functions preserve.
+pub(crate) fn known(registers: &Registers) -> Known {
+    let mut known = Known::default();
+    if let Registers::X86_64 { frame, .. } = *registers {
+        // Of a thread that could not be stopped, the register is not known, and given as 0.
+        known[x86_64::FRAME_POINTER] = (frame != 0).then_some(frame);
+    }
+    known
+}
+
+/// Returns the registers of a caller that functions preserve. `inner` are those of its callee, and `stack` is its stack pointer.
+/// `rule` says where the callee has saved a register, by its number in DWARF.
+pub(crate) fn preserved(
+    arch: Arch,
+    inner: &Known,
+    stack: u64,
+    rule: impl Fn(u16) -> Saved,
+    read: impl Fn(u64) -> Option<u64>,
+) -> Known {
+    let mut outer = Known::default();
+    if arch == Arch::X86_64 {
+        outer[x86_64::STACK_POINTER] = Some(stack);
+        for (number, dwarf) in x86_64::PRESERVED {
+            outer[number] = match rule(dwarf) {
+                Saved::Nowhere => inner[number],
+                Saved::At(distance) => beyond(stack, distance).and_then(&read),
+                Saved::Unknown => None,
+            };
+        }
+    }
+    outer
 }
 
 /// Returns the target of the jump at `at`; `None` if there is none.
@@ -180,5 +294,26 @@ mod tests {
         }
         assert!(is_restart(Arch::X86_64, 219) && !is_restart(Arch::X86_64, 128));
         assert!(is_restart(Arch::Aarch64, 128) && !is_restart(Arch::Aarch64, 219));
+    }
+    #[test]
+    fn registers_of_a_caller_are_where_its_callee_has_put_them() {
+        let mut inner = Known::default();
+        inner[3] = Some(33);
+        inner[5] = Some(55);
+        inner[12] = Some(12);
+        let rule = |register| match register {
+            6 => Saved::At(-16),
+            13 => Saved::At(-24),
+            12 => Saved::Unknown,
+            _ => Saved::Nowhere,
+        };
+        let read = |address| (address == 0x70f0).then_some(7);
+        let outer = preserved(Arch::X86_64, &inner, 0x7100, rule, read);
+        let mut expected = Known::default();
+        // rbx, rsp, rbp; r12 and r13 are not known, nor is what a function does not preserve.
+        (expected[3], expected[4], expected[5]) = (Some(33), Some(0x7100), Some(7));
+        assert_eq!(outer, expected);
+        let outer = preserved(Arch::Aarch64, &inner, 0x7100, rule, read);
+        assert_eq!(outer, Known::default());
     }
 }

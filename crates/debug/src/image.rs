@@ -15,7 +15,10 @@ use std::{
     sync::Arc,
 };
 
-use addr2line::gimli::{self, BaseAddresses, EhFrame, EhFrameHdr, UnwindSection};
+use addr2line::gimli::{
+    self, BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry, Register,
+    RegisterRule, UnwindContext, UnwindSection, UnwindTableRow,
+};
 use bytes::Bytes;
 use memchr::memmem::Finder;
 use object::{
@@ -75,6 +78,13 @@ pub(crate) struct Unwinding {
 impl Unwinding {
     /// Returns the range of the function at an address according to the unwinding rules; `None` if no rule covers it.
     fn function(&self, address: u64) -> Option<Range<u64>> {
+        let found = self.description(address)?;
+        let start = found.initial_address();
+        Some(start..start.saturating_add(found.len()))
+    }
+
+    /// Returns the unwinding rules of the function at an address.
+    fn description(&self, address: u64) -> Option<FrameDescriptionEntry<Rules<'_>>> {
         let (header, rules) = (self.eh_frame_hdr.as_ref()?, self.eh_frame.as_ref()?);
         let bases = BaseAddresses::default()
             .set_eh_frame_hdr(header.0.start)
@@ -88,10 +98,54 @@ impl Unwinding {
             address,
             UnwindSection::cie_from_offset,
         );
-        let found = found.ok()?;
-        let start = found.initial_address();
-        Some(start..start.saturating_add(found.len()))
+        found.ok()
     }
+}
+
+/// The bytes of unwinding rules.
+type Rules<'a> = EndianSlice<'a, gimli::LittleEndian>;
+
+impl Unwinding {
+    /// Returns where the function at an address has saved registers of its caller when it is there; `None` if no rule covers the
+    /// address.
+    fn saved(&self, address: u64) -> Option<UnwindTableRow<usize>> {
+        let (header, rules) = (self.eh_frame_hdr.as_ref()?, self.eh_frame.as_ref()?);
+        let bases = BaseAddresses::default()
+            .set_eh_frame_hdr(header.0.start)
+            .set_eh_frame(rules.0.start);
+        let header = EhFrameHdr::new(&header.1, gimli::LittleEndian).parse(&bases, WORD);
+        let header = header.ok()?;
+        let rules = EhFrame::new(&rules.1, gimli::LittleEndian);
+        let mut context = UnwindContext::new();
+        let row = header.table()?.unwind_info_for_address(
+            &rules,
+            &bases,
+            &mut context,
+            address,
+            UnwindSection::cie_from_offset,
+        );
+        row.ok().cloned()
+    }
+}
+
+/// Where a function has saved a register of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Saved {
+    /// It has not changed it.
+    Nowhere,
+    /// In memory at this distance from the stack pointer of its caller.
+    At(i64),
+    /// The rules do not say, or in a way that we do not follow.
+    Unknown,
+}
+
+/// Whether exceptions lead to places in a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exceptions {
+    /// All of them leave it.
+    Leave,
+    /// The function has places to which they lead, or it is not known.
+    MayLand,
 }
 
 /// The size of an address in bytes.
@@ -337,6 +391,43 @@ impl Image {
         named.or_else(|| self.unwinding.function(address))
     }
 
+    /// Returns the address range of all code of the function at an address: by its unwinding rules, which compilers write, or else
+    /// by its symbol if that has a size.
+    #[must_use]
+    pub fn whole_function(&self, address: u64) -> Option<Range<u64>> {
+        let told = || {
+            let found = self.covering(address)?;
+            (found.extent == Extent::Told).then_some(found.range)
+        };
+        self.unwinding
+            .function(address)
+            .filter(|range| range.contains(&address))
+            .or_else(told)
+    }
+
+    /// Returns whether exceptions lead to places in the function at an address.
+    pub(crate) fn exceptions(&self, address: u64) -> Exceptions {
+        match self.unwinding.description(address) {
+            Some(found) if found.lsda().is_none() => Exceptions::Leave,
+            _ => Exceptions::MayLand,
+        }
+    }
+
+    /// Returns where the function at an address has saved a register of its caller when it is there.
+    pub(crate) fn saved(&self, address: u64) -> impl Fn(u16) -> Saved {
+        let row = self.unwinding.saved(address);
+        move |register| {
+            let Some(row) = &row else {
+                return Saved::Unknown;
+            };
+            match row.register(Register(register)) {
+                None | Some(RegisterRule::SameValue) => Saved::Nowhere,
+                Some(RegisterRule::Offset(distance)) => Saved::At(distance),
+                Some(_) => Saved::Unknown,
+            }
+        }
+    }
+
     /// Returns true if a function's symbol begins at an address.
     #[must_use]
     pub fn has_symbol(&self, address: u64) -> bool {
@@ -362,6 +453,15 @@ impl Image {
         let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
         let at = usize::try_from(at).ok()?;
         self.file.get(at..at.checked_add(length.min(most))?)
+    }
+
+    /// Returns all code with its addresses, as in the file.
+    pub(crate) fn all_code(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.segments.iter().filter_map(|segment| {
+            let end = segment.address.checked_add(segment.length)?;
+            let code = self.code_in(segment.address..end, usize::MAX)?;
+            Some((segment.address, code))
+        })
     }
 
     /// Returns the paths where separate debug information may be, the most likely first.

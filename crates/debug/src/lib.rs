@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod arch;
+pub mod call_site;
 pub mod gathered;
 pub mod image;
 pub mod known;
@@ -18,6 +19,7 @@ pub mod peers;
 pub mod planted;
 pub mod proto;
 pub mod python;
+pub mod recorded;
 pub mod reply;
 pub mod report;
 pub mod samples;

@@ -9,6 +9,8 @@ pub struct Mapping {
     pub range: Range<u64>,
     /// True if it can be read.
     pub readable: bool,
+    /// True if it may change: it can be written, here or by a process that shares it.
+    pub writable: bool,
     /// True if its code can be executed.
     pub executable: bool,
     /// The offset in the file where it begins, in bytes.
@@ -61,6 +63,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     Some(Mapping {
         range: hex(start)?..hex(end)?,
         readable: access.starts_with('r'),
+        writable: access.contains(['w', 's']),
         executable: access.as_bytes().get(2) == Some(&b'x'),
         offset,
         file: (inode != 0).then_some(FileId {
@@ -89,9 +92,9 @@ mod tests {
 55d1c0a00000-55d1c0a02000 r-xp 00001000 fe:00 1312 /usr/bin/a program (deleted)\n\
 7ffd0e5f1000-7ffd0e612000 rw-p 00000000 00:00 0                          [stack]\n\
 7f0000000000-7f0000001000 ---p 00000000 00:00 0 \n\
+7f0000002000-7f0000003000 r--s 00000000 00:01 7 /dev/shm/shared\n\
 not a mapping\n";
-        let maps = parse(text);
-        assert_eq!(maps.len(), 3);
+        let maps: [Mapping; 4] = parse(text).try_into().unwrap();
         assert_eq!(maps[0].path, "/usr/bin/a program");
         assert_eq!(
             maps[0].file,
@@ -106,5 +109,6 @@ not a mapping\n";
         assert_eq!(maps[1].path, "[stack]");
         assert_eq!(maps[1].file, None);
         assert!(!maps[2].readable && maps[2].path.is_empty());
+        assert_eq!(maps.map(|it| it.writable), [false, true, false, true]);
     }
 }

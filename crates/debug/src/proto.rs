@@ -35,6 +35,12 @@ pub struct Proc {
     pub started: u64,
 }
 
+impl Proc {
+    /// The start time of a process that had exited before anybody could read it. No living process has it. What its recorder has left is
+    /// still there.
+    pub const EXITED: u64 = u64::MAX;
+}
+
 /// What an agent does for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
@@ -53,6 +59,8 @@ pub enum Extent {
     Children,
     /// All peers.
     Everybody,
+    /// As [`Extent::Children`], and this many of the last recorded calls of MPI of each thread.
+    Calls(u8),
 }
 
 /// Messages from `dbgr` to its process on a node.

@@ -13,7 +13,9 @@ use base::{NodeId, Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    call_site::CallSite,
     planted::{self, Bug},
+    recorded::RankCalls,
     report::{Command, Merged},
     snapshot::Snapshot,
     stack::{Frames, Missing, Seen},
@@ -244,8 +246,15 @@ impl PartialSample {
             return Err(Fault::OtherRanks);
         }
         let below = peers.flat_map(|peers| peers.below.keys());
+        if !snapshot.calls.values().all(RankCalls::is_bounded)
+            || !snapshot.call_sites.values().all(CallSite::is_bounded)
+        {
+            return Err(Fault::TooMuch);
+        }
         let ranks = snapshot.procs.keys().chain(snapshot.children.keys());
-        if !ranks.chain(below).all(is_asked) {
+        let ranks = ranks.chain(snapshot.calls.keys());
+        let ranks = ranks.chain(snapshot.call_sites.keys());
+        if !ranks.chain(below).all(is_asked) || !are_asked(&snapshot.unreadable, asked) {
             return Err(Fault::OtherRanks);
         }
         Ok(())
@@ -256,9 +265,19 @@ impl PartialSample {
         if self.snapshot.is_empty() && self.frames.is_empty() {
             *self = other;
             let Snapshot {
-                procs, children, ..
+                procs,
+                children,
+                calls,
+                unreadable,
+                call_sites,
+                ..
             } = &mut self.snapshot;
             children.retain(|rank, _| procs.contains_key(rank));
+            calls.retain(|rank, _| procs.contains_key(rank));
+            *unreadable = (unreadable.iter())
+                .filter(|rank| procs.contains_key(rank))
+                .collect();
+            call_sites.retain(|rank, _| procs.contains_key(rank));
             return;
         }
         let mut other = other
@@ -269,6 +288,15 @@ impl PartialSample {
                 vacant.insert(seen);
                 if let Some(children) = other.children.remove(&rank) {
                     self.snapshot.children.insert(rank, children);
+                }
+                if let Some(calls) = other.calls.remove(&rank) {
+                    self.snapshot.calls.insert(rank, calls);
+                }
+                if other.unreadable.contains(rank) {
+                    self.snapshot.unreadable.insert(rank);
+                }
+                if let Some(site) = other.call_sites.remove(&rank) {
+                    self.snapshot.call_sites.insert(rank, site);
                 }
             }
         }

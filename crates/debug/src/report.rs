@@ -25,7 +25,9 @@ use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    call_site,
     known::{self, Owner, Position},
+    recorded::overview::Overview,
     samples::{Boundary, Motion, Observation, Recording},
     stack::{Activity, Frame, FrameId, FrameKind, Frames, Missing, Seen},
     verdict::{self, Confidence, MoreSamples, Outlook, Verdict},
@@ -67,6 +69,10 @@ pub struct Report {
     pub samples: Vec<Merged>,
     /// Classes of ranks that did the same in all samples, the largest class first.
     pub classes: Vec<SeenClass>,
+    /// What the recorded calls of MPI of the last sample show.
+    pub recorded: Overview,
+    /// Ranks without a recorder that are in the same call of MPI in the last sample, with the call as the code tells it.
+    pub call_sites: Vec<(RankSet, String)>,
     /// Ranks that are missing in the last sample.
     pub missing: Vec<Absent>,
     /// Verdicts on what may be wrong, the one with the highest confidence first.
@@ -167,6 +173,7 @@ fn loop_lines(class: &SeenClass, ellipsis: &str) -> Option<String> {
 /// Returns a word for the confidence of a verdict.
 const fn confidence_word(confidence: Confidence) -> &'static str {
     match confidence {
+        Confidence::Proved => "proved",
         Confidence::Certain => "certain",
         Confidence::Likely => "likely",
         Confidence::Possible => "possible",
@@ -262,6 +269,17 @@ impl Report {
     #[must_use]
     pub fn of(recording: Recording, detail: Detail) -> Self {
         let all = recording.observe(Boundary::Known);
+        let verdicts = verdict::judge(&recording.frames, &recording.samples, &all);
+        let (recorded, call_sites) = match recording.samples.last() {
+            Some(last) => (
+                Overview {
+                    unreadable: last.snapshot.unreadable.clone(),
+                    ..Overview::of(&last.snapshot.calls)
+                },
+                call_site::sentences(&last.snapshot.call_sites),
+            ),
+            None => (Overview::default(), Vec::new()),
+        };
         let mut frames = recording.frames;
         let snapshots = recording.samples.iter().map(|it| &it.snapshot);
         let shown = Shown::of(detail, snapshots, &mut frames);
@@ -278,7 +296,6 @@ impl Report {
                 })
             })
             .collect();
-        let verdicts = verdict::judge(&frames, &all);
         let undecided = if verdicts.is_empty() && recording.samples.len() > 1 {
             undecided(&verdict::outlook(&frames, &all), &all)
         } else {
@@ -286,6 +303,8 @@ impl Report {
         };
         let mut report = Self {
             classes,
+            recorded,
+            call_sites,
             verdicts,
             undecided,
             ..Self::default()

@@ -159,8 +159,17 @@ impl Place {
                 let pid = proc.pid;
                 Self::At(here, Proc { pid, started })
             }
-            // The process had exited before the search, so its pid may be reused.
-            Whereabouts::Gone => Self::Nowhere(Missing::Gone),
+            // The process had exited before the search, but its node may have its recorded calls.
+            Whereabouts::Gone { host } => {
+                let node = match host {
+                    None => Some(&here),
+                    Some(host) => nodes.get(host).and_then(|node| node.as_ref().ok()),
+                };
+                let (pid, started) = (proc.pid, Proc::EXITED);
+                node.map_or(Self::Nowhere(Missing::Gone), |node| {
+                    Self::At(*node, Proc { pid, started })
+                })
+            }
             Whereabouts::Unproved => Self::Nowhere(Missing::Unproved),
             Whereabouts::NotFound => Self::Nowhere(Missing::NotFound(Arc::clone(&silent))),
             Whereabouts::There { host, started } => match nodes.get(host) {
@@ -639,7 +648,7 @@ impl Command {
 /// Returns the merged answer before any agent has answered.
 fn empty_answer(action: Action) -> Partial {
     match action {
-        Action::Sample(Extent::Children | Extent::Everybody) => {
+        Action::Sample(Extent::Children | Extent::Everybody | Extent::Calls(_)) => {
             Partial::Sample(PartialSample::default())
         }
         Action::Stacks(_) => Partial::Stacks(PartialStacks::default()),

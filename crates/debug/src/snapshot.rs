@@ -5,12 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use base::Rank;
+use base::{Rank, RankSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    call_site::CallSite,
     peers::Peers,
     planted::{self, Bug},
+    recorded::RankCalls,
     stack::{FrameId, Frames, Seen, Thread},
 };
 
@@ -25,6 +27,15 @@ pub struct Snapshot {
     /// The descendants of each rank, by ascending pid.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub children: BTreeMap<Rank, Vec<Child>>,
+    /// The recorded calls of MPI of ranks that have a recorder.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: BTreeMap<Rank, RankCalls>,
+    /// Ranks whose recorded calls cannot be read: something has overwritten, cut or replaced them.
+    #[serde(default, skip_serializing_if = "RankSet::is_empty")]
+    pub unreadable: RankSet,
+    /// The calls of MPI of ranks without a recorder, as far as the code tells.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub call_sites: BTreeMap<Rank, CallSite>,
 }
 
 impl Snapshot {

@@ -171,7 +171,10 @@ pub enum Whereabouts {
         started: u64,
     },
     /// No process had this pid when the processes were listed.
-    Gone,
+    Gone {
+        /// The name of its node, if it is another one.
+        host: Option<String>,
+    },
     /// Nothing shows that the process with this pid belongs to the job, or the pid cannot be translated to our pid namespace.
     Unproved,
     /// No node that was searched has a process of this rank, but the job is known to have the rank.
@@ -200,7 +203,7 @@ impl Proc {
     pub const fn started(&self) -> Option<u64> {
         match self.place {
             Whereabouts::Here { started } => Some(started),
-            Whereabouts::Gone
+            Whereabouts::Gone { .. }
             | Whereabouts::Unproved
             | Whereabouts::NotFound
             | Whereabouts::On(_)
@@ -214,7 +217,7 @@ impl Proc {
         match &self.place {
             Whereabouts::On(host) | Whereabouts::There { host, .. } => Some(host),
             Whereabouts::Here { .. }
-            | Whereabouts::Gone
+            | Whereabouts::Gone { .. }
             | Whereabouts::Unproved
             | Whereabouts::NotFound => None,
         }
@@ -271,9 +274,11 @@ fn rows(procs: &BTreeMap<Rank, Proc>) -> Vec<String> {
         .map(|(rank, proc)| {
             let place = match &proc.place {
                 Whereabouts::NotFound => return format!("{rank}: no process was found"),
-                Whereabouts::On(host) | Whereabouts::There { host, .. } => format!(" on `{host}`"),
+                Whereabouts::On(host)
+                | Whereabouts::There { host, .. }
+                | Whereabouts::Gone { host: Some(host) } => format!(" on `{host}`"),
                 Whereabouts::Unproved => " of the launcher's numbers".to_owned(),
-                Whereabouts::Here { .. } | Whereabouts::Gone => String::new(),
+                Whereabouts::Here { .. } | Whereabouts::Gone { .. } => String::new(),
             };
             format!("{rank}: process {}{place}, `{}`", proc.pid, proc.program)
         })

@@ -5,24 +5,30 @@
 //! is complete only if it ends in the function that every thread begins with.
 
 mod calls;
+mod site;
 #[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, fmt, ops::Range, rc::Rc, sync::Arc};
 
+use ::calls::FUNCTIONS;
 use base::{Arch, Registers};
 use bytes::Bytes;
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module};
 use serde::{Deserialize, Serialize};
 
+use self::{
+    calls::{Effort, TailCalls, To},
+    site::{Level, Site},
+};
 use crate::{
     arch::{self, Caches, State, Unwinder},
     image::{Files, Image, Joining, Reading, Section},
     maps::{FileId, Mapping},
     memory::{Copied, Memory, Unreadable},
+    recorded::region,
     stack::{End, Frame, FrameId, FrameKind, Frames, Stack},
 };
-use calls::{Effort, TailCalls, To};
 
 /// A copy of a thread's state, taken while it was stopped.
 #[derive(Clone, Debug)]
@@ -44,6 +50,8 @@ pub struct Code {
     modules: Vec<Loaded>,
     /// The address ranges that can be read, in ascending order.
     readable: Vec<Range<u64>>,
+    /// Those of them that may change, in ascending order.
+    writable: Vec<Range<u64>>,
     arch: Arch,
     unwinder: Unwinder,
 }
@@ -69,6 +77,10 @@ pub struct Images {
     /// Results of the method `tail_calls`, by the call and by the start of the function that the thread went on to.
     tail_calls: BTreeMap<(Address, Address), Option<TailCalls>>,
     effort: Effort,
+    /// The physical frames of the last stack, innermost first.
+    levels: Vec<Level>,
+    /// Calls of MPI by the address to which they return; `None` for those of which nothing can be read.
+    sites: BTreeMap<Address, Option<Rc<Site>>>,
     reading: Reading,
 }
 
@@ -148,6 +160,8 @@ impl Images {
             named: BTreeMap::new(),
             tail_calls: BTreeMap::new(),
             effort: Effort::default(),
+            levels: Vec::new(),
+            sites: BTreeMap::new(),
             reading,
         }
     }
@@ -155,9 +169,11 @@ impl Images {
     /// Returns the code of a process with these mappings. New files are opened through `files`; the vDSO is read from `memory`.
     pub fn code(&mut self, maps: &[Mapping], files: &dyn Files, memory: &dyn Memory) -> Code {
         let readable = maps.iter().filter(|mapping| mapping.readable);
+        let writable = readable.clone().filter(|mapping| mapping.writable);
         let mut code = Code {
             modules: Vec::new(),
             readable: readable.map(|mapping| mapping.range.clone()).collect(),
+            writable: writable.map(|mapping| mapping.range.clone()).collect(),
             arch: self.arch,
             unwinder: Unwinder::new(self.arch),
         };
@@ -241,11 +257,17 @@ impl Images {
             bytes: &capture.bytes,
             rest: memory,
         };
+        self.levels.clear();
         let mut found = Vec::new();
         let mut state = State::from(&capture.registers);
         let mut at = FrameAddress::from_instruction_pointer(capture.registers.instruction());
         let mut end = End::Bound;
         while found.len() < MAX_FRAMES {
+            self.levels.push(Level {
+                at,
+                stack: state.stack(),
+                first: found.len(),
+            });
             let here = self.named(code, at, &memory, files, frames);
             let outermost = here.last().copied();
             found.extend_from_slice(&here);
@@ -271,6 +293,14 @@ impl Images {
                 .ok()
                 .flatten()
                 .and_then(FrameAddress::from_return_address);
+            if let Some(frame) = self.recorded(code, at, state.stack(), &memory, files)
+                && found
+                    .last()
+                    .map(|&inner| frames.get(inner).function == frame.function)
+                    != Some(true)
+            {
+                found.push(frames.intern(frame));
+            }
             let Some(caller) = caller else {
                 // In a stripped program `_start` has no name, but its callee does. The first function of other threads is in the
                 // C library.
@@ -303,7 +333,74 @@ impl Images {
         }
     }
 
-    /// Returns the functions at an address, innermost first.
+    /// Returns file and line, or else the function, of a call that returns to this address.
+    pub fn place_of_call(
+        &mut self,
+        code: &Code,
+        site: u64,
+        memory: &dyn Memory,
+        files: &dyn Files,
+        frames: &mut Frames,
+    ) -> Option<Arc<str>> {
+        let at = FrameAddress::from_return_address(site)?;
+        let named = self.named(code, at, memory, files, frames);
+        let named = || named.iter().map(|&frame| frames.get(frame));
+        let line = named().find_map(|frame| {
+            let source = frame.source.as_ref()?;
+            let file = source.file.rsplit('/').next().unwrap_or_default();
+            Some(format!("{file}:{}", source.line))
+        });
+        // The bindings for Fortran call MPI: their names say nothing.
+        let is_binding = |name: &str| {
+            let name = name.to_ascii_uppercase();
+            name.starts_with("MPI_") || name.starts_with("PMPI_")
+        };
+        let name = || {
+            let name = named().find_map(|frame| Some(frame.function.as_deref()?.to_owned()));
+            name.filter(|name| !is_binding(name))
+        };
+        line.or_else(name).map(Arc::from)
+    }
+
+    /// Returns the recorded function of MPI whose way through the recorder is at an address. `caller` is the stack of its caller.
+    /// Libraries end their functions with tail calls, so this is often the only frame that names the function.
+    fn recorded(
+        &self,
+        code: &Code,
+        at: FrameAddress,
+        caller: u64,
+        memory: &dyn Memory,
+        files: &dyn Files,
+    ) -> Option<Frame> {
+        let address = at.address_for_lookup();
+        let loaded = code
+            .find(address)
+            .filter(|loaded| is_recorder(&loaded.path))?;
+        let image = self.images[loaded.image.0].clone()?;
+        let names = image.frames(
+            address.wrapping_sub(loaded.bias),
+            &loaded.path,
+            files,
+            Reading::Names,
+        );
+        let is_way = |frame: &Frame| {
+            let name = frame.function.as_deref().unwrap_or_default();
+            name.ends_with(region::WAY)
+        };
+        names.iter().find(|frame| is_way(frame))?;
+        let stub = memory
+            .word(caller.checked_sub(region::STUB_BELOW_CALLER)?)
+            .ok()?;
+        let function = FUNCTIONS.get(usize::try_from(stub & 0xffff_ffff).ok()? / 2)?;
+        Some(Frame {
+            function: Some(function.name.into()),
+            module: Some(region::LIBRARY.into()),
+            source: None,
+            kind: FrameKind::Native,
+        })
+    }
+
+    /// Returns the functions at an address, innermost first; none if it is in the recorder of MPI calls.
     fn named(
         &mut self,
         code: &Code,
@@ -326,6 +423,9 @@ impl Images {
                 }
             })];
         };
+        if is_recorder(&loaded.path) {
+            return Vec::new();
+        }
         let key = (loaded.image, address.wrapping_sub(loaded.bias));
         if let Some(named) = self.named.get(&key) {
             return named.clone();
@@ -390,11 +490,12 @@ impl Images {
 impl Code {
     /// Returns true if readable memory was mapped at an address.
     fn may_be_data(&self, address: u64) -> bool {
-        let after = self
-            .readable
-            .partition_point(|range| range.start <= address);
-        let range = after.checked_sub(1).and_then(|at| self.readable.get(at));
-        range.is_some_and(|range| range.contains(&address))
+        is_in(&self.readable, address)
+    }
+
+    /// Returns true if what is at an address may change.
+    fn may_change(&self, address: u64) -> bool {
+        !self.may_be_data(address) || is_in(&self.writable, address)
     }
 
     fn find(&self, address: u64) -> Option<&Loaded> {
@@ -406,10 +507,22 @@ impl Code {
     }
 }
 
+/// Returns true if one of some ranges in ascending order has an address.
+fn is_in(ranges: &[Range<u64>], address: u64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= address);
+    let range = after.checked_sub(1).and_then(|at| ranges.get(at));
+    range.is_some_and(|range| range.contains(&address))
+}
+
 /// The name that debuggers give to the frame between a signal handler and the interrupted function.
 const SIGNAL: &str = "<signal handler called>";
 
 /// Returns true if a function returns to the code that calls `rt_sigreturn`.
+/// Returns whether a file is the recorder of MPI calls.
+fn is_recorder(path: &str) -> bool {
+    path.rsplit('/').next() == Some(region::LIBRARY)
+}
+
 fn is_signal_return(arch: Arch, memory: &dyn Memory, at: FrameAddress) -> Result<bool, Unreadable> {
     match at {
         FrameAddress::ReturnAddress(address) => arch::is_signal_return(arch, memory, address.get()),

@@ -6,6 +6,7 @@
 
 mod below;
 mod outlook;
+mod proved;
 pub mod roles;
 pub mod rules;
 mod sentence;
@@ -25,7 +26,7 @@ use self::{
     rules::{Need, Odd, Rule},
 };
 use crate::{
-    samples::{Jobs, Neighbors, Observation, Work},
+    samples::{Jobs, Neighbors, Observation, Sample, Work},
     stack::{Activity, FrameId, Frames},
 };
 
@@ -76,10 +77,27 @@ fn from_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<RankSet, D::Er
 
 /// Returns the verdicts on a job, the one with the highest confidence first. Most jobs get none.
 #[must_use]
-pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
+pub fn judge(frames: &Frames, samples: &[Sample], all: &Observation) -> Vec<Verdict> {
+    let mut verdicts = judge_stacks(frames, samples, all);
+    if let Some(proved) = proved::judge(frames, samples, all) {
+        // What the stacks suggest is the same, with less evidence; what the kernel reports is something else.
+        verdicts.retain(|it| it.confidence == Confidence::Certain);
+        verdicts.insert(0, proved);
+    }
+    verdicts
+}
+
+/// Returns the verdicts that follow from stacks.
+fn judge_stacks(frames: &Frames, samples: &[Sample], all: &Observation) -> Vec<Verdict> {
     let mut verdicts = within::judge(frames, all);
     let explained = within::ranks(&verdicts);
-    let stances = stances(all);
+    let mut stances = stances(all);
+    for rank in advanced(samples).iter() {
+        // It only seems to wait: between two samples it has returned, and has waited again.
+        if let Some((role, _)) = stances.get_mut(&rank) {
+            *role = Role::Alive;
+        }
+    }
     let of_job = holding(all, &stances)
         .find(|held| is_met(held.need, all))
         .map(|held| verdict(frames, all, held));
@@ -87,6 +105,24 @@ pub fn judge(frames: &Frames, all: &Observation) -> Vec<Verdict> {
     verdicts.extend(of_job.filter(|it| it.rule != RuleId::BehindLock || explained.is_empty()));
     verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.confidence));
     verdicts
+}
+
+/// Returns the ranks whose recorded calls of MPI show that they communicate.
+#[must_use]
+pub fn advanced(samples: &[Sample]) -> RankSet {
+    let calls = |sample: &Sample| sample.snapshot.calls.keys().copied().collect::<Vec<_>>();
+    let pairs = samples.windows(2).flat_map(|pair| {
+        let [before, after] = pair else {
+            return Vec::new();
+        };
+        let mut ranks = calls(after);
+        ranks.retain(|rank| {
+            let before = before.snapshot.calls.get(rank);
+            before.is_some_and(|before| after.snapshot.calls[rank].has_advanced(before))
+        });
+        ranks
+    });
+    pairs.collect()
 }
 
 /// The role of each rank in its job, and how the rank waits.
@@ -220,6 +256,7 @@ impl fmt::Display for Confidence {
             Self::Possible => "possible",
             Self::Likely => "likely",
             Self::Certain => "certain",
+            Self::Proved => "proved",
         })
     }
 }

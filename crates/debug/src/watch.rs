@@ -86,7 +86,7 @@ pub enum Input {
         /// The table of the frames in `snapshot`.
         frames: Frames,
         /// The state of each rank.
-        snapshot: Snapshot,
+        snapshot: Box<Snapshot>,
         /// Progress that the stacks do not show, by rank.
         progress: BTreeMap<Rank, Progress>,
     },

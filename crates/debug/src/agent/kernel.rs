@@ -26,7 +26,7 @@ pub enum Question {
         /// The thread through which the process is read. If it is `None`, the host picks a living thread.
         through: Option<i32>,
     },
-    /// Read the mappings of a process: the text of `/proc/PID/maps`.
+    /// Read the mappings of a process.
     Mappings {
         /// A living thread of the process.
         through: i32,
@@ -84,6 +84,11 @@ pub enum Question {
         /// The pid.
         pid: i32,
     },
+    /// Read the regions of recorded calls that processes with a pid have left.
+    Left {
+        /// The pid.
+        pid: i32,
+    },
     /// Read the command line of a process.
     Arguments {
         /// The pid.
@@ -105,8 +110,8 @@ pub enum Answer {
     Owners(Vec<Option<u32>>),
     /// The thread through which the process is read, and the identity of the process; `None` if there is no such process.
     Identity(Option<(i32, Identity)>),
-    /// The text; `None` if it cannot be read.
-    Mappings(Option<Vec<u8>>),
+    /// The text of `/proc/PID/maps`; `None` if it cannot be read. And the pid of the process as it sees it.
+    Mappings(Option<Vec<u8>>, Option<i32>),
     /// The thread ids, and the state of the control group of the process.
     Threads(Vec<i32>, Group),
     /// Facts about the thread, and its state in the kernel; `None` if the thread has exited, or may not be read.
@@ -123,11 +128,16 @@ pub enum Answer {
     Tracer(Option<i32>),
     /// The state of the process, as in [`Process`], and its number of threads; `None` if the process has exited.
     Remains(Option<(char, usize)>),
+    /// The bytes of each region, at most [`LEFT_MAX`] of them.
+    Left(Vec<Vec<u8>>),
     /// The words, each with a zero byte at the end, and the start time of the process that has the pid now.
     Arguments(Option<Vec<u8>>, Option<u64>),
     /// The number of the processor.
     Processor(Option<u32>),
 }
+
+/// Regions of one pid that are read. There are several if a pid was used again and both jobs go on.
+pub const LEFT_MAX: usize = 4;
 
 /// The process that a question was about, which the host lends together with the answer.
 #[derive(Clone, Copy)]

@@ -41,8 +41,11 @@ use super::{
     reader::{Known, Reader},
 };
 use crate::{
+    call_site::CallSite,
     planted::{self, Bug},
+    proto::Proc,
     python,
+    recorded::{RankCalls, region},
     stack::{Activity, Missing, Seen, Thread},
     unwind::{Capture, Code},
 };
@@ -56,7 +59,30 @@ pub(super) enum Step {
     /// Ask another question.
     Ask(Question),
     /// The process is done.
-    Done(Seen),
+    Done(Seen, Calls),
+}
+
+/// The calls of MPI of a process.
+#[derive(Debug)]
+pub(super) enum Calls {
+    /// It has none, or nothing is known of them.
+    Unknown,
+    /// The recorder has written them.
+    Recorded(Box<RankCalls>),
+    /// It has, but they cannot be read.
+    Unreadable,
+    /// The code tells of the one that it is in.
+    Read(Box<CallSite>),
+}
+
+impl From<region::Content> for Calls {
+    fn from(content: region::Content) -> Self {
+        match content {
+            region::Content::Calls(calls) => Self::Recorded(calls),
+            region::Content::Nothing => Self::Unknown,
+            region::Content::Unreadable => Self::Unreadable,
+        }
+    }
 }
 
 /// The sample of one process.
@@ -72,6 +98,9 @@ pub(super) struct Probe {
     through: i32,
     identity: Option<Identity>,
     code: Option<(Code, Option<python::Process>)>,
+    recorded: region::Found,
+    /// The call of MPI in which one of the threads is, if there is no recorder.
+    call_site: Option<CallSite>,
     age: Age,
     group: Group,
     tids: std::vec::IntoIter<i32>,
@@ -95,6 +124,7 @@ enum At {
     Tracing,
     Remaining,
     After(Seen),
+    Leaving,
     Over,
 }
 
@@ -129,6 +159,8 @@ impl Probe {
             through: pid,
             identity: None,
             code: None,
+            recorded: region::Found::Never,
+            call_site: None,
             age: Age::New,
             group: Group::Runs,
             tids: Vec::new().into_iter(),
@@ -153,8 +185,9 @@ impl Probe {
     pub(super) fn handle(&mut self, reader: &mut Reader, answer: Answer, lent: Lent<'_>) -> Step {
         match (mem::replace(&mut self.at, At::Over), answer) {
             (At::Before, Answer::Identity(found)) => self.begin(reader, found, lent),
-            (At::Mapping(wanted), Answer::Mappings(text)) => {
-                self.map(reader, wanted, text.as_deref(), lent)
+            (At::Mapping(wanted), Answer::Mappings(text, number)) => {
+                let text = text.as_deref().map(|text| (text, number));
+                self.map(reader, wanted, text, lent)
             }
             (At::Listing, Answer::Threads(tids, group)) => self.list(reader, tids, group),
             (At::Inspecting(tid), Answer::Thread(facts, in_kernel)) => {
@@ -188,10 +221,15 @@ impl Probe {
             (At::Remaining, Answer::Remains(remains)) => {
                 self.check(Seen::Missing(missing(remains)))
             }
-            (At::After(seen), Answer::Identity(found)) => self.end(reader, seen, found),
+            (At::After(seen), Answer::Identity(found)) => self.end(reader, seen, found, lent),
+            (At::Leaving, Answer::Left(regions)) => {
+                let started = Some(self.started).filter(|it| *it != Proc::EXITED);
+                let calls = region::read_left(&regions, started, reader.extent);
+                Step::Done(Seen::Missing(Missing::Gone), calls.into())
+            }
             (at, answer) => {
                 debug_assert!(false, "{answer:?} is no answer in {at:?}");
-                Step::Done(Seen::Missing(Missing::Unreachable))
+                Step::Done(Seen::Missing(Missing::Unreachable), Calls::Unknown)
             }
         }
     }
@@ -205,16 +243,20 @@ impl Probe {
     ) -> Step {
         let found = found.filter(|(_, identity)| identity.started == self.started);
         let Some((through, identity)) = found else {
-            reader.known.remove(&self.pid);
-            return Step::Done(Seen::Missing(Missing::Gone));
+            return self.ask_left(reader);
         };
         (self.through, self.identity) = (through, Some(identity));
         self.threads.clear();
         self.refused = None;
+        self.call_site = None;
         let known = reader.known.remove(&self.pid);
-        match known.filter(|known| known.identity == identity) {
+        // The recorder maps its region with the first call of MPI.
+        let is_kept =
+            |known: &Known| known.identity == identity && known.recorded != region::Found::Later;
+        match known.filter(is_kept) {
             Some(known) => {
                 self.age = Age::Kept;
+                self.recorded = known.recorded;
                 self.take(known.code, known.python, lent);
                 self.ask_threads()
             }
@@ -245,19 +287,21 @@ impl Probe {
         &mut self,
         reader: &mut Reader,
         wanted: Wanted,
-        text: Option<&[u8]>,
+        mapped: Option<(&[u8], Option<i32>)>,
         lent: Lent<'_>,
     ) -> Step {
-        let read = text.map(|text| reader.read(text, lent));
+        let read = mapped.map(|mapped| reader.read(mapped, lent));
         match (wanted, read) {
-            (Wanted::First, Some((code, python))) => {
+            (Wanted::First, Some((code, python, recorded))) => {
                 self.age = Age::New;
+                self.recorded = recorded;
                 self.take(code, python, lent);
                 self.ask_threads()
             }
             (Wanted::First, None) => self.ask_remains(),
-            (Wanted::Again(thread), Some((code, python))) => {
+            (Wanted::Again(thread), Some((code, python, recorded))) => {
                 self.age = Age::Again;
+                self.recorded = recorded;
                 self.take(code, python, lent);
                 self.ask_thread(thread.tid)
             }
@@ -290,6 +334,7 @@ impl Probe {
                 identity,
                 code,
                 python,
+                recorded: self.recorded,
             };
             reader.known.insert(self.pid, known);
         }
@@ -319,6 +364,14 @@ impl Probe {
         Step::Ask(Question::Remains { pid })
     }
 
+    /// The process is gone, but its recorded calls may still be there.
+    fn ask_left(&mut self, reader: &mut Reader) -> Step {
+        reader.known.remove(&self.pid);
+        self.at = At::Leaving;
+        let pid = self.pid;
+        Step::Ask(Question::Left { pid })
+    }
+
     fn check(&mut self, seen: Seen) -> Step {
         self.at = At::After(seen);
         Step::Ask(Question::Identity {
@@ -328,16 +381,19 @@ impl Probe {
     }
 
     /// Ends the sample, or repeats it if the process executes another program now.
-    fn end(&mut self, reader: &mut Reader, seen: Seen, found: Option<(i32, Identity)>) -> Step {
+    fn end(
+        &mut self,
+        reader: &mut Reader,
+        seen: Seen,
+        found: Option<(i32, Identity)>,
+        lent: Lent<'_>,
+    ) -> Step {
         let after = found.map(|(_, identity)| identity);
         let after = match after.filter(|after| after.started != self.started) {
             None => after,
             Some(_) if planted::is(Bug::ReusedPidShown) => None,
             // The process has exited, and these may be threads of the one that has its pid now.
-            Some(_) => {
-                reader.known.remove(&self.pid);
-                return Step::Done(Seen::Missing(Missing::Gone));
-            }
+            Some(_) => return self.ask_left(reader),
         };
         let became = self
             .identity
@@ -356,7 +412,21 @@ impl Probe {
         if matches!(seen, Seen::Missing(_)) {
             reader.known.remove(&self.pid);
         }
-        Step::Done(seen)
+        // After the threads: a thread that was stopped in a call has begun it by then.
+        let recorded = reader.calls(self.pid, lent);
+        let site = self.call_site.take();
+        let site = site.filter(|_| matches!(seen, Seen::Threads(_)));
+        // It cannot be read because its process has exited meanwhile, or may not be read any more.
+        let is_lost = after.is_none_or(|after| after.stack == 0);
+        let recorded = match recorded {
+            region::Content::Unreadable if is_lost => region::Content::Nothing,
+            other => other,
+        };
+        let calls = match (recorded, site) {
+            (region::Content::Nothing, Some(site)) => Calls::Read(Box::new(site)),
+            (recorded, _) => recorded.into(),
+        };
+        Step::Done(seen, calls)
     }
 }
 

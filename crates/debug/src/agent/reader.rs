@@ -8,6 +8,7 @@ use super::kernel::{Identity, Lent};
 use crate::{
     image::{self, Joining},
     maps, python,
+    recorded::region,
     reply::{MAX_BUILDS, MAX_THREADS},
     report::Detail,
     stack::Frames,
@@ -30,6 +31,8 @@ pub(super) struct Reader {
     pub(super) known: BTreeMap<i32, Known>,
     /// The buffer for the copy of a stack, which is reused for each thread.
     pub(super) room: Vec<u8>,
+    /// How many recorded calls of each thread are read.
+    pub(super) extent: region::Extent,
     /// Maximum number of threads sampled in one process.
     pub(super) max_threads: usize,
     /// The pids of processes with more threads, and their largest number of threads.
@@ -43,6 +46,7 @@ pub(super) struct Known {
     pub(super) identity: Identity,
     pub(super) code: Code,
     pub(super) python: Option<python::Process>,
+    pub(super) recorded: region::Found,
 }
 
 impl Reader {
@@ -59,6 +63,7 @@ impl Reader {
             runtimes: python::Runtimes::default(),
             known: BTreeMap::new(),
             room: Vec::new(),
+            extent: region::Extent::Current,
             max_threads: MAX_THREADS,
             many_threads: BTreeMap::new(),
         }
@@ -82,16 +87,30 @@ impl Reader {
         self.many_threads.retain(|pid, _| wanted.contains(pid));
     }
 
-    /// Returns the code of a process with these mappings, and its Python if it has one.
+    /// Returns the code of a process with these mappings and this pid, as it sees it, its Python if it has one, and where its recorded calls are.
     pub(super) fn read(
         &mut self,
-        mappings: &[u8],
+        (mappings, pid): (&[u8], Option<i32>),
         lent: Lent<'_>,
-    ) -> (Code, Option<python::Process>) {
+    ) -> (Code, Option<python::Process>, region::Found) {
         let maps = maps::parse(mappings);
         let code = self.images.code(&maps, lent.files, lent.memory);
         let python = python::Process::find(&mut self.runtimes, &self.images, &code, lent.memory);
-        (code, python)
+        (code, python, region::find(&maps, pid))
+    }
+
+    /// Returns the recorded calls of a process that was just sampled.
+    pub(super) fn calls(&mut self, pid: i32, lent: Lent<'_>) -> region::Content {
+        let Some(known) = self.known.get(&pid) else {
+            return region::Content::Nothing;
+        };
+        let region::Found::At(region) = known.recorded else {
+            return region::Content::Nothing;
+        };
+        let (images, frames, code) = (&mut self.images, &mut self.frames, &known.code);
+        region::read(lent.memory, region, self.extent, &mut |site| {
+            images.place_of_call(code, site, lent.memory, lent.files, frames)
+        })
     }
 
     /// Returns the builds of the programs and MPI libraries of the processes that were sampled.

@@ -11,7 +11,7 @@ use super::{
     Agent, Knowledge, Order, Output, Request, State,
     around::Around,
     kernel::{Answer, Lent, Process},
-    probe::{Probe, Step},
+    probe::{Calls, Probe, Step},
 };
 use crate::{
     peers::{LocalPeers, Peers},
@@ -106,13 +106,13 @@ impl Agent {
             }
             return;
         }
-        let seen = match probe.handle(&mut self.reader, answer, lent) {
+        let (seen, calls) = match probe.handle(&mut self.reader, answer, lent) {
             Step::Ask(question) => {
                 self.ask(question);
                 self.state = State::Sampling(work);
                 return;
             }
-            Step::Done(seen) => seen,
+            Step::Done(seen, calls) => (seen, calls),
         };
         let next = work.queue.pop_front();
         let next = next.map(|subject| (self.probe(&subject), subject));
@@ -124,16 +124,28 @@ impl Agent {
                 mut snapshot,
                 ..
             } = *work;
-            self.add(&mut snapshot, subject, seen);
+            self.add(&mut snapshot, subject, seen, calls);
             self.reply(&order, peers, snapshot);
             return;
         };
         let (subject, _) = mem::replace(&mut work.current, (subject, probe));
-        self.add(&mut work.snapshot, subject, seen);
+        self.add(&mut work.snapshot, subject, seen, calls);
         self.state = State::Sampling(work);
     }
 
-    fn add(&mut self, snapshot: &mut Snapshot, subject: Subject, seen: Seen) {
+    fn add(&mut self, snapshot: &mut Snapshot, subject: Subject, seen: Seen, calls: Calls) {
+        match (&subject, calls) {
+            (Subject::Rank(rank, _), Calls::Recorded(calls)) => {
+                snapshot.calls.insert(*rank, *calls);
+            }
+            (Subject::Rank(rank, _), Calls::Read(site)) => {
+                snapshot.call_sites.insert(*rank, *site);
+            }
+            (Subject::Rank(rank, _), Calls::Unreadable) => {
+                snapshot.unreadable.insert(*rank);
+            }
+            (Subject::Rank(..), Calls::Unknown) | (Subject::Child(..), _) => {}
+        }
         match (subject, seen) {
             (Subject::Rank(rank, _), seen) => {
                 if let Seen::Threads(threads) = &seen

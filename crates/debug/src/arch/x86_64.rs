@@ -1,9 +1,33 @@
-//! 64-bit x86: system calls, call and jump instructions, and signal frames.
+//! 64-bit x86: system calls, call and jump instructions, signal frames, and the arguments of calls.
+
+mod block;
+mod slice;
 
 use base::Registers;
 
 use super::{Call, Target, beyond};
 use crate::{image::Image, stack::Wait};
+
+pub(crate) use self::{
+    block::Block,
+    slice::{STEPS_MAX, Slice},
+};
+
+/// Maximum length of a function in which the instructions before a call are looked for, in bytes.
+const FUNCTION_MAX: usize = 1 << 18;
+/// Maximum number of bytes of code of one file that are searched for jumps into a function.
+const SEARCHED_MAX: usize = 64 << 20;
+
+/// Maximum number of jumps into the instructions before a call.
+const ENTRIES_MAX: usize = 64;
+
+/// The general registers that a function preserves, besides the stack pointer: by the number of the processor, and by that of DWARF.
+pub(super) const PRESERVED: [(usize, u16); 6] =
+    [(3, 3), (5, 6), (12, 12), (13, 13), (14, 14), (15, 15)];
+/// The number of the stack pointer.
+pub(super) const STACK_POINTER: usize = 4;
+/// The number of `rbp`.
+pub(super) const FRAME_POINTER: usize = 5;
 
 /// The number of `restart_syscall`.
 pub(super) const RESTART_SYSCALL: u64 = 219;
@@ -52,6 +76,23 @@ pub(super) fn call_before(image: &Image, back: u64) -> Option<Target> {
         return Some(Target::Slot(relative(back, distance)?));
     }
     None
+}
+
+/// Returns the instructions before the call that returns to `back`, an address in the file.
+pub(super) fn block_before(image: &Image, back: u64) -> Option<Block> {
+    let range = image.whole_function(back.checked_sub(1)?)?;
+    let length = usize::try_from(range.end - range.start).ok()?;
+    (length <= FUNCTION_MAX).then_some(())?;
+    let code = image.code_in(range.clone(), length)?;
+    let exceptions = image.exceptions(range.start);
+    let block = Block::before(code, range.start, back, exceptions)?;
+    let all = || image.all_code();
+    let searched = all().map(|(_, code)| code.len());
+    (searched.fold(0, usize::saturating_add) <= SEARCHED_MAX).then_some(())?;
+    let entries = all().flat_map(|(address, code)| block.entries_from(code, address));
+    let entries: Vec<u64> = entries.take(ENTRIES_MAX + 1).collect();
+    (entries.len() <= ENTRIES_MAX).then_some(())?;
+    block.after(entries.into_iter())
 }
 
 /// Returns the target of the jump at `at`; `None` if there is none.

@@ -36,6 +36,7 @@ impl Process {
         let mapping = |(at, path, _): &(u64, &str, Bytes)| Mapping {
             range: *at..*at + LENGTH as u64,
             readable: true,
+            writable: false,
             executable: true,
             offset: 0,
             file: Some(FileId {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    call_site,
     peers::{LocalPeers, PeerGroup, Peers},
     report::{self, Detail, Report},
     samples::{Boundary, Recording},
@@ -83,6 +84,33 @@ fn the_longest_times_overflow_nothing() {
         let _ = all.classes(&recording.frames);
         let report = Report::of(recording, Detail::Folded);
         assert!(!report::json(&report).is_empty());
+    }
+}
+
+#[test]
+fn calls_that_are_read_from_code_are_checked_like_the_rest() {
+    let site = |place: &str, number: u32| -> CallSite {
+        let unknown: Option<u32> = None;
+        let fields = (unknown, unknown, unknown, unknown, unknown, unknown);
+        let fields = (number, fields, unknown, Some(place), 0_u32);
+        postcard::from_bytes(&postcard::to_stdvec(&fields).unwrap()).unwrap()
+    };
+    let last = u32::try_from(calls::COUNT).unwrap() - 1;
+    let endless = "x".repeat(call_site::PLACE_MAX + 1);
+    for (rank, site, expected) in [
+        (0, site("a.c:1", last), Ok(())),
+        (0, site("a.c:1", last + 1), Err(Fault::TooMuch)),
+        (0, site(&endless, last), Err(Fault::TooMuch)),
+        (2, site("a.c:1", last), Err(Fault::OtherRanks)),
+    ] {
+        let mut sample = long(Duration::ZERO);
+        sample.snapshot.call_sites.insert(Rank(rank), site);
+        assert_eq!(sample.check(&[NODE].into(), &set("0-1")), expected);
+        // Of a rank that the answer does not have, a merged answer has no call.
+        let mut merged = PartialSample::default();
+        merged.merge(sample);
+        let of_rank = merged.snapshot.call_sites.contains_key(&Rank(rank));
+        assert_eq!(of_rank, rank < 2);
     }
 }
 

@@ -8,7 +8,9 @@ use thiserror::Error;
 
 use super::{PartialSample, PartialStacks};
 use crate::{
+    call_site::CallSite,
     peers::Peers,
+    recorded::RankCalls,
     report::Merged,
     snapshot::{Child, Snapshot},
     stack::{Activity, Frame, Frames, Missing, Seen, Stack, Thread},
@@ -72,6 +74,9 @@ pub(super) struct WireSample {
     names: Vec<Arc<str>>,
     procs: BTreeMap<Rank, WireSeen>,
     children: BTreeMap<Rank, Vec<WireChild>>,
+    calls: BTreeMap<Rank, RankCalls>,
+    unreadable: RankSet,
+    call_sites: BTreeMap<Rank, CallSite>,
     peers: Peers,
 }
 
@@ -206,6 +211,9 @@ impl From<PartialSample> for WireSample {
             procs,
             peers,
             children,
+            calls,
+            unreadable,
+            call_sites,
         } = part.snapshot;
         let mut packer = Packer {
             stacks: Unique::new(),
@@ -226,6 +234,9 @@ impl From<PartialSample> for WireSample {
             names: packer.names.list(),
             procs,
             children,
+            calls,
+            unreadable,
+            call_sites,
             peers,
         }
     }
@@ -256,6 +267,9 @@ impl TryFrom<WireSample> for PartialSample {
                 procs,
                 peers: wire.peers,
                 children: all_children,
+                calls: wire.calls,
+                unreadable: wire.unreadable,
+                call_sites: wire.call_sites,
             },
         };
         if part.snapshot.is_within(&part.frames) {

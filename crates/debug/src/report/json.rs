@@ -10,6 +10,7 @@ use super::{
     Absent, ChildPlace, Children, Command, Merged, Part, Place, Report, SeenClass, Timing,
 };
 use crate::{
+    recorded::overview::{Inexact, Locked, Overview, Progress, Standing},
     samples::Motion,
     stack::{Activity, End, Frame, FrameId, Frames},
     tree::{Ending, Threads, Tree, Which},
@@ -57,6 +58,18 @@ struct Document {
     frames: Vec<Frame>,
     samples: Vec<Looked>,
     classes: Vec<Classed>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Standing>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    communicators: Vec<Progress>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    locks: Vec<Locked>,
+    #[serde(default, skip_serializing_if = "RankSet::is_empty")]
+    calls_unreadable: RankSet,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    calls_inexact: Vec<Inexact>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    calls_from_code: Vec<Calling>,
     missing: Vec<Absent>,
     verdicts: Vec<Judged>,
     #[serde(default)]
@@ -108,6 +121,12 @@ struct Helpers {
 struct Counted {
     each: u32,
     ranks: RankSet,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Calling {
+    ranks: RankSet,
+    call: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -279,6 +298,12 @@ pub fn json(report: &Report) -> String {
         frames: frames.collect(),
         samples: samples.collect(),
         classes: classes.collect(),
+        calls: report.recorded.calls.clone(),
+        communicators: report.recorded.communicators.clone(),
+        locks: report.recorded.locks.clone(),
+        calls_unreadable: report.recorded.unreadable.clone(),
+        calls_inexact: report.recorded.inexact.clone(),
+        calls_from_code: calling(&report.call_sites),
         missing: report.missing.clone(),
         verdicts: verdicts.collect(),
         undecided: report.undecided.clone(),
@@ -407,6 +432,14 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
         placement: placement.map(|it| (it.rank, it.place)).collect(),
         samples: samples.collect::<Result<_, _>>()?,
         classes: classes.collect::<Result<_, _>>()?,
+        recorded: Overview {
+            calls: document.calls,
+            communicators: document.communicators,
+            locks: document.locks,
+            unreadable: document.calls_unreadable,
+            inexact: document.calls_inexact,
+        },
+        call_sites: called(document.calls_from_code),
         missing: document.missing,
         verdicts: verdicts.collect::<Result<_, _>>()?,
         undecided: document.undecided,
@@ -419,6 +452,16 @@ pub fn from_json(text: &str) -> Result<Report, BadReport> {
         },
         frames,
     })
+}
+
+fn calling(calls: &[(RankSet, String)]) -> Vec<Calling> {
+    let calls = calls.iter().cloned();
+    calls.map(|(ranks, call)| Calling { ranks, call }).collect()
+}
+
+fn called(calls: Vec<Calling>) -> Vec<(RankSet, String)> {
+    let calls = calls.into_iter();
+    calls.map(|it| (it.ranks, it.call)).collect()
 }
 
 fn micros(time: Duration) -> u64 {

@@ -53,7 +53,9 @@ impl Report {
                 }
                 Whereabouts::On(host) => (host, None),
                 // The pid is unused, or belongs to another process.
-                Whereabouts::Unproved | Whereabouts::Gone | Whereabouts::NotFound => return None,
+                Whereabouts::Unproved | Whereabouts::Gone { .. } | Whereabouts::NotFound => {
+                    return None;
+                }
             };
             let host = host.clone();
             let pid = proc.pid;
@@ -100,7 +102,7 @@ mod tests {
         for (place, has_place) in [
             (Whereabouts::Here { started: 9 }, true),
             (Whereabouts::Unproved, false),
-            (Whereabouts::Gone, false),
+            (Whereabouts::Gone { host: None }, false),
             (Whereabouts::NotFound, false),
             (Whereabouts::On("n2".to_owned()), true),
         ] {

@@ -18,7 +18,7 @@ use super::{
     Children, Report, SeenClass, bracketed, clean, confidence_word, counted, loop_lines,
     motion_word, reasons,
 };
-use crate::{samples::Motion, tree::Threads};
+use crate::{recorded::overview::Overview, samples::Motion, tree::Threads};
 
 /// The layout of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,19 @@ pub fn text(report: &Report, look: &Layout) -> String {
         page.tree(report, &sample.tree);
         for (kind, threads) in &sample.helpers {
             page.helpers(kind, threads);
+        }
+        if !report.recorded.is_empty() {
+            page.out.push('\n');
+            page.recorded(&report.recorded);
+        }
+        if !report.call_sites.is_empty() {
+            page.out.push('\n');
+            page.calls(
+                report
+                    .call_sites
+                    .iter()
+                    .map(|(ranks, call)| (ranks, &**call)),
+            );
         }
         for (name, children) in &sample.children {
             page.out.push('\n');
@@ -255,11 +268,81 @@ impl Page {
         bracketed(ranks, width, self.sign("…", "..."))
     }
 
-    fn classes(&mut self, report: &Report) {
-        let limit = match self.look.detail {
+    /// Recorded calls of MPI in which ranks are, and who is behind.
+    fn recorded(&mut self, all: &Overview) {
+        self.calls(all.calls.iter().map(|it| (&it.ranks, &*it.call)));
+        let locks = all.locks.iter().map(|it| {
+            let of = match it.target {
+                Some(target) => format!("rank {target}"),
+                None => "all ranks".to_owned(),
+            };
+            (&it.ranks, format!("{of} on {}", it.window))
+        });
+        self.groups("locked:", &locks.collect::<Vec<_>>());
+        let behind = all.communicators.iter().flat_map(|on| {
+            let furthest = on.begun.first().map_or(0, |it| it.operations);
+            let each = on.behind().iter();
+            each.map(move |it| {
+                let (begun, name) = (it.operations, &on.name);
+                let words = format!("on {name}: {begun} of {furthest} collective operations");
+                (&it.ranks, words)
+            })
+        });
+        self.groups("behind:", &behind.collect::<Vec<_>>());
+        let inexact = all.inexact.iter();
+        let inexact = inexact.map(|it| (&it.ranks, format!("{}: no proof", it.why.words())));
+        self.groups("not exact:", &inexact.collect::<Vec<_>>());
+        if !all.unreadable.is_empty() {
+            let what = "what the recorder has written there".to_owned();
+            self.groups("not readable:", &[(&all.unreadable, what)]);
+        }
+    }
+
+    /// Lines about sets of ranks, and how many more there are.
+    fn groups(&mut self, what: &str, all: &[(&RankSet, String)]) {
+        let limit = self.limit();
+        for (ranks, words) in all.iter().take(limit) {
+            self.group(what, ranks, words);
+        }
+        let more = all.len().saturating_sub(limit);
+        if more > 0 {
+            self.line(&format!("{what} {more} more groups of ranks"));
+        }
+    }
+
+    fn limit(&self) -> usize {
+        match self.look.detail {
             Detail::Folded => MAX_STACKS,
             Detail::Full => usize::MAX,
-        };
+        }
+    }
+
+    /// Calls of MPI in which ranks are.
+    fn calls<'c>(&mut self, calls: impl ExactSizeIterator<Item = (&'c RankSet, &'c str)>) {
+        let limit = self.limit();
+        let more = calls.len().saturating_sub(limit);
+        for (ranks, call) in calls.take(limit) {
+            self.group("in:", ranks, call);
+        }
+        if more > 0 {
+            self.line(&format!("in: {more} more calls"));
+        }
+    }
+
+    /// A line about some ranks.
+    fn group(&mut self, what: &str, ranks: &RankSet, said: &str) {
+        let shown = self.ranks(ranks);
+        let mut words = vec![
+            vec![(Style::Odd, what.to_owned())],
+            vec![(Style::Strong, ranks.len().to_string())],
+            vec![(Style::Ranks, shown)],
+        ];
+        words.extend(plain(&clean(said)));
+        self.words(("", "  "), &words);
+    }
+
+    fn classes(&mut self, report: &Report) {
+        let limit = self.limit();
         let shown = &report.classes[..report.classes.len().min(limit)];
         let digits = shown.iter().map(|class| class.ranks.len()).max();
         let digits = digits.map_or(0, |most| most.to_string().len());

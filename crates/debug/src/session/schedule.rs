@@ -64,7 +64,8 @@ impl Plan {
             Samples::AsNeeded(limit) => limit,
         };
         let all = observe(frames, samples, Boundary::Known);
-        if all.span >= limit || (samples.len() >= LEAST && !verdict::judge(frames, &all).is_empty())
+        if all.span >= limit
+            || (samples.len() >= LEAST && !verdict::judge(frames, samples, &all).is_empty())
         {
             return None;
         }

@@ -677,6 +677,9 @@ fn ranks_are_where_the_agent_of_their_node_has_found_them() {
         ("n3".to_owned(), Err(late.clone())),
     ]);
     let at = |node, started| Place::At(node, Proc { pid: 9, started });
+    let gone = |host: &str| Whereabouts::Gone {
+        host: Some(host.to_owned()),
+    };
     let cases = [
         (Whereabouts::Here { started: 7 }, at(A, 7)),
         (there("n2"), at(B, 7)),
@@ -691,7 +694,9 @@ fn ranks_are_where_the_agent_of_their_node_has_found_them() {
             Whereabouts::On("n4".to_owned()),
             Place::Nowhere(Missing::Elsewhere("n4".to_owned())),
         ),
-        (Whereabouts::Gone, Place::Nowhere(Missing::Gone)),
+        (Whereabouts::Gone { host: None }, at(A, Proc::EXITED)),
+        (gone("n2"), at(B, Proc::EXITED)),
+        (gone("n3"), Place::Nowhere(Missing::Gone)),
         (
             Whereabouts::NotFound,
             Place::Nowhere(Missing::NotFound("n3".into())),

@@ -190,7 +190,10 @@ impl Target {
                         proc.program.clone_from(program);
                     }
                 }
-                FoundProc::Gone => proc.place = Whereabouts::Gone,
+                FoundProc::Gone => {
+                    let host = Some(host.to_owned());
+                    proc.place = Whereabouts::Gone { host };
+                }
                 FoundProc::Unproved => proc.place = Whereabouts::Unproved,
             }
         }

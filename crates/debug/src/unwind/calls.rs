@@ -86,7 +86,7 @@ impl Effort {
 
 /// The error if an answer cannot be found in this sample: memory could not be read, or the effort is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NotNow;
+pub(super) struct NotNow;
 
 /// A function that a search has reached.
 struct Reached<'a> {
@@ -307,7 +307,7 @@ impl Images {
     }
 
     /// Returns the function that a target leads to, through all stubs.
-    fn follow<'a>(
+    pub(super) fn follow<'a>(
         &self,
         code: &'a Code,
         mut loaded: &'a Loaded,
@@ -347,13 +347,13 @@ impl Images {
         Ok(None)
     }
 
-    fn image_of(&self, loaded: &Loaded) -> Option<&Image> {
+    pub(super) fn image_of(&self, loaded: &Loaded) -> Option<&Image> {
         self.images[loaded.image.0].as_deref()
     }
 }
 
 /// Returns the location of a code address. For a return address it is that of the last byte of the call.
-fn place(code: &Code, at: FrameAddress) -> Option<Place<'_>> {
+pub(super) fn place(code: &Code, at: FrameAddress) -> Option<Place<'_>> {
     let address = at.address_for_lookup();
     let loaded = code.find(address)?;
     Some((loaded, address.wrapping_sub(loaded.bias)))

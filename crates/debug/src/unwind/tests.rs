@@ -1,6 +1,7 @@
 //! Tests of tail calls, in hand-written programs.
 
 mod aarch64;
+mod site;
 
 use std::{cell::Cell, path::Path};
 

@@ -20,6 +20,8 @@ pub enum Confidence {
     Likely,
     /// The kernel reports the cause.
     Certain,
+    /// The recorded calls of MPI exclude that the ranks go on ([`crate::recorded::proof`]).
+    Proved,
 }
 
 /// The kind of verdict. Several rules can have the same id.
@@ -58,6 +60,20 @@ pub enum RuleId {
     LockForEver,
     /// An exiting rank waits for something that does not happen.
     AtExit,
+    /// Recorded: ranks are in different collective operations, or in one with different roots.
+    DifferentCollectives,
+    /// Recorded: ranks are in a collective operation that others have not begun.
+    NotEntered,
+    /// Recorded: ranks are in collective operations of several communicators, in another order.
+    CrossedCommunicators,
+    /// Recorded: a message is received that nobody sends.
+    NeverSent,
+    /// Recorded: a message is sent that nobody receives.
+    NeverReceived,
+    /// Recorded: a rank waits for an epoch of a window that another one does not begin or end.
+    OpenEpoch,
+    /// Recorded: ranks wait for messages of each other.
+    CycleOfWaits,
 }
 
 /// The number of samples and the time that a rule needs, and the confidence that it then has.

@@ -9,8 +9,11 @@
 //! and no rank has written anything. No thread or rank has started or exited, and no descendant of a rank has worked. A job
 //! also hangs if the samples lead to a verdict ([`crate::verdict`]).
 //!
+//! A rank that polls for messages in a loop of its own (`MPI_Test`) looks like one that computes. If its calls of MPI are recorded, it
+//! counts as one that stands while its polls find nothing, and most samples find it in them.
+//!
 //! The idle time starts again while a signal has stopped all ranks, or a debugger has attached to one. A rank that only
-//! repeats the same call on the same line cannot be distinguished from one that hangs.
+//! repeats the same call on the same line cannot be distinguished from one that hangs, unless its calls of MPI are recorded.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,8 +23,9 @@ use std::{
 use base::Rank;
 
 use crate::{
+    known::Kind,
     samples::{
-        Boundary, Motion, Observation, RankTrack, Recording, Sample, ThreadSet, Work, observe,
+        Boundary, Cut, Motion, Observation, RankTrack, Recording, Sample, ThreadSet, Work, observe,
     },
     stack::{Activity, Frames, Missing},
     verdict,
@@ -157,10 +161,11 @@ impl HangDetector {
     fn cause(&self, frames: &Frames) -> Option<Cause> {
         let recording = self.recording(frames);
         let all = recording.observe(Boundary::Known);
-        if self.is_silent() && stands(&all) {
+        let communicates = !verdict::advanced(&recording.samples).is_empty();
+        if self.is_silent() && stands(&all, &recording.samples) && !communicates {
             return Some(Cause::Idle);
         }
-        let verdicts = verdict::judge(frames, &all);
+        let verdicts = verdict::judge(frames, &recording.samples, &all);
         (!verdicts.is_empty()).then_some(Cause::Verdict)
     }
 }
@@ -184,20 +189,55 @@ fn is_paused(all: &Observation) -> bool {
 }
 
 /// Returns true if some rank was seen, and no rank moves.
-fn stands(all: &Observation) -> bool {
-    all.ranks.values().any(|track| track.main.is_some()) && all.ranks.values().all(is_standing)
+fn stands(all: &Observation, samples: &[Sample]) -> bool {
+    let mut ranks = all.ranks.iter();
+    all.ranks.values().any(|track| track.main.is_some())
+        && ranks.all(|(rank, track)| is_standing(track, polls(*rank, track, samples)))
+}
+
+/// Of this many samples, all but one have to find a rank in a poll: one that works between its polls is rarely seen in them.
+const POLLED_OF: usize = 4;
+
+/// What the main thread of a rank does in its own loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loop {
+    /// It polls for messages, and finds none.
+    Polls,
+    /// It may work.
+    Works,
+}
+
+fn polls(rank: Rank, track: &RankTrack, samples: &[Sample]) -> Loop {
+    let Some(main) = track.main.as_ref() else {
+        return Loop::Works;
+    };
+    let is_poll = |cut: &Cut| cut.wait.as_ref().is_some_and(|it| it.kind == Kind::Test);
+    let polled = main.seen.iter().filter(|(cut, _)| is_poll(cut)).count();
+    let in_vain = samples.windows(2).all(|pair| {
+        let [before, after] = [&pair[0], &pair[1]].map(|it| it.snapshot.calls.get(&rank));
+        before
+            .zip(after)
+            .is_some_and(|(before, after)| after.has_polled_in_vain(before))
+    });
+    let mostly = polled * POLLED_OF >= main.seen.len() * (POLLED_OF - 1);
+    if main.motion == Motion::Looping && mostly && in_vain {
+        Loop::Polls
+    } else {
+        Loop::Works
+    }
 }
 
 /// Returns true if a rank makes no progress, or has exited. A rank that could not be sampled may make progress. So may one that
 /// waits for descendants that work, on whichever node.
-fn is_standing(track: &RankTrack) -> bool {
+fn is_standing(track: &RankTrack, main: Loop) -> bool {
     let known = |why: &Option<Missing>| {
         matches!(
             why,
             None | Some(Missing::Gone | Missing::Zombie | Missing::Unreachable)
         )
     };
-    let mut threads = track.main.iter().chain(&track.others);
+    let main = track.main.iter().filter(|_| main == Loop::Works);
+    let mut threads = main.chain(&track.others);
     let first = track.missing.first();
     track.threads == ThreadSet::Same
         && track.below == Work::Idle

@@ -95,7 +95,7 @@ impl World {
         Input::Sampled {
             began,
             frames: recording.frames,
-            snapshot: recording.samples.remove(0).snapshot,
+            snapshot: Box::new(recording.samples.remove(0).snapshot),
             progress: [(Rank(0), progress)].into(),
         }
     }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     python,
+    recorded::region,
     stack::{Activity, End, Stack, Thread, Wait},
     unwind::Capture,
 };
@@ -152,6 +153,10 @@ impl Probe {
         let was_cut = capture.bytes.len() == current.limit;
         let frames = &mut reader.frames;
         current.stack = reader.images.unwind(code, &capture, memory, files, frames);
+        if self.recorded == region::Found::Never && self.call_site.is_none() {
+            let (images, stack) = (&mut reader.images, &current.stack);
+            self.call_site = images.call_site(code, &capture, stack, memory, files, frames);
+        }
         reader.room = capture.bytes;
         if let (Some(python), Some(chain)) = (python, chain) {
             let native = &current.stack;

@@ -242,7 +242,10 @@ impl Node {
                     )
                 });
                 let text = text.map(String::into_bytes);
-                (format!("mappings of {through}"), Answer::Mappings(text))
+                (
+                    format!("mappings of {through}"),
+                    Answer::Mappings(text, Some(through)),
+                )
             }
             Question::Threads { pid, .. } => {
                 let process = self.processes.get(&pid);
@@ -301,6 +304,7 @@ impl Node {
                 });
                 (format!("what is left of {pid}"), Answer::Remains(remains))
             }
+            Question::Left { pid } => (format!("what {pid} has left"), Answer::Left(Vec::new())),
             Question::Arguments { pid } => {
                 let process = self.processes.get(&pid);
                 let arguments = process.map(|it| format!("{}\0-v\0", it.name).into_bytes());

@@ -684,6 +684,7 @@ fn how_far_a_rank_is_is_in_its_mappings() {
         let mapping = |path: &&str| crate::maps::Mapping {
             range: 0..1,
             readable: true,
+            writable: false,
             executable: true,
             offset: 0,
             file: Some(crate::maps::FileId {

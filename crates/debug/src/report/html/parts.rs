@@ -1,6 +1,7 @@
 //! The sections of the page, in the order in which they appear.
 
 mod picture;
+mod recorded;
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
@@ -20,7 +21,10 @@ use crate::{
     verdict::Cite,
 };
 
-pub(super) use picture::picture;
+pub(super) use self::{
+    picture::picture,
+    recorded::{calls, calls_from_code, communicators, locks},
+};
 
 /// Maximum number of rows in a table.
 const MAX_ROWS: usize = 250;

@@ -37,7 +37,7 @@ impl Search<'_> {
                     procs.insert(row.rank, self.proc(pid, row.program, &mut wrapped));
                     continue;
                 }
-                Found::Gone { pid } => (pid, Whereabouts::Gone),
+                Found::Gone { pid } => (pid, Whereabouts::Gone { host: None }),
                 Found::Unproved { pid } => (pid, Whereabouts::Unproved),
                 Found::On { host, pid } => (pid, Whereabouts::On(host)),
             };
@@ -120,7 +120,7 @@ impl Search<'_> {
     fn place(&self, pid: i32) -> Whereabouts {
         match self.started(pid) {
             Some(started) => Whereabouts::Here { started },
-            None => Whereabouts::Gone,
+            None => Whereabouts::Gone { host: None },
         }
     }
 

@@ -149,6 +149,7 @@ impl System for World {
         Some(vec![Mapping {
             range: start..start + 0x1000,
             readable: true,
+            writable: false,
             executable: true,
             offset: 0,
             file: Some(FileId {

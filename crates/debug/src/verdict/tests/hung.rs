@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::{judge, recording, verdicts, verdicts_every};
-use crate::samples::Boundary;
+use super::{of_recording, recording, verdicts, verdicts_every};
 
 #[track_caller]
 fn check(text: &str, samples: usize, expected: &str) {
@@ -298,7 +297,7 @@ fn a_process_that_a_rank_waits_for_is_behind_a_lock() {
             Duration::from_secs(5),
             &texts.each_ref().map(String::as_str),
         );
-        let verdicts = judge(&recording.frames, &recording.observe(Boundary::Known));
+        let verdicts = of_recording(&recording);
         let said: Vec<String> = verdicts
             .iter()
             .map(|verdict| {

@@ -4,6 +4,7 @@ use base::Rank;
 
 use super::{Cause, HangDetector, Observed, Progress};
 use crate::{
+    recorded::{RankCalls, tests::that_has_polled},
     samples::{Boundary, tests::script::recording},
     verdict::{self, RuleId},
 };
@@ -126,7 +127,7 @@ fn ranks_that_poll_are_seen_often_enough_for_a_verdict() {
         });
         assert_eq!(told, Some(Cause::Idle));
         let kept = watch.recording(&recording.frames);
-        let verdicts = verdict::judge(&kept.frames, &kept.observe(Boundary::Known));
+        let verdicts = verdict::judge(&kept.frames, &kept.samples, &kept.observe(Boundary::Known));
         let rules: Vec<RuleId> = verdicts.iter().map(|it| it.rule).collect();
         assert_eq!(rules, [RuleId::NobodySends], "{late:?} late");
     }
@@ -188,4 +189,44 @@ fn what_a_rank_has_started_works_for_it() {
     // A process that has exited has worked.
     let texts = [&*idle, &idle, waits, waits, waits, waits];
     assert_eq!(told(&texts, &[]), [(5, Cause::Idle)]);
+}
+
+/// Polls in a loop of the program's own look like work, unless they are recorded.
+#[test]
+fn who_only_polls_in_vain_hangs() {
+    const POLLS: &str = "0: main@a.c:1 > MPI_Test!libmpi.so = running 100";
+    const BETWEEN: &str = "0: main@a.c:1 > step@a.c:7 = running 100";
+    let hangs = |texts: &[&str], calls: &dyn Fn(u32) -> Option<RankCalls>| {
+        let recording = recording(SECOND, texts);
+        let mut watch = HangDetector::new(3 * SECOND);
+        let mut found = false;
+        for (number, mut sample) in (0..).zip(recording.samples) {
+            sample
+                .snapshot
+                .calls
+                .extend(calls(number).map(|calls| (Rank(0), calls)));
+            let progress = BTreeMap::new();
+            let look = Observed { sample, progress };
+            found |= watch.see(&recording.frames, look).is_some();
+        }
+        found
+    };
+    let in_vain = |number| Some(that_has_polled(0, 1000 * number));
+    assert!(hangs(&[POLLS; 6], &in_vain));
+    // It is not recorded.
+    assert!(!hangs(&[POLLS; 6], &|_| None));
+    // Its polls find something.
+    let finds = |number: u32| {
+        let progress = u64::from(number);
+        in_vain(number).map(|calls| RankCalls { progress, ..calls })
+    };
+    assert!(!hangs(&[POLLS; 6], &finds));
+    // It works between them.
+    assert!(!hangs(
+        &[POLLS, BETWEEN, POLLS, BETWEEN, POLLS, BETWEEN],
+        &in_vain
+    ));
+    // It has stopped to poll, and computes in the operation of a reduction, say.
+    let stopped = |_| Some(that_has_polled(0, 5));
+    assert!(!hangs(&[POLLS; 6], &stopped));
 }
