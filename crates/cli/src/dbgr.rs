@@ -2,6 +2,7 @@
 
 mod args;
 mod ask;
+mod calls;
 mod host;
 pub(crate) mod live;
 mod local;
@@ -69,6 +70,7 @@ pub fn dbgr() -> ExitCode {
             Command::Stacks(args) => stacks(&args),
             Command::Verdict(args) => sampling::verdict(&args),
             Command::Report(args) => write_report(&args),
+            Command::Calls(args) => calls::list(&args),
             Command::Watch(args) => watch::watch(&args),
         },
         Err(error) if let Some((word, similar)) = args::no_target(&error) => {
@@ -180,12 +182,9 @@ fn find(args: &TargetArgs, local: &mut Local) -> Result<Target, u8> {
     })
 }
 
-/// Takes samples of the job that the user named, and makes a report. Prints doubts, notes, and which ranks it may not
-/// access. `Err` is the exit code.
-fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended), u8> {
-    let start = Instant::now();
-    let mut local = Local::new(detail);
-    let mut target = find(args, &mut local)?;
+/// Finds the job that the user named, and follows its ranks on all nodes. Prints doubts and notes. `Err` is the exit code.
+fn follow(args: &TargetArgs, local: &mut Local) -> Result<Target, u8> {
+    let mut target = find(args, local)?;
     target
         .doubts
         .iter()
@@ -203,6 +202,15 @@ fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, E
         })?;
     }
     local.follow(&target);
+    Ok(target)
+}
+
+/// Takes samples of the job that the user named, and makes a report. Prints doubts, notes, and which ranks it may not
+/// access. `Err` is the exit code.
+fn report_on(args: &TargetArgs, plan: Plan, detail: Detail) -> Result<(Report, Ended), u8> {
+    let start = Instant::now();
+    let mut local = Local::new(detail);
+    let target = follow(args, &mut local)?;
     let finding = start.elapsed();
     let (recording, ended, sampling_time) = sampling::take(plan, &mut local);
     let samples = &recording.samples;

@@ -54,8 +54,10 @@ use args::{
     Detail, FrontOptions, MessageFormat, PidChannel, Request, RunRequest, Show, Verbosity, World,
     request::machine::{MachineRequest, UpRequest},
 };
+use debug::recorded::{self, region};
 use dvm::{
     bootstrap::Prompting,
+    proto::LastCall,
     spec::{FrontInput, GpuKind, JobSpec, MapFor, WindowSize},
 };
 use front::{Complaints, Errand, ForTools, Site};
@@ -63,7 +65,7 @@ use machine::Connection;
 use message::{Kind, Message, visible};
 use os::Standing;
 use plan::{Notes, Presenter};
-use runtime::{ControllingTool, Surroundings, link::Opening};
+use runtime::{ControllingTool, RecorderParts, Surroundings, link::Opening};
 
 /// All messages that `rally help ID` explains.
 const TABLES: &[&[&Kind]] = &[
@@ -152,6 +154,9 @@ fn run() -> u8 {
     }
 }
 
+/// The library that records calls of MPI, which the build script has built. Empty for other processors.
+const RECORDER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/librally-calls.so"));
+
 /// Returns the directories that our environment names for runtime and temporary files.
 fn surroundings() -> Surroundings {
     let gpus = |kind: GpuKind| {
@@ -163,9 +168,30 @@ fn surroundings() -> Surroundings {
         runtime: variable("XDG_RUNTIME_DIR"),
         temporary: variable("TMPDIR"),
         for_slurm: Some(slurm::environment_of_requests),
+        recorder: (!RECORDER.is_empty()).then_some(RecorderParts {
+            library: RECORDER,
+            last_call,
+        }),
         nvidia_gpus: gpus(GpuKind::Nvidia),
         amd_gpus: gpus(GpuKind::Amd),
     }
+}
+
+/// Reads what a rank called last from the region that it has left. `None` if it had finalized MPI: its end has to do with other things.
+fn last_call(region: &[u8]) -> Option<LastCall> {
+    let regions = [region.to_vec()];
+    let extent = region::Extent::Current;
+    let region::Content::Calls(calls) = region::read_left(&regions, None, extent) else {
+        return None;
+    };
+    let last = calls.last().filter(|_| !calls.finalized)?;
+    let mut call = recorded::words::call(last, &calls);
+    call.truncate(call.floor_char_boundary(LastCall::BYTES_MAX));
+    Some(LastCall {
+        call,
+        number: last.number,
+        in_progress: last.in_progress,
+    })
 }
 
 /// Returns whether start commands may ask the user: in the foreground of a terminal, whatever our streams are.

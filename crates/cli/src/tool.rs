@@ -8,8 +8,8 @@ use dvm::{
     place,
     proto::{JobRef, OnePer, ToolRequest},
     spec::{
-        App, EndPolicy, Environment, HoldPlan, JobSpec, MapFor, OnFailure, Preload, ResourceLimits,
-        ResourceNeeds, StdinTarget, StdioPlan, Tracers,
+        App, EndPolicy, Environment, HoldPlan, JobSpec, MapFor, OnFailure, Preload, Recorder,
+        ResourceLimits, ResourceNeeds, StdinTarget, StdioPlan, Tracers,
     },
 };
 use message::{Kind, Message, Severity};
@@ -64,6 +64,7 @@ impl Tools {
             watch: None,
             needs: ResourceNeeds::default(),
             sets: Default::default(),
+            recorder: Recorder::Off,
         };
         ToolRequest {
             target: JobRef::Own,

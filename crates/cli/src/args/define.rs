@@ -9,6 +9,7 @@ mod preload;
 pub(crate) mod proxy;
 mod resources;
 mod tool;
+mod watching;
 
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
@@ -30,11 +31,12 @@ use self::{
     preload::{AppPreloadArgs, JobPreloadArgs},
     proxy::ProxyArgs,
     tool::JobToolArgs,
+    watching::WatchingArgs,
 };
 use crate::{
     choices::{
         Bootstrap, DebuggerLoss, DisplayChoice, FamilyChoice, LabelChoice, LineBuffered,
-        MessageFormatChoice, NodeLoss, OnHang, OnLoss, OpenModeChoice, Oversubscribe, Switch,
+        MessageFormatChoice, NodeLoss, OnLoss, OpenModeChoice, Oversubscribe, Switch,
     },
     values::Released,
 };
@@ -610,12 +612,8 @@ pub(crate) struct JobArgs {
     )]
     pub(crate) on_debugger_loss: Option<DebuggerLoss>,
 
-    /// Report where the ranks are if the job makes no progress
-    ///
-    /// `report:60s`: after 60 s in which no rank moves or writes, and shortly before the time limit, `dbgr watch` prints
-    /// the stacks of all ranks and writes them into rally-PID-hang.html. See `rally help debugging`.
-    #[arg(long, value_name = "ACTION", value_parser = values::on_hang, hide_short_help = true, help_heading = "Life of the job")]
-    pub(crate) on_hang: Option<OnHang>,
+    #[command(flatten)]
+    pub(crate) watching: WatchingArgs,
 
     /// If the terminal is lost (SIGHUP): end the job or let it continue
     #[arg(

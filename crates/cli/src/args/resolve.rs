@@ -206,7 +206,9 @@ fn decide(job: &JobLine, world: &World) -> Done<(Settings, Vec<ConfigFile>)> {
         args.on_debugger_loss,
         || say("on-debugger-loss"),
     );
-    over(&mut settings.on_hang, args.on_hang, || say("on-hang"));
+    over(&mut settings.on_hang, args.watching.on_hang, || {
+        say("on-hang")
+    });
     over(&mut settings.on_hangup, args.on_hangup, || say("on-hangup"));
     over(
         &mut settings.on_node_loss,
@@ -362,6 +364,7 @@ fn run(line: &RunLine, world: &World) -> Done<RunRequest> {
         watch: None,
         needs: needs(job),
         sets: sets(apps),
+        recorder: job.args.watching.recorder(),
     };
     check_jobid(job, world)?;
     let void = inputs::void_exit_error(*personality, world);

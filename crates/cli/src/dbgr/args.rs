@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use base::HostList;
+use base::{HostList, RankSet};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use debug::{
     session::{MAX_SAMPLES, Plan, Samples},
@@ -76,6 +76,8 @@ pub(super) enum Command {
     Verdict(super::sampling::Args),
     /// Write stacks, samples and verdicts into one HTML page, for example to send to a colleague
     Report(Report),
+    /// List the last calls of MPI of each rank, if `rally run --mpi-recorder` has started them
+    Calls(Calls),
     /// Follow a job until it ends, and report where its ranks are when it makes no progress
     Watch(Watch),
 }
@@ -92,6 +94,19 @@ pub(super) struct Stacks {
     pub(super) samples: Sampling,
     #[command(flatten)]
     pub(super) output: Output,
+}
+
+/// `dbgr calls`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Calls {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    /// Only these ranks: 3,7 or 0-15
+    #[arg(long, value_name = "RANKS")]
+    pub(super) ranks: Option<RankSet>,
+    /// How many calls of each thread to list, at most 63
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=63))]
+    pub(super) last: u8,
 }
 
 /// `dbgr report`.
@@ -323,6 +338,7 @@ mod tests {
             Command::Stacks(stacks) => Ok(stacks.target.wish()),
             Command::Report(report) => Ok(report.target.wish()),
             Command::Watch(watch) => Ok(watch.target.wish()),
+            Command::Calls(calls) => Ok(calls.target.wish()),
             Command::Verdict(_) => panic!("it has no target"),
         }
     }

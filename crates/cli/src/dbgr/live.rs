@@ -1,16 +1,19 @@
 //! Answers the questions of `debug` about living processes, from the kernel.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use debug::{
-    agent::kernel::{Answer, Group, Identity, NotStopped, Process, Question, ThreadFacts},
+    agent::kernel::{
+        Answer, Group, Identity, LEFT_MAX, NotStopped, Process, Question, ThreadFacts,
+    },
     image::Files,
     maps::Mapping,
     memory::{Memory, Unreadable},
+    recorded::region,
 };
 use os::{Freezers, Pid, StoppedThread};
 
@@ -60,6 +63,8 @@ pub(super) struct Kernel {
     freezers: Freezers,
     /// The stopped thread. `None` once the agent has had it released.
     pub(super) stopped: Option<StoppedThread>,
+    /// Directories in which ranks of our jobs have their recorded calls, as they were when the first rank was found dead.
+    recorded: Option<Vec<PathBuf>>,
     /// The time that reading mappings has taken.
     pub(super) reading: Duration,
 }
@@ -69,6 +74,7 @@ impl Kernel {
         Self {
             freezers: Freezers::find(),
             stopped: None,
+            recorded: None,
             reading: Duration::ZERO,
         }
     }
@@ -87,8 +93,9 @@ impl Kernel {
                 let through = Pid::from_raw(through);
                 let begin = Instant::now();
                 let mappings = os::mappings(through);
+                let number = os::own_number(through);
                 self.reading += begin.elapsed();
-                (Answer::Mappings(mappings), through)
+                (Answer::Mappings(mappings, number), through)
             }
             Question::Threads { pid, through } => {
                 let process = Pid::from_raw(pid);
@@ -136,6 +143,7 @@ impl Kernel {
                 let remains = remains.map(|info| (info.state, os::threads_of(process).len()));
                 (Answer::Remains(remains), process)
             }
+            Question::Left { pid } => (Answer::Left(self.left(pid)), Pid::from_raw(pid)),
             Question::Arguments { pid } => {
                 let process = Pid::from_raw(pid);
                 let arguments = os::arguments_of(process);
@@ -148,6 +156,16 @@ impl Kernel {
                 (Answer::Processor(processor), thread)
             }
         }
+    }
+
+    /// Returns the regions of recorded calls that processes with this pid have left.
+    fn left(&mut self, pid: i32) -> Vec<Vec<u8>> {
+        let places = self
+            .recorded
+            .get_or_insert_with(|| runtime::recorder_directories(&crate::surroundings()));
+        let files = places.iter().map(|place| region::file_of(place, pid));
+        let regions = files.filter_map(|file| os::read_own_file(&file, region::BYTES).ok());
+        regions.take(LEFT_MAX).collect()
     }
 
     /// Stops a thread, until the agent asks to release it.

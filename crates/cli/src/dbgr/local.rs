@@ -34,7 +34,7 @@ const INTERRUPTED_MAX: Duration = Duration::from_secs(2);
 enum Step {
     Done,
     /// A command is over.
-    Reply(Reply),
+    Reply(Box<Reply>),
     /// Neither the session nor the agent of this node has an output.
     Idle,
 }
@@ -344,7 +344,7 @@ impl Local {
                     if let Some(nodes) = &mut self.nodes {
                         nodes.end(reply.id);
                     }
-                    return Step::Reply(reply);
+                    return Step::Reply(Box::new(reply));
                 }
                 session::Output::Close(node, _) => {
                     if let Some(nodes) = &mut self.nodes {

@@ -70,6 +70,24 @@ const SOME_NOT_PERMITTED: Kind = Kind {
     severity: Severity::Warning,
     explanation: NOT_PERMITTED.explanation,
 };
+const NO_SUCH_RANK: Kind = Kind {
+    id: "calls/no-such-rank",
+    severity: Severity::Warning,
+    explanation: "The job has no rank with this number. Ranks are numbered from 0.",
+};
+const UNRECORDED: Kind = Kind {
+    id: "calls/not-recorded",
+    severity: Severity::Warning,
+    explanation: "Calls of MPI are recorded in ranks that `rally run --mpi-recorder` has started, from their first call on. They are not recorded in \
+programs that are linked statically or load MPI in a way that the recorder does not see (`RTLD_DEEPBIND`, addresses from `dlsym`), in the children of ranks, and where the recorder \
+found no room in /dev/shm.",
+};
+const UNREADABLE: Kind = Kind {
+    id: "calls/not-readable",
+    severity: Severity::Warning,
+    explanation: "The recorder of `rally run --mpi-recorder` writes into a file that its rank has mapped, and `dbgr` reads it there. It does not believe a file that was overwritten, \
+cut, or replaced by that of another process, nor that of another version of `rally`: nothing is shown of such a rank, and nothing is proved with it.",
+};
 const DOUBT: Kind = Kind {
     id: "target/doubt",
     severity: Severity::Warning,
@@ -154,6 +172,9 @@ pub(crate) const KINDS: &[&Kind] = &[
     &SEVERAL_JOBS,
     &NOT_PERMITTED,
     &SOME_NOT_PERMITTED,
+    &NO_SUCH_RANK,
+    &UNRECORDED,
+    &UNREADABLE,
     &DOUBT,
     &NOTE,
     &OUTPUT_LOST,
@@ -296,6 +317,37 @@ pub(super) fn not_permitted(ranks: &RankSet, situation: &Situation) -> Message {
     .fact("ranks", ranks.to_string())
     .fact("why", advice.why)
     .with_help(advice.help)
+}
+
+/// Returns the message for ranks that the job does not have. `all` are those that it has.
+pub(super) fn no_rank(ranks: &RankSet, all: &RankSet) -> Message {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    Message::new(&NO_SUCH_RANK, format!("the job has no {word} {ranks}"))
+        .fact("ranks of the job", all.to_string())
+}
+
+/// Returns the message for ranks whose calls of MPI are not recorded.
+pub(super) fn unrecorded(ranks: &RankSet) -> Message {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    Message::new(
+        &UNRECORDED,
+        format!("calls of MPI of {word} {ranks} are not recorded"),
+    )
+    .with_help(
+        "start the job with `rally run --mpi-recorder`; in a job that was, these have called nothing of MPI that the recorder sees",
+    )
+}
+
+/// Returns the message for ranks whose recorded calls cannot be read.
+pub(super) fn unreadable(ranks: &RankSet) -> Message {
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    Message::new(
+        &UNREADABLE,
+        format!("calls of MPI of {word} {ranks} are recorded, but not readable"),
+    )
+    .with_help(
+        "see whether the program writes where it should not, or another version of `rally` has started the job",
+    )
 }
 
 pub(super) fn doubt(doubt: &Doubt) -> Message {

@@ -202,7 +202,7 @@ fn text(recording: &Recording) -> String {
     for class in all.classes(&recording.frames) {
         let _ = writeln!(text, "{}", line(&recording.frames, &class));
     }
-    let verdicts = verdict::judge(&recording.frames, &all);
+    let verdicts = verdict::judge(&recording.frames, &recording.samples, &all);
     for verdict in &verdicts {
         let _ = writeln!(text, "{verdict}");
     }

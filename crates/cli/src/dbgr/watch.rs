@@ -223,7 +223,7 @@ impl<'a> Watcher<'a> {
         Input::Sampled {
             began,
             frames: sample.frames,
-            snapshot: sample.snapshot,
+            snapshot: Box::new(sample.snapshot),
             progress,
         }
     }
@@ -438,7 +438,7 @@ mod tests {
         for (place, expected) in [
             (here(started), true),
             (here(started - 1), false),
-            (Whereabouts::Gone, false),
+            (Whereabouts::Gone { host: None }, false),
             (Whereabouts::Unproved, false),
             (Whereabouts::On("n2".to_owned()), false),
         ] {

@@ -429,6 +429,13 @@ fn full_help_of_run() {
               before the time limit, `dbgr watch` prints the stacks of all ranks and
               writes them into rally-PID-hang.html. See `rally help debugging`.
 
+          --mpi-recorder
+              Record the calls of MPI, for `dbgr` to show and to compare
+
+              Works with any MPI library that is a shared one, without compiling
+              anything again. A call takes about 10 ns longer. See `rally help
+              debugging`.
+
           --on-hangup <end|continue>
               If the terminal is lost (SIGHUP): end the job or let it continue
 

@@ -15,6 +15,7 @@ const START_TOOL_USAGE: &str = "rally start-tool [OPTIONS] JOB -- PROGRAM [ARGS]
 const START_TOOL_AFTER: &str = "\
 The processes get the environment and the working directory of the ranks, and
 RALLY_TOOL_RANKS: rank and pid of each rank beside them, such as 0:4711,1:4712.
+RALLY_TOOL_RANKS_FILE: a file with the same list; not with --per-rank.
 See `rally help debugging`.
 
 They end with the job, and with this command. The exit code is 0 if all ended
