@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Callable, Dict, Iterator, Optional
@@ -10,6 +11,11 @@ from typing import Callable, Dict, Iterator, Optional
 import pytest
 
 import rally
+
+# Programs that the tests start get these signals, also if somebody runs the tests in the background, where a shell ignores them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for ignored in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(ignored, signal.SIG_DFL)
 
 # Seconds. Nothing here takes long, except on a very busy computer.
 DEADLINE = 60.0

@@ -109,6 +109,41 @@ fn one_process_on_each_node_has_what_the_ranks_have() {
     run.end();
 }
 
+/// The list may be longer than the kernel takes for a variable.
+#[test]
+fn the_ranks_are_listed_in_a_file_too() {
+    let sandbox = Sandbox::new();
+    let run = job(&sandbox, 4, &TWO_NODES, "exec sleep 1000");
+    let pid = run.pid.to_string();
+    let script = "f=$RALLY_TOOL_RANKS_FILE; \
+                  echo $(cat $f) $RALLY_TOOL_RANKS $(wc -l < $f) $(stat -c %a $f ${f%/*}) $f";
+    let told = run_tool(&sandbox, &[&pid, "--", "sh", "-c", script]).expect_code(0);
+    let out = told.out();
+    let mut files: Vec<&str> = Vec::new();
+    for line in out.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [listed, set, lines, mode, above, file] = words[..] else {
+            panic!("{line}");
+        };
+        assert_eq!((listed, lines, mode, above), (set, "1", "600", "700"));
+        assert_eq!(listed.split(',').count(), 2);
+        files.push(file);
+    }
+    files.sort_unstable();
+    files.dedup();
+    assert_eq!(files.len(), 2, "each node has its own: {files:?}");
+    // The tool has ended, and its job goes on.
+    for file in files {
+        let directory = std::path::Path::new(file).parent().unwrap();
+        assert!(!directory.exists(), "{file}");
+    }
+    let script = "echo ${RALLY_TOOL_RANKS_FILE-none}";
+    let told = run_tool(&sandbox, &["--per-rank", &pid, "--", "sh", "-c", script]);
+    told.expect_code(0).expect_out("none\nnone\nnone\nnone\n");
+    run.signal(Signal::SIGTERM);
+    run.end();
+}
+
 /// A-12: what is loaded into ranks is not loaded into tools, and nothing makes these ranks.
 #[test]
 fn a_tool_is_no_rank() {

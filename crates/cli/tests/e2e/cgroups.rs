@@ -3,8 +3,10 @@
 
 use std::process::Command;
 
+use nix::sys::signal::Signal;
+
 use crate::{
-    harness::{DEADLINE, Finished, Sandbox, eventually, rally},
+    harness::{DEADLINE, Finished, Sandbox, Stream, eventually, rally},
     machine::Machine,
 };
 
@@ -64,6 +66,47 @@ fn a_limit_is_enforced_or_a_warning_says_why_not() {
         ran.expect_code(137)
             .expect_err(&["out of memory", "`--memory-limit`: 64 MiB"]);
     }
+    sandbox.expect_clean();
+}
+
+/// H-73: a tool is in the cgroup of the job, but not held to the limits of its ranks. Without cgroups it is where they are.
+#[test]
+fn a_tool_is_in_the_cgroup_of_its_job_and_not_limited() {
+    let sandbox = Sandbox::new();
+    let rally = rally();
+    let words = [
+        rally.to_str().unwrap(),
+        "run",
+        "--memory-limit=64M",
+        "-n1",
+        "--",
+        "sh",
+        "-c",
+        "grep ^0: /proc/self/cgroup; echo up; exec sleep 1000",
+    ];
+    let mut command = match delegated(&sandbox, &words) {
+        Some(command) => command,
+        None => sandbox.rally(&words[1..]),
+    };
+    let run = sandbox.start(command.env("XDG_RUNTIME_DIR", sandbox.work()));
+    run.expect_times(Stream::Stdout, "up\n", 1);
+    let needs_much = "grep ^0: /proc/self/cgroup; head -c 200M /dev/zero | tail -c 200M | wc -c";
+    let pid = run.pid.to_string();
+    let mut tool = sandbox.rally(&["start-tool", &pid, "--", "sh", "-c", needs_much]);
+    let tool = sandbox.run(tool.env("XDG_RUNTIME_DIR", sandbox.work()));
+    run.signal(Signal::SIGTERM);
+    let of_rank = run.end().out();
+    let of_rank = of_rank.lines().next().unwrap().to_owned();
+    let expected = match is_enforceable(&sandbox, "memory") {
+        true => {
+            let whole = of_rank.strip_suffix("/ranks").unwrap();
+            assert!(whole.rsplit('/').next().unwrap().starts_with("rally-"));
+            format!("{whole}/tool-2")
+        }
+        false => of_rank,
+    };
+    tool.expect_code(0)
+        .expect_out(&format!("{expected}\n209715200\n"));
     sandbox.expect_clean();
 }
 

@@ -1,6 +1,10 @@
 //! The zoo of hanging programs, each with its expected classes and verdict, and the corpus of slow but healthy programs,
 //! which must get no verdict.
 
+mod call_site;
+mod recorded;
+mod recorder;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -51,8 +55,14 @@ fn expected(name: &str) -> Expected {
 
 /// Starts a program on some ranks, and waits until each has printed that it is ready.
 fn started(sandbox: &Sandbox, ranks: &str, program: &[&str]) -> Running {
+    started_with(sandbox, &[], ranks, program)
+}
+
+/// As [`started`], with options of `rally run`.
+fn started_with(sandbox: &Sandbox, options: &[&str], ranks: &str, program: &[&str]) -> Running {
     let python = venv("mpi4py").join("packages");
     let mut args = vec!["run", "-n", ranks, "--kill-on-bad-exit=no", "--grace", "0"];
+    args.extend(options);
     args.extend(program);
     let run = sandbox.start(
         sandbox
@@ -388,6 +398,8 @@ mod corpus {
         let program = programs(&mpi_compiler());
         let program = program.to_str().unwrap();
         let run = started(&sandbox, "4", &[program, "survivors"]);
+        // The others have no communicator of their own before that.
+        run.expect_times(Stream::Stdout, "split", 4);
         let pids = ranks(&sandbox, program);
         signal::kill(Pid::from_raw(pids[&3]), Signal::SIGKILL).unwrap();
         let said = verdict(&sandbox, "11", "1050", &pids);

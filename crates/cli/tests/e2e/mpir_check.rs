@@ -1,6 +1,6 @@
 //! `rally mpir-check`: our launcher, others, and one with mistakes.
 
-use std::{collections::BTreeMap, process::Command};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 use nix::{sys::signal, unistd::Pid};
 
@@ -20,6 +20,19 @@ pub(crate) fn verdicts(checked: &Finished) -> BTreeMap<String, String> {
         .iter()
         .map(|finding| (text(finding, "id"), text(finding, "verdict")))
         .filter(|(_, verdict)| verdict != "right")
+        .collect()
+}
+
+/// Returns the findings that are not `right`, a line each, for the message of a test that fails.
+fn unusual(checked: &Finished) -> String {
+    let whole: serde_json::Value = serde_json::from_str(&checked.out()).unwrap_or_default();
+    let findings = whole["findings"].as_array().into_iter().flatten();
+    let unusual = findings.filter(|finding| finding["verdict"] != "right");
+    unusual
+        .map(|finding| {
+            let (id, verdict, seen) = (&finding["id"], &finding["verdict"], &finding["seen"]);
+            format!("{id} {verdict}: {seen}\n")
+        })
         .collect()
 }
 
@@ -64,14 +77,24 @@ fn our_launcher_does_everything_right() {
     }
 }
 
-/// What users of Open MPI 4.1 find: see the comparison in the documentation.
+/// What users of Open MPI 4.1 find: see the comparison in the documentation. Its `mpirun` has races of its own, so one of three checks
+/// is enough.
 #[test]
 fn open_mpi_4_1_holds_its_ranks_in_mpi_init() {
-    let sandbox = Sandbox::new();
     let program = compiled("mpicc.openmpi".as_ref(), &testdata("mpi/stay.c"), &[]);
+    let odd: Vec<String> = std::iter::repeat_with(|| odd_findings_of_open_mpi_4(&program))
+        .take(3)
+        .map_while(|odd| odd)
+        .collect();
+    assert!(odd.len() < 3, "{}", odd.join("\nagain:\n"));
+}
+
+/// Checks Open MPI 4.1. Returns the findings if they are not the expected ones.
+fn odd_findings_of_open_mpi_4(program: &Path) -> Option<String> {
+    let sandbox = Sandbox::new();
     let mut command = sandbox.rally(&["mpir-check", "--message-format", "json"]);
     // Its FIFO is used again without a breakpoint, for which the check waits as long as it may.
-    command.args(["--hold", "2s", "--run", "500ms", "--limit", "15s", "--"]);
+    command.args(["--hold", "4s", "--run", "500ms", "--limit", "25s", "--"]);
     command.args(["mpirun.openmpi", "--oversubscribe", "-n", "3"]);
     command.arg(program);
     for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
@@ -82,10 +105,10 @@ fn open_mpi_4_1_holds_its_ranks_in_mpi_init() {
     command.env("OMPI_MCA_orte_tmpdir_base", sandbox.work());
     let checked = sandbox.run(&mut command).expect_code(1);
     let all = verdicts(&checked);
-    assert_eq!(with(&all, "wrong"), ["row-type", "strings"], "{checked:?}");
-    let absent = ["aborted", "again", "pre-main"];
-    assert_eq!(with(&all, "not-applicable"), absent, "{checked:?}");
-    assert_eq!(with(&all, "not-checked"), [""; 0], "{checked:?}");
+    let is_usual = with(&all, "wrong") == ["row-type", "strings"]
+        && with(&all, "not-applicable") == ["aborted", "again", "pre-main"]
+        && with(&all, "not-checked").is_empty();
+    (!is_usual).then(|| unusual(&checked))
 }
 
 /// The launcher of the package has no symbols: they are stripped, and not exported.

