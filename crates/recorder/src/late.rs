@@ -1,9 +1,13 @@
 //! Functions that some MPI libraries lack. The recorder must not have symbols for them, so it changes the pointers by which loaded
 //! objects call them: the slots of their relocations. That is done at the first call of each function, and when `MPI_Init` or a
 //! call that makes a communicator has returned, if objects were loaded since.
+//!
+//! Objects have tens of thousands of relocations, and few undefined symbols. So the symbols say first whether an object has such a
+//! pointer.
 
 use core::{
     ffi::{CStr, c_int, c_void},
+    ops::Range,
     ptr,
     sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed},
 };
@@ -21,7 +25,7 @@ static LOADED: AtomicU64 = AtomicU64::new(0);
 /// Entries of a dynamic section that are looked at.
 const ENTRIES_MAX: usize = 1024;
 
-/// What is known of each stub: whether an object calls its function by a pointer, and whether that is to be changed.
+/// What is known of each stub: whether an object calls its function, and whether the pointers are to be changed.
 static STUBS: [AtomicU8; 2 * COUNT] = [const { AtomicU8::new(UNSEEN) }; 2 * COUNT];
 const UNSEEN: u8 = 0;
 const SEEN: u8 = 1;
@@ -30,7 +34,7 @@ const CHANGED: u8 = 3;
 
 /// A walk over the pointers of all objects.
 enum Walk {
-    /// Finds the functions that are called by pointers.
+    /// Finds the functions that are called.
     Look,
     /// Changes the pointers. The flag is set if there was one to a function that counts something.
     Change(bool),
@@ -51,8 +55,7 @@ pub(crate) fn patch() {
             state.store(decide(stub as u32), Relaxed);
         }
     }
-    let is_changed = |state: &AtomicU8| state.load(Relaxed) == CHANGED;
-    if !STUBS.iter().any(is_changed) {
+    if !(0..2 * COUNT as u32).any(is_changed) {
         return;
     }
     let mut change = Walk::Change(false);
@@ -115,6 +118,12 @@ struct Relocation {
     addend: i64,
 }
 
+impl Relocation {
+    const fn symbol(&self) -> usize {
+        (self.info >> 32) as usize
+    }
+}
+
 /// `Elf64_Sym`.
 #[repr(C)]
 struct Symbol {
@@ -127,17 +136,21 @@ struct Symbol {
 }
 
 const DT_PLTRELSZ: i64 = 2;
+const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
 const DT_JMPREL: i64 = 23;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 /// What the dynamic section of an object says.
 #[derive(Default)]
 struct Tables {
     names: u64,
     symbols: u64,
+    /// Number of symbols among which all undefined ones are, or less than two if it is not known.
+    count: usize,
     plain: (u64, u64),
     of_calls: (u64, u64),
 }
@@ -169,31 +182,45 @@ unsafe extern "C" fn visit_object(
     if tables.names == 0 || tables.symbols == 0 {
         return 0;
     }
-    for (begin, size) in [tables.plain, tables.of_calls] {
-        let count = size as usize / size_of::<Relocation>();
-        for at in 0..count {
-            // SAFETY: the dynamic section says that these relocations are there; the dynamic linker has used them.
-            let relocation = unsafe { &*(begin as *const Relocation).add(at) };
-            if is_pointer_to_function(relocation.info as u32)
-                && let Some(stub) = stub_of(&tables, relocation.info >> 32)
-            {
-                let slot = object.address as u64 + relocation.offset;
+    match &mut *walk {
+        Walk::Look => {
+            for stub in tables.undefined() {
                 let state = &STUBS[stub as usize];
-                match (&mut *walk, state.load(Relaxed)) {
-                    (Walk::Look, UNSEEN) => state.store(SEEN, Relaxed),
-                    (Walk::Change(counting), CHANGED) => {
-                        let is_new = patch_slot(slot, stub, protected.contains(&slot));
-                        *counting |= is_new && counts(stub);
-                    }
-                    _ => {}
+                if state.load(Relaxed) == UNSEEN {
+                    state.store(SEEN, Relaxed);
                 }
+            }
+        }
+        Walk::Change(counting) => {
+            if tables.undefined().any(is_changed) {
+                *counting |= change(object, &tables, &protected);
             }
         }
     }
     0
 }
 
-fn range(object: &LoadedObject, header: &ProgramHeader) -> core::ops::Range<u64> {
+fn is_changed(stub: u32) -> bool {
+    STUBS[stub as usize].load(Relaxed) == CHANGED
+}
+
+/// Changes the pointers of an object. Returns whether there was one to a function that counts something.
+fn change(object: &LoadedObject, tables: &Tables, protected: &Range<u64>) -> bool {
+    let mut counting = false;
+    for relocation in tables.relocations() {
+        if is_pointer_to_function(relocation.info as u32)
+            && let Some(stub) = tables.stub_of(relocation.symbol())
+            && is_changed(stub)
+        {
+            let slot = object.address as u64 + relocation.offset;
+            let is_new = patch_slot(slot, stub, protected.contains(&slot));
+            counting |= is_new && counts(stub);
+        }
+    }
+    counting
+}
+
+fn range(object: &LoadedObject, header: &ProgramHeader) -> Range<u64> {
     let begin = object.address as u64 + header.address;
     begin..begin + header.memory_size
 }
@@ -214,6 +241,11 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
             DT_SYMTAB => tables.symbols = address(entry.value),
             DT_RELA => tables.plain.0 = address(entry.value),
             DT_RELASZ => tables.plain.1 = entry.value,
+            // The second number: the first symbol that others can find, which comes behind all undefined ones. Linkers write 1 if
+            // there is none.
+            DT_GNU_HASH => tables.count = number(address(entry.value) + 4),
+            // The second number: all symbols.
+            DT_HASH if tables.count == 0 => tables.count = number(address(entry.value) + 4),
             DT_JMPREL => tables.of_calls.0 = address(entry.value),
             DT_PLTRELSZ => tables.of_calls.1 = entry.value,
             _ => {}
@@ -222,31 +254,62 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
     tables
 }
 
-/// Returns the stub for a symbol, if it is a function that some libraries lack.
-fn stub_of(tables: &Tables, symbol: u64) -> Option<u32> {
-    // SAFETY: the relocation has the number of a symbol, and the symbol the offset of a name that ends with a 0.
-    let name = unsafe {
-        let symbol = &*(tables.symbols as *const Symbol).add(symbol as usize);
-        let name = (tables.names + u64::from(symbol.name)) as *const u8;
-        // Most names are others, whose ends are not worth a search.
-        if !matches!(*name, b'M' | b'P') {
+/// Returns a number of a hash table.
+fn number(address: u64) -> usize {
+    // SAFETY: both kinds of tables begin with two numbers of this size or more.
+    unsafe { *(address as *const u32) as usize }
+}
+
+impl Tables {
+    /// Returns the stubs of the functions that the object calls and that some libraries lack.
+    fn undefined(&self) -> impl Iterator<Item = u32> {
+        let count = if self.count > 1 {
+            self.count
+        } else {
+            let last = self.relocations().map(Relocation::symbol).max();
+            last.map_or(0, |last| last + 1)
+        };
+        (1..count).filter_map(|symbol| self.stub_of(symbol))
+    }
+
+    fn relocations(&self) -> impl Iterator<Item = &'static Relocation> {
+        [self.plain, self.of_calls]
+            .into_iter()
+            .flat_map(|(begin, size)| {
+                let count = size as usize / size_of::<Relocation>();
+                // SAFETY: the dynamic section says that these relocations are there; the dynamic linker has used them. Objects of the
+                // program stay while the recorder looks at them.
+                (0..count).map(move |at| unsafe { &*(begin as *const Relocation).add(at) })
+            })
+    }
+
+    /// Returns the stub for an undefined symbol, if it is a function that some libraries lack.
+    fn stub_of(&self, symbol: usize) -> Option<u32> {
+        // SAFETY: a relocation has the number of a symbol, or it is less than the number of symbols; and the symbol has the offset of
+        // a name that ends with a 0.
+        let name = unsafe {
+            let symbol = &*(self.symbols as *const Symbol).add(symbol);
+            let name = (self.names + u64::from(symbol.name)) as *const u8;
+            // Most names are others, whose ends are not worth a search.
+            if symbol.section != 0 || !matches!(*name, b'M' | b'P') {
+                return None;
+            }
+            CStr::from_ptr(name.cast())
+        };
+        let name = name.to_bytes();
+        let profiling = name.first() == Some(&b'P');
+        let plain = &name[usize::from(profiling)..];
+        if !plain.starts_with(b"MPI_") {
             return None;
         }
-        CStr::from_ptr(name.cast())
-    };
-    let name = name.to_bytes();
-    let profiling = name.first() == Some(&b'P');
-    let plain = &name[usize::from(profiling)..];
-    if !plain.starts_with(b"MPI_") {
-        return None;
+        let number = FUNCTIONS
+            .binary_search_by(|function| function.name.as_bytes().cmp(plain))
+            .ok()?;
+        if FUNCTIONS[number].provision == Provision::Symbol {
+            return None;
+        }
+        Some(2 * number as u32 + u32::from(profiling))
     }
-    let number = FUNCTIONS
-        .binary_search_by(|function| function.name.as_bytes().cmp(plain))
-        .ok()?;
-    if FUNCTIONS[number].provision == Provision::Symbol {
-        return None;
-    }
-    Some(2 * number as u32 + u32::from(profiling))
 }
 
 /// Lets a slot point to a stub, and returns whether it did not. An empty one stays empty: it is a weak reference which the program
