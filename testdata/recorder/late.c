@@ -1,9 +1,19 @@
-/* Functions that some MPI libraries lack: messages with large counts. Rank 1 sends one fewer than rank 0 receives. */
+/* Functions that some MPI libraries lack: messages with large counts. Rank 1 sends one fewer than rank 0 receives. With ADDRESS, the
+ * program asks whether the library has them. */
 #include <mpi.h>
 #include <stdio.h>
 
+#ifdef ADDRESS
+#pragma weak MPI_Send_c
+#pragma weak MPI_Recv_c
+#endif
+
 int main(int argc, char **argv) {
     int rank, word = 0;
+#ifdef ADDRESS
+    if (!MPI_Send_c || !MPI_Recv_c)
+        return 1;
+#endif
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     printf("ready\n");

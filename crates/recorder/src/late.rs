@@ -2,7 +2,7 @@
 //! objects call them: the slots of their relocations. That is done at the first call of each function, and when `MPI_Init` or a
 //! call that makes a communicator has returned, if objects were loaded since.
 //!
-//! Objects have tens of thousands of relocations, and few undefined symbols. So the symbols say first whether an object has such a
+//! Objects have tens of thousands of relocations, and their symbols are fewer. So the symbols say first whether an object has such a
 //! pointer.
 
 use core::{
@@ -149,7 +149,7 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 struct Tables {
     names: u64,
     symbols: u64,
-    /// Number of symbols among which all undefined ones are, or less than two if it is not known.
+    /// Number of symbols, or of those among which all undefined ones are; less than two if it is not known.
     count: usize,
     plain: (u64, u64),
     of_calls: (u64, u64),
@@ -241,11 +241,12 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
             DT_SYMTAB => tables.symbols = address(entry.value),
             DT_RELA => tables.plain.0 = address(entry.value),
             DT_RELASZ => tables.plain.1 = entry.value,
-            // The second number: the first symbol that others can find, which comes behind all undefined ones. Linkers write 1 if
-            // there is none.
-            DT_GNU_HASH => tables.count = number(address(entry.value) + 4),
+            DT_GNU_HASH => tables.count = symbols_of_gnu_hash(address(entry.value)),
             // The second number: all symbols.
-            DT_HASH if tables.count == 0 => tables.count = number(address(entry.value) + 4),
+            DT_HASH if tables.count == 0 => {
+                // SAFETY: such a table begins with two numbers.
+                tables.count = unsafe { *(address(entry.value) as *const u32).add(1) } as usize;
+            }
             DT_JMPREL => tables.of_calls.0 = address(entry.value),
             DT_PLTRELSZ => tables.of_calls.1 = entry.value,
             _ => {}
@@ -254,10 +255,27 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
     tables
 }
 
-/// Returns a number of a hash table.
-fn number(address: u64) -> usize {
-    // SAFETY: both kinds of tables begin with two numbers of this size or more.
-    unsafe { *(address as *const u32) as usize }
+/// Returns the number of symbols of an object that has this hash table; less than two if it says nothing. The table has the symbols
+/// from a first one on: those that others can find, and undefined ones whose address the object takes.
+fn symbols_of_gnu_hash(table: u64) -> usize {
+    /// Ends a chain.
+    const LAST: u32 = 1;
+    let word = |at: usize| {
+        // SAFETY: the table has four numbers, a filter of words of 64 bits, the buckets, and the chains; the last one ends with LAST.
+        unsafe { *(table as *const u32).add(at) }
+    };
+    let (buckets, first, filter) = (word(0) as usize, word(1) as usize, word(2) as usize);
+    let begin = 4 + 2 * filter;
+    let highest = (begin..begin + buckets).map(word).max();
+    // Linkers write that the first one is 1 if there is none.
+    let Some(highest) = highest.filter(|it| *it as usize >= first && *it != 0) else {
+        return first;
+    };
+    let mut at = highest as usize;
+    while word(begin + buckets + at - first) & LAST == 0 {
+        at += 1;
+    }
+    at + 1
 }
 
 impl Tables {
