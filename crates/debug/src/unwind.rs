@@ -385,7 +385,7 @@ impl Images {
         );
         let is_way = |frame: &Frame| {
             let name = frame.function.as_deref().unwrap_or_default();
-            name.ends_with(region::WAY)
+            region::WAYS.iter().any(|way| name.ends_with(way))
         };
         names.iter().find(|frame| is_way(frame))?;
         let stub = memory

@@ -6,11 +6,13 @@
 //! rbp       rbp of the program
 //! rbp - 48  arguments 1 to 6        <- frame
 //! rbp - 56  number of the stub
-//! rbp - 64  frame of the call in which this one is
-//! rbp - 72  the recorded call, from 1
+//! rbp - 64  frame of the call in which this one is, if it does not end plainly
+//! rbp - 72  the record of the call
 //! rbp - 80  what the function returned
-//! rbp - 88  stub and record of the call in which this one is
+//! rbp - 88  the record of the call in which this one is
 //! rbp - 96  where the program goes on after that one
+//! rbp - 104 the thread, if the call ends plainly: it is in no other one, and its end is all that there is to record when it returns
+//!           without an error; otherwise 1
 //! ```
 //!
 //! [`frame`](crate::frame) reads these words.
@@ -18,9 +20,19 @@
 //! The function is called, not jumped to, so that the recorder knows when it returns. If an exception or a `longjmp` leaves it,
 //! nobody says so; the next call sees that its stack is above that of the call that was left.
 
-use core::arch::{global_asm, naked_asm};
+use core::{
+    arch::{global_asm, naked_asm},
+    mem::offset_of,
+};
 
-use crate::hooks::{enter, leave};
+use calls::layout::{Call, Counter};
+
+use crate::{
+    counters::Direction,
+    hooks::{enter, leave},
+    message::Message,
+    threads::Recorded,
+};
 
 // Stubs of all functions, for those that have no symbol: 16 bytes each.
 global_asm!(
@@ -94,19 +106,7 @@ pub(crate) unsafe extern "C" fn rally_call() {
         "mov r8, qword ptr [rbp - 16]",
         "mov r9, qword ptr [rbp - 8]",
         "call rax",
-        "mov qword ptr [rbp - 80], rax",
-        "mov rdi, qword ptr [rip + rally_thread@GOTTPOFF]",
-        "mov rdi, qword ptr fs:[rdi]",
-        "lea rsi, [rbp - 48]",
-        "mov edx, eax",
-        "call {leave}",
-        "mov rax, qword ptr [rbp - 80]",
-        "leave",
-        ".cfi_remember_state",
-        ".cfi_def_cfa rsp, 8",
-        ".cfi_restore rbp",
-        "ret",
-        ".cfi_restore_state",
+        "jmp {end}",
         "4:",
         "mov rdi, qword ptr [rbp - 48]",
         "mov rsi, qword ptr [rbp - 40]",
@@ -120,6 +120,175 @@ pub(crate) unsafe extern "C" fn rally_call() {
         "jmp rax",
         ".cfi_endproc",
         enter = sym enter,
+        end = sym rally_end,
+    )
+}
+
+/// Where a call goes when the function has returned, with the result in `rax`.
+///
+/// # Safety
+///
+/// Only for [`rally_call`] and the ways of messages: it takes their stack.
+#[unsafe(naked)]
+unsafe extern "C" fn rally_end() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_def_cfa rbp, 16",
+        ".cfi_offset rbp, -16",
+        "mov rdi, qword ptr [rip + rally_thread@GOTTPOFF]",
+        "mov rdi, qword ptr fs:[rdi]",
+        "cmp rdi, qword ptr [rbp - 104]",
+        "jne 2f",
+        "test eax, eax",
+        "jne 2f",
+        "mov rcx, qword ptr [rbp - 72]",
+        // If there were more calls inside than the ring has room for, the record is another's.
+        "lea rdx, [rbp - 48]",
+        "cmp rdx, qword ptr [rcx + {record_frame}]",
+        "jne 2f",
+        "mov dword ptr [rcx + {state}], 0",
+        "mov qword ptr [rdi + {frame}], 0",
+        "leave",
+        ".cfi_remember_state",
+        ".cfi_def_cfa rsp, 8",
+        ".cfi_restore rbp",
+        "ret",
+        ".cfi_restore_state",
+        "2:",
+        "mov qword ptr [rbp - 80], rax",
+        "lea rsi, [rbp - 48]",
+        "mov edx, eax",
+        "call {leave}",
+        "mov rax, qword ptr [rbp - 80]",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        ".cfi_restore rbp",
+        "ret",
+        ".cfi_endproc",
+        record_frame = const offset_of!(Call, frame),
+        state = const offset_of!(Call, state),
+        frame = const offset_of!(Recorded, frame),
         leave = sym leave,
     )
 }
+
+/// Returns where a thread has its last message in one direction.
+const fn place_of_message(direction: Direction) -> usize {
+    offset_of!(Recorded, messages) + direction.place() * size_of::<Message>()
+}
+
+/// Defines the way of messages in one direction, which [`rally_call`] takes if the message does not repeat the thread's last one. It
+/// writes what `hooks::begin` writes, in the same order.
+macro_rules! way_of_messages {
+    ($name:ident, $direction:expr) => {
+        #[doc = concat!("As [`rally_call`], for messages in one direction.\n\n# Safety\n\nOnly for stubs.")]
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                "mov r10, qword ptr [rip + rally_thread@GOTTPOFF]",
+                "mov r10, qword ptr fs:[r10]",
+                "test r10, r10",
+                "je {call}",
+                "cmp qword ptr [r10 + {thread_frame}], 0",
+                "jne {call}",
+                "cmp eax, dword ptr [r10 + {message} + {stub}]",
+                "jne {call}",
+                "cmp ecx, dword ptr [r10 + {message} + {message_peer}]",
+                "jne {call}",
+                "cmp r8d, dword ptr [r10 + {message} + {message_tag}]",
+                "jne {call}",
+                "cmp r9, qword ptr [r10 + {message} + {communicator}]",
+                "jne {call}",
+                "push rbp",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset rbp, -16",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                // A receive has a seventh argument.
+                ".if {message} == {received}",
+                "sub rsp, 120",
+                "push qword ptr [rbp + 16]",
+                ".else",
+                "sub rsp, 112",
+                ".endif",
+                "mov qword ptr [rbp - 56], rax",
+                "mov qword ptr [rbp - 104], r10",
+                "lea rax, [rbp - 48]",
+                "mov qword ptr [r10 + {thread_frame}], rax",
+                // r11: the record.
+                "mov r11, qword ptr [r10 + {next}]",
+                "mov qword ptr [rbp - 72], r11",
+                "mov qword ptr [r10 + {innermost}], r11",
+                "lea rax, [r11 + {record_size}]",
+                "cmp rax, qword ptr [r10 + {ring_end}]",
+                "cmove rax, qword ptr [r10 + {ring_first}]",
+                "mov qword ptr [r10 + {next}], rax",
+                "inc qword ptr [r10 + {thread_sequence}]",
+                "mov rax, qword ptr [r10 + {thread_sequence}]",
+                "mov qword ptr [r11 + {sequence}], rax",
+                "lea rax, [rbp - 48]",
+                "mov qword ptr [r11 + {frame}], rax",
+                "mov qword ptr [r11 + {count}], rsi",
+                "mov rax, qword ptr [r10 + {message} + {message_handle}]",
+                "mov qword ptr [r11 + {handle}], rax",
+                "movups xmm0, xmmword ptr [r10 + {message} + {function_to_peer}]",
+                "movups xmmword ptr [r11 + {function}], xmm0",
+                "mov dword ptr [r11 + {tag}], r8d",
+                "mov qword ptr [r11 + {repeated}], 0",
+                "mov rax, qword ptr [rbp + 8]",
+                "mov qword ptr [r11 + {site}], rax",
+                "mov qword ptr [r10 + {innermost_site}], rax",
+                // r11: the counter.
+                "mov r11, qword ptr [r10 + {message} + {counter}]",
+                "mov qword ptr [r11 + {counter_site}], rax",
+                "inc qword ptr [r11 + {counted}]",
+                "mov rax, qword ptr [r11 + {counted}]",
+                "mov r11, qword ptr [rbp - 72]",
+                "mov qword ptr [r11 + {ordinal}], rax",
+                "mov rax, qword ptr [r10 + {thread_sequence}]",
+                "mov qword ptr [r11 + {seal}], rax",
+                "mov qword ptr [r10 + {thread_repeated}], 0",
+                "call qword ptr [r10 + {message} + {message_function}]",
+                "jmp {end}",
+                ".cfi_endproc",
+                call = sym rally_call,
+                end = sym rally_end,
+                message = const place_of_message($direction),
+                received = const place_of_message(Direction::Receive),
+                stub = const offset_of!(Message, stub),
+                message_peer = const offset_of!(Message, peer),
+                message_tag = const offset_of!(Message, tag),
+                communicator = const offset_of!(Message, communicator),
+                message_handle = const offset_of!(Message, handle),
+                function_to_peer = const offset_of!(Message, function_to_peer),
+                counter = const offset_of!(Message, counter),
+                message_function = const offset_of!(Message, function),
+                thread_frame = const offset_of!(Recorded, frame),
+                innermost = const offset_of!(Recorded, innermost),
+                innermost_site = const offset_of!(Recorded, innermost_site),
+                next = const offset_of!(Recorded, next),
+                ring_first = const offset_of!(Recorded, first),
+                ring_end = const offset_of!(Recorded, end),
+                thread_sequence = const offset_of!(Recorded, sequence),
+                thread_repeated = const offset_of!(Recorded, repeated),
+                record_size = const size_of::<Call>(),
+                seal = const offset_of!(Call, seal),
+                sequence = const offset_of!(Call, sequence),
+                frame = const offset_of!(Call, frame),
+                site = const offset_of!(Call, site),
+                count = const offset_of!(Call, count),
+                handle = const offset_of!(Call, handle),
+                ordinal = const offset_of!(Call, ordinal),
+                function = const offset_of!(Call, function),
+                tag = const offset_of!(Call, tag),
+                repeated = const offset_of!(Call, repeated),
+                counter_site = const offset_of!(Counter, site),
+                counted = const offset_of!(Counter, count),
+            )
+        }
+    };
+}
+
+way_of_messages!(rally_send, Direction::Send);
+way_of_messages!(rally_receive, Direction::Receive);

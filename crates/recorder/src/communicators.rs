@@ -26,7 +26,7 @@ use crate::{
     counters::{self, Direction},
     hot::Hot,
     late, library, region, system,
-    threads::Recorded,
+    threads::{self, Recorded},
 };
 
 /// The handles of all entries, close together for the search. 0 is a free entry.
@@ -186,6 +186,7 @@ fn add(new: &New) -> Option<usize> {
     let index = (0..COMMUNICATORS_MAX)
         .find(|index| claim(*index, new.handle))
         .or_else(|| (0..COMMUNICATORS_MAX).find(|index| claim(*index, 0)));
+    threads::forget_messages();
     let index =
         index.filter(|index| region::reserve(COMMUNICATORS, CommunicatorView::SIZE, *index));
     let Some(index) = index else {
@@ -365,6 +366,7 @@ pub(crate) fn freed(thread: &Recorded, call: &Call) {
     {
         entry.0.handle.store(0, Relaxed);
         HANDLES[index].store(0, Release);
+        threads::forget_messages();
     }
 }
 

@@ -34,8 +34,20 @@ pub(crate) enum Direction {
     Unlock = direction::UNLOCK,
 }
 
+impl Direction {
+    /// Returns where messages in this direction are in what a thread keeps of both.
+    pub(crate) const fn place(self) -> usize {
+        matches!(self, Self::Receive) as usize
+    }
+}
+
 /// Whether only one thread counts at a time, as the level of threads says.
 static ONE_AT_A_TIME: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether only one thread calls MPI at a time.
+pub(crate) fn is_one_at_a_time() -> bool {
+    ONE_AT_A_TIME.load(Relaxed)
+}
 
 /// Notes that only one thread calls MPI at a time.
 pub(crate) fn one_at_a_time() {
@@ -65,7 +77,7 @@ pub(crate) fn cached(
 
 #[inline(always)]
 fn last(thread: &Recorded, direction: Direction) -> &AtomicPtr<Counter> {
-    &thread.counters[usize::from(matches!(direction, Direction::Receive))]
+    &thread.counters[direction.place()]
 }
 
 /// As [`add`], for a message. The next one of the thread most probably has the same peer and tag.

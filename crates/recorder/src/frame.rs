@@ -15,6 +15,7 @@ pub(crate) const OUTER: usize = 2;
 pub(crate) const RECORD: usize = 3;
 pub(crate) const OUTER_CALL: usize = 5;
 pub(crate) const OUTER_SITE: usize = 6;
+pub(crate) const PLAIN: usize = 7;
 
 /// The arguments of a call, which are words of its stack.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ impl Frame {
 
     #[inline(always)]
     pub(crate) fn below(self, words: usize) -> u64 {
-        // SAFETY: `rally_call` has made room for six words below its frame.
+        // SAFETY: `rally_call` has made room for eight words below its frame.
         unsafe { *self.0.sub(words) }
     }
 

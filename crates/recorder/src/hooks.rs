@@ -2,6 +2,7 @@
 
 use core::{
     ffi::c_void,
+    ptr,
     sync::atomic::{
         Ordering::{Relaxed, Release},
         fence,
@@ -10,13 +11,13 @@ use core::{
 
 use calls::{
     COUNT, Class,
-    layout::{CALLS_MAX, Call, flags, phase, state},
+    layout::{Call, flags, phase, state},
 };
 
 use crate::{
     communicators::{self, Entry},
     counters::{self, Direction},
-    frame::{Frame, NUMBER, OUTER, OUTER_CALL, OUTER_SITE, RECORD},
+    frame::{Frame, NUMBER, OUTER, OUTER_CALL, OUTER_SITE, PLAIN, RECORD},
     hot::{After, Counts, HOT, Hot},
     late,
     library::{self, found_something},
@@ -66,17 +67,19 @@ fn again(thread: &Recorded, function: *const c_void, stub: u32, frame: Frame) ->
     {
         return None;
     }
-    let last = thread.last.load(Relaxed);
-    let call = thread.call(last);
+    // The thread is in no call, and the last one was in none either, or it could not be repeated.
+    let call = thread.innermost()?;
     call.repeated
         .store(call.repeated.load(Relaxed).wrapping_add(1), Relaxed);
     call.state.store(state::IN_PROGRESS, Relaxed);
     thread.frame.store(frame.address(), Relaxed);
+    let hot = &HOT[number as usize];
     frame.set_below(OUTER, 0);
-    frame.set_below(RECORD, u64::from(last));
+    frame.set_below(RECORD, address(call));
+    frame.set_below(PLAIN, plain_end(thread, hot, 0));
     Some(Next {
         function,
-        manner: usize::from(HOT[number as usize].manner),
+        manner: usize::from(hot.manner),
     })
 }
 
@@ -97,10 +100,30 @@ fn first(thread: *const Recorded, stub: u32, frame: Frame) -> Next {
     })
 }
 
-/// The stub and the record of a call as one number.
+/// Returns the address of a record as a word of a frame.
 #[inline(always)]
-const fn innermost(stub: u32, record: u32) -> u64 {
-    (stub as u64) << 32 | record as u64
+fn address(call: &Call) -> u64 {
+    ptr::from_ref(call) as u64
+}
+
+/// The word of a call that does not end plainly ([`arch`](crate::arch)). It is the address of no thread, and not the one of a thread
+/// that has called nothing.
+const NOT_PLAIN: u64 = 1;
+
+/// Returns the word of a call that ends plainly.
+#[inline(always)]
+fn plain(thread: &Recorded) -> u64 {
+    ptr::from_ref(thread) as u64
+}
+
+/// Returns the word that says whether a call ends plainly.
+#[inline(always)]
+fn plain_end(thread: &Recorded, hot: &Hot, outer: u64) -> u64 {
+    if matches!(hot.after, After::Nothing) && outer == 0 {
+        plain(thread)
+    } else {
+        NOT_PLAIN
+    }
 }
 
 /// A call while another one has not returned: it is inside that one, or an exception or a `longjmp` has left that one. Then the stack of
@@ -116,29 +139,30 @@ extern "C" fn during(
     if !threads::is_recorded(thread) {
         return forget(function);
     }
-    let known = thread.innermost.load(Relaxed);
-    let around = Frame::at(outer as *mut u64);
-    let is_there = |around: Frame| {
-        around.below(NUMBER) / 2 == known >> 33
-            && around.below(RECORD) == known & 0xffff_ffff
-            && around.site() == thread.innermost_site.load(Relaxed)
-    };
-    if frame.address() < outer && is_there(around) {
-        return inside(thread, function, stub, frame, around, known);
+    if let Some(call) = thread.innermost() {
+        let around = Frame::at(outer as *mut u64);
+        let is_there = |around: Frame| {
+            around.below(RECORD) == address(call)
+                && around.site() == thread.innermost_site.load(Relaxed)
+        };
+        if frame.address() < outer && is_there(around) {
+            return inside(thread, function, stub, frame, around, call);
+        }
+        left(thread, call, outer);
     }
-    left(thread, known);
     begin(thread, function, stub, frame, 0)
 }
 
-/// A call was left without having returned: whether it has done its work is not known.
-fn left(thread: &Recorded, known: u64) {
-    // Perhaps the call around it was left too.
-    if thread.call(known as u32).state.load(Relaxed) & state::NESTED != 0 {
+/// A call was left without having returned: whether it has done its work is not known. `frame` is its stack.
+fn left(thread: &Recorded, call: &Call, frame: u64) {
+    // If there were more calls inside than the ring has room for, the record is another's. Perhaps the call around it was left too.
+    let is_its = call.frame.load(Relaxed) == frame;
+    if !is_its || call.state.load(Relaxed) & state::NESTED != 0 {
         region::doubt();
     }
-    let hot = &HOT[(known >> 33) as usize % COUNT];
-    if !matches!(hot.class, Class::Local | Class::Poll) {
-        failed(thread, thread.call(known as u32));
+    let class = library::class(call.function.load(Relaxed));
+    if !matches!(class, Some(Class::Local | Class::Poll)) {
+        failed(thread, call);
     }
 }
 
@@ -154,14 +178,13 @@ fn inside(
     stub: u32,
     frame: Frame,
     outer: Frame,
-    known: u64,
+    call: &Call,
 ) -> Next {
     if library::contains(frame.site()) {
         return forget(function);
     }
     let hot = &HOT[stub as usize / 2];
-    let around = (known >> 33) as u32 % COUNT as u32;
-    let record = known & 0xffff_ffff;
+    let around = outer.below(NUMBER) as u32 / 2 % COUNT as u32;
     if around == stub / 2 {
         if !matches!(hot.class, Class::Init) {
             return forget(function);
@@ -169,7 +192,8 @@ fn inside(
         // The tool may use MPI before the program's call returns, so this one is called with the record of that.
         keep_outer(thread, frame);
         frame.set_below(OUTER, outer.address());
-        frame.set_below(RECORD, record);
+        frame.set_below(RECORD, address(call));
+        frame.set_below(PLAIN, NOT_PLAIN);
         return Next {
             function,
             manner: usize::from(hot.manner),
@@ -179,7 +203,6 @@ fn inside(
         return forget(function);
     }
     if is_message(hot.class) && is_message(HOT[around as usize].class) {
-        let call = thread.call(record as u32);
         match communicators::of_serial(thread, call.communicator.load(Relaxed)) {
             Some(on) if call.frame.load(Relaxed) == outer.address() => on.flag(flags::FAILED),
             _ => region::doubt(),
@@ -216,11 +239,11 @@ extern "C" fn begin(
         keep_outer(thread, frame);
     }
     frame.set_below(OUTER, outer);
+    frame.set_below(PLAIN, plain_end(thread, hot, outer));
     thread.frame.store(frame.address(), Relaxed);
-    let record = after(thread.last.load(Relaxed));
+    let call = thread.take();
     let sequence = thread.sequence.load(Relaxed) + 1;
-    let call = thread.call(record);
-    thread.prefetch(after(record));
+    thread.sequence.store(sequence, Relaxed);
     call.sequence.store(sequence, Relaxed);
     fence(Release);
     call.site.store(frame.site(), Relaxed);
@@ -242,8 +265,10 @@ extern "C" fn begin(
     }
     call.repeated.store(0, Relaxed);
     call.result.store(0, Relaxed);
-    frame.set_below(RECORD, u64::from(record));
-    thread.innermost.store(innermost(stub, record), Relaxed);
+    frame.set_below(RECORD, address(call));
+    thread
+        .innermost
+        .store(ptr::from_ref(call).cast_mut(), Relaxed);
     thread.innermost_site.store(frame.site(), Relaxed);
     // What follows is fast if the communicator and the counter are those of the last call.
     let serial = if hot.has_communicator {
@@ -268,18 +293,19 @@ extern "C" fn begin(
         };
         let ordinal = counters::count(counter, frame.site());
         call.ordinal.store(ordinal, Relaxed);
+        // The next one like it takes its own way.
+        if hot.is_message && counters::is_one_at_a_time() {
+            let communicator = frame.word(hot.handle);
+            thread.messages[direction.place()].remember(
+                stub,
+                call,
+                communicator,
+                counter,
+                function,
+            );
+        }
     }
     publish(thread, call, function, hot, frame)
-}
-
-/// Returns the record that follows another one in the ring.
-#[inline(always)]
-const fn after(record: u32) -> u32 {
-    if record as usize >= CALLS_MAX {
-        1
-    } else {
-        record + 1
-    }
 }
 
 /// Ends what [`begin`] does not do itself, so that it needs few registers.
@@ -291,13 +317,20 @@ extern "C" fn begin_slowly(
     frame: Frame,
 ) -> Next {
     let hot = &HOT[stub as usize / 2];
-    let call = thread.call(frame.below(RECORD) as u32);
+    let call = record(frame);
     call.communicator.store(0, Relaxed);
     count(thread, hot, call, frame);
     publish(thread, call, function, hot, frame)
 }
 
-/// Makes the record one that a reader takes for whole, and the thread's last.
+/// Returns the record of a call that was begun.
+#[inline(always)]
+fn record(frame: Frame) -> &'static Call {
+    // SAFETY: `begin` has written the address, and the call's own stack is not given to anybody before it ends.
+    unsafe { &*(frame.below(RECORD) as *const Call) }
+}
+
+/// Makes the record one that a reader takes for whole.
 #[inline(always)]
 fn publish(
     thread: &Recorded,
@@ -308,8 +341,6 @@ fn publish(
 ) -> Next {
     let sequence = call.sequence.load(Relaxed);
     call.seal.store(sequence, Release);
-    thread.last.store(frame.below(RECORD) as u32, Relaxed);
-    thread.sequence.store(sequence, Relaxed);
     let repeats = hot.plain && frame.below(OUTER) == 0;
     if repeats {
         thread.repeated_site.store(frame.site(), Relaxed);
@@ -477,7 +508,7 @@ pub(crate) extern "C" fn leave(thread: *const Recorded, frame: *mut u64, result:
 /// Ends a call after which there is more to do. It is not part of [`leave`], which saves no registers for the others.
 #[inline(never)]
 extern "C" fn leave_with_hook(thread: &Recorded, hot: &Hot, frame: Frame, result: i32) {
-    let call = thread.call(frame.below(RECORD) as u32);
+    let call = record(frame);
     if call.frame.load(Relaxed) == frame.address() || matches!(hot.class, Class::Init) {
         // The functions of the library that the hook calls must not be recorded, so the frame is still that of this call.
         with_hook(thread, hot, call, frame, result);
@@ -487,34 +518,45 @@ extern "C" fn leave_with_hook(thread: &Recorded, hot: &Hot, frame: Frame, result
 
 #[inline(always)]
 fn end(thread: &Recorded, hot: &Hot, frame: Frame, result: i32) {
-    let call = thread.call(frame.below(RECORD) as u32);
+    let call = record(frame);
     // If there were more calls inside than the ring has room for, this one's record is another's.
     if call.frame.load(Relaxed) == frame.address() {
         call.result.store(result, Relaxed);
         let nested = call.state.load(Relaxed) & state::NESTED;
         call.state.store(nested, Release);
     }
-    let outer = frame.below(OUTER);
+    let outer = if frame.below(PLAIN) == plain(thread) {
+        0
+    } else {
+        frame.below(OUTER)
+    };
     thread.frame.store(outer, Relaxed);
     if outer != 0 {
         return_to_outer(thread, frame);
     }
-    if result != 0 && !matches!(hot.class, Class::Local | Class::Poll) {
-        failed(thread, call);
+    if result != 0 {
+        // The next one may succeed, so it does not repeat this one.
+        thread.repeated.store(0, Relaxed);
+        if !matches!(hot.class, Class::Local | Class::Poll) {
+            failed(thread, call);
+        }
     }
 }
 
 /// A call begins inside the innermost one.
 #[cold]
 extern "C" fn keep_outer(thread: &Recorded, frame: Frame) {
-    frame.set_below(OUTER_CALL, thread.innermost.load(Relaxed));
+    frame.set_below(OUTER_CALL, thread.innermost.load(Relaxed) as u64);
     frame.set_below(OUTER_SITE, thread.innermost_site.load(Relaxed));
 }
 
 /// A call ends that is inside another one, which is the innermost now.
 #[cold]
 extern "C" fn return_to_outer(thread: &Recorded, frame: Frame) {
-    thread.innermost.store(frame.below(OUTER_CALL), Relaxed);
+    thread.repeated.store(0, Relaxed);
+    thread
+        .innermost
+        .store(frame.below(OUTER_CALL) as *mut Call, Relaxed);
     thread
         .innermost_site
         .store(frame.below(OUTER_SITE), Relaxed);

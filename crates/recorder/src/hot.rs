@@ -2,7 +2,7 @@
 
 use calls::{COUNT, Class, FUNCTIONS, Role};
 
-use crate::frame::word_of_argument;
+use crate::{frame::word_of_argument, message};
 
 /// The words of a frame that are arguments. A function that has no argument with a role has any word there: who reads the record
 /// knows which roles a function has.
@@ -20,6 +20,8 @@ pub(crate) struct Hot {
     pub(crate) has_seldom: bool,
     pub(crate) counts: Counts,
     pub(crate) makes_request: bool,
+    /// Whether messages have a way of their own ([`message`](crate::message)).
+    pub(crate) is_message: bool,
     pub(crate) count: u8,
     pub(crate) peer: u8,
     pub(crate) tag: u8,
@@ -149,6 +151,7 @@ const fn hot(function: &calls::Function) -> Hot {
             _ => Counts::More,
         },
         makes_request: function.argument(Role::NewRequest).is_some(),
+        is_message: message::direction(function).is_some(),
         count: word(function, &[Role::Count]),
         peer: word(function, &[Role::Peer]),
         tag: word(function, &[Role::Tag]),

@@ -33,6 +33,7 @@ mod hooks;
 mod hot;
 mod late;
 mod library;
+mod message;
 mod region;
 mod requests;
 mod stubs;

@@ -1,26 +1,57 @@
 //! The symbols: `MPI_X` and `PMPI_X` for each function that all libraries have. A stub loads its number and goes to
-//! [`rally_call`].
+//! [`rally_call`], or to the way of its messages.
 //!
 //! A symbol must not exist for a function that the library lacks: programs test weak references to find out what they can use.
 
 use core::arch::naked_asm;
 
-use crate::arch::rally_call;
+use calls::FUNCTIONS;
+
+use crate::{
+    arch::{rally_call, rally_receive, rally_send},
+    counters::Direction,
+    message,
+};
+
+/// Returns which way the calls of a function go: 1 for messages that it sends, 2 for those that it receives, or 0.
+const fn way(function: usize) -> usize {
+    match message::direction(&FUNCTIONS[function]) {
+        Some(Direction::Send) => 1,
+        Some(Direction::Receive) => 2,
+        _ => 0,
+    }
+}
+
+/// Defines the stub with a number.
+macro_rules! stub {
+    ($name:ident, $function:literal, $stub:expr) => {
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov eax, {stub}",
+                ".if {way} == 1",
+                "jmp {send}",
+                ".elseif {way} == 2",
+                "jmp {receive}",
+                ".else",
+                "jmp {call}",
+                ".endif",
+                stub = const $stub,
+                way = const way($function),
+                send = sym rally_send,
+                receive = sym rally_receive,
+                call = sym rally_call,
+            )
+        }
+    };
+}
 
 /// Defines the stubs of functions, by their number.
 macro_rules! stubs {
     ($($number:literal $name:ident $profiling:ident;)*) => {$(
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name() {
-            naked_asm!("mov eax, {stub}", "jmp {call}", stub = const 2 * $number, call = sym rally_call)
-        }
-
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $profiling() {
-            naked_asm!("mov eax, {stub}", "jmp {call}", stub = const 2 * $number + 1, call = sym rally_call)
-        }
+        stub!($name, $number, 2 * $number);
+        stub!($profiling, $number, 2 * $number + 1);
     )*};
 }
 

@@ -14,76 +14,88 @@ use core::{
 
 use calls::layout::{self, Call, Counter, THREAD_SIZE, THREADS, THREADS_MAX, Thread};
 
-use crate::{current, region, system};
+use crate::{current, message::Message, region, system};
 
 /// Bytes of a line of the processor's cache.
 const LINE: usize = 64;
 
 /// A recorded thread. Only the thread itself changes it.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Recorded {
-    /// The id of the thread, or 0.
-    owner: AtomicU32,
-    /// Its entry in the region, or null.
-    entry: AtomicPtr<Thread>,
-    /// The [`Call`] that was begun last, from 1, or 0.
-    pub(crate) last: AtomicU32,
-    /// Number of the call that was begun last.
-    pub(crate) sequence: AtomicU64,
     /// Stack of the innermost recorded call that has not returned, or 0. Calls with a lower stack are inside it.
     pub(crate) frame: AtomicU64,
-    /// Number of the stub and the record of that call, as its stack has them too. Without such a call, anything.
-    pub(crate) innermost: AtomicU64,
+    /// The record of that call. Without such a call, that of the last one that was in none, or null.
+    pub(crate) innermost: AtomicPtr<Call>,
     /// Where the program goes on after it.
     pub(crate) innermost_site: AtomicU64,
-    /// The communicator that was looked up last.
-    pub(crate) cached: AtomicU64,
-    /// The counters that were used last, of messages sent and of messages received; or null.
-    pub(crate) counters: [AtomicPtr<Counter>; 2],
+    /// The record of the next call.
+    pub(crate) next: AtomicPtr<Call>,
+    /// Number of the call that was begun last.
+    pub(crate) sequence: AtomicU64,
     /// The last call, if its repetition is only counted: function from 1, return address, stack.
     pub(crate) repeated: AtomicU64,
     pub(crate) repeated_site: AtomicU64,
     pub(crate) repeated_frame: AtomicU64,
+    /// Messages that were sent and received last, by [`Direction`](crate::counters::Direction).
+    pub(crate) messages: [Message; 2],
+    /// First record of the ring.
+    pub(crate) first: AtomicPtr<Call>,
+    /// End of the ring.
+    pub(crate) end: AtomicPtr<Call>,
+    /// The communicator that was looked up last.
+    pub(crate) cached: AtomicU64,
+    /// The counters that were used last, of messages sent and of messages received; or null.
+    pub(crate) counters: [AtomicPtr<Counter>; 2],
+    /// The id of the thread, or 0.
+    owner: AtomicU32,
 }
 
 impl Recorded {
     /// `frame` is the stack of the call in which all calls seem to be, or 0.
     const fn new(frame: u64) -> Self {
         Self {
-            owner: AtomicU32::new(0),
-            entry: AtomicPtr::new(ptr::null_mut()),
-            last: AtomicU32::new(0),
-            sequence: AtomicU64::new(0),
             frame: AtomicU64::new(frame),
-            innermost: AtomicU64::new(0),
+            innermost: AtomicPtr::new(ptr::null_mut()),
             innermost_site: AtomicU64::new(0),
-            cached: AtomicU64::new(0),
-            counters: [const { AtomicPtr::new(ptr::null_mut()) }; 2],
+            next: AtomicPtr::new(ptr::null_mut()),
+            sequence: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             repeated_site: AtomicU64::new(0),
             repeated_frame: AtomicU64::new(0),
+            messages: [const { Message::none() }; 2],
+            first: AtomicPtr::new(ptr::null_mut()),
+            end: AtomicPtr::new(ptr::null_mut()),
+            cached: AtomicU64::new(0),
+            counters: [const { AtomicPtr::new(ptr::null_mut()) }; 2],
+            owner: AtomicU32::new(0),
         }
     }
 
-    /// Returns a record of the thread, from 1.
+    /// Takes the record of the next call, and has the processor fetch the one after it: the ring is larger than what stays in the
+    /// fastest cache.
     #[inline(always)]
-    pub(crate) fn call(&self, record: u32) -> &'static Call {
-        debug_assert!((1..=layout::CALLS_MAX).contains(&(record as usize)));
-        let first = self.entry.load(Relaxed).wrapping_add(1).cast::<Call>();
-        // SAFETY: a recorded thread has an entry, and the records follow it. All their fields are atomic. The number is one that
-        // the hooks have made, between 1 and CALLS_MAX.
-        unsafe { &*first.add(record as usize - 1) }
-    }
-
-    /// Has the processor fetch a record that will be written next: the ring is larger than what stays in the fastest cache.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, record: u32) {
-        let record = ptr::from_ref(self.call(record)).cast::<i8>();
-        // SAFETY: a prefetch changes no memory and reads none; the address is that of a record.
+    pub(crate) fn take(&self) -> &'static Call {
+        let call = self.next.load(Relaxed);
+        let mut next = call.wrapping_add(1);
+        if next == self.end.load(Relaxed) {
+            next = self.first.load(Relaxed);
+        }
+        self.next.store(next, Relaxed);
+        let bytes = next.cast_const().cast::<i8>();
+        // SAFETY: a prefetch changes no memory and reads none. A recorded thread has records, whose fields are all atomic.
         unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(record);
-            _mm_prefetch::<_MM_HINT_T0>(record.wrapping_add(LINE));
+            _mm_prefetch::<_MM_HINT_T0>(bytes);
+            _mm_prefetch::<_MM_HINT_T0>(bytes.wrapping_add(LINE));
+            &*call
         }
+    }
+
+    /// Returns the record of the innermost call, or of the last one.
+    #[inline(always)]
+    pub(crate) fn innermost(&self) -> Option<&'static Call> {
+        // SAFETY: it is null or the record of a call, whose fields are all atomic.
+        unsafe { self.innermost.load(Relaxed).as_ref() }
     }
 }
 
@@ -133,10 +145,7 @@ fn entry() -> Option<&'static Recorded> {
             thread.owner.store(0, Relaxed);
             break;
         }
-        thread
-            .entry
-            .store(region::at(offset).cast_mut().cast::<Thread>(), Relaxed);
-        begin(thread, own);
+        begin(thread, own, region::at(offset).cast::<Thread>());
         region::header()
             .threads
             .fetch_max(index as u32 + 1, Relaxed);
@@ -150,19 +159,36 @@ fn lives(thread: u32) -> bool {
     system::tgkill(system::getpid(), thread.cast_signed(), 0) == 0
 }
 
-/// Forgets what the thread that had this entry did.
-fn begin(thread: &Recorded, own: u32) {
-    for record in 1..=layout::CALLS_MAX {
-        let call = thread.call(record as u32);
+/// Gives an entry to a thread, and forgets what the thread that had it did.
+fn begin(thread: &Recorded, own: u32, entry: *const Thread) {
+    let first = entry.wrapping_add(1).cast::<Call>().cast_mut();
+    for at in 0..layout::CALLS_MAX {
+        // SAFETY: the memory of the entry was reserved, the records follow it, and all their fields are atomic.
+        let call = unsafe { &*first.add(at) };
         call.state.store(0, Relaxed);
         call.seal.store(0, Relaxed);
         call.sequence.store(0, Relaxed);
     }
+    thread.first.store(first, Relaxed);
+    thread
+        .end
+        .store(first.wrapping_add(layout::CALLS_MAX), Relaxed);
+    thread.next.store(first, Relaxed);
+    thread.innermost.store(ptr::null_mut(), Relaxed);
     thread.frame.store(0, Relaxed);
     thread.repeated.store(0, Relaxed);
-    thread.last.store(0, Relaxed);
     thread.sequence.store(0, Relaxed);
+    for message in &thread.messages {
+        message.forget();
+    }
     // SAFETY: a recorded thread has an entry, whose fields are atomic.
-    let entry = unsafe { &*thread.entry.load(Relaxed) };
+    let entry = unsafe { &*entry };
     entry.thread.store(own, Release);
+}
+
+/// Forgets the messages of all threads: a communicator was freed, and another one may get its handle.
+pub(crate) fn forget_messages() {
+    for message in RECORDED.iter().flat_map(|thread| &thread.messages) {
+        message.forget();
+    }
 }

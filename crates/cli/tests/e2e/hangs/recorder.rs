@@ -6,6 +6,7 @@ mod fortran;
 mod loaded;
 mod nodes;
 mod partitioned;
+mod repeats;
 mod threads;
 mod tools;
 
