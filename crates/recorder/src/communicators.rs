@@ -25,7 +25,8 @@ use calls::{
 use crate::{
     counters::{self, Direction},
     hot::Hot,
-    late, library, region, system,
+    late::{self, Loader},
+    library, region, system,
     threads::{self, Recorded},
 };
 
@@ -228,7 +229,7 @@ fn claim(index: usize, handle: u64) -> bool {
 
 /// `MPI_Init` has returned.
 pub(crate) fn begin() {
-    late::patch();
+    late::patch(Loader::Library);
     let header = region::header();
     let own = rank_in(library::world());
     let size = size_of_communicator(library::world());
@@ -256,7 +257,7 @@ pub(crate) fn begin() {
 
 /// A call has made a communicator or a window.
 pub(crate) fn created(thread: &Recorded, class: Class, call: &Call, address: u64) {
-    late::patch();
+    late::patch(Loader::Any);
     let handle = library::read_handle(address);
     if handle == 0 || handle == library::null() {
         return;

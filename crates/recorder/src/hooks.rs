@@ -19,7 +19,7 @@ use crate::{
     counters::{self, Direction},
     frame::{Frame, NUMBER, OUTER, OUTER_CALL, OUTER_SITE, PLAIN, RECORD},
     hot::{After, Counts, HOT, Hot},
-    late,
+    late::{self, Loader},
     library::{self, found_something},
     region, requests, system,
     threads::{self, Recorded},
@@ -91,7 +91,7 @@ fn first(thread: *const Recorded, stub: u32, frame: Frame) -> Next {
         // SAFETY: as in `enter`.
         let thread = unsafe { thread.as_ref() }.unwrap_or_else(threads::admit);
         if threads::is_recorded(thread) {
-            late::patch();
+            late::patch(Loader::Any);
         }
         match thread.frame.load(Relaxed) {
             0 => begin(thread, function, stub, frame, 0),

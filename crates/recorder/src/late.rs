@@ -6,10 +6,10 @@
 //! pointer.
 
 use core::{
-    ffi::{CStr, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     ops::Range,
     ptr,
-    sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use calls::{COUNT, Class, FUNCTIONS, Provision};
@@ -21,6 +21,10 @@ use crate::{
 
 /// Number of objects that were ever loaded, when the pointers were changed last.
 static LOADED: AtomicU64 = AtomicU64::new(0);
+/// Number of objects that were ever unloaded, then.
+static UNLOADED: AtomicU64 = AtomicU64::new(0);
+/// Number of objects that there were, then. Those that are loaded later come after them, unless one was unloaded.
+static THERE: AtomicUsize = AtomicUsize::new(0);
 
 /// Entries of a dynamic section that are looked at.
 const ENTRIES_MAX: usize = 1024;
@@ -32,23 +36,50 @@ const SEEN: u8 = 1;
 const KEPT: u8 = 2;
 const CHANGED: u8 = 3;
 
+/// Who has loaded the objects that are new.
+#[derive(Clone, Copy)]
+pub(crate) enum Loader {
+    /// Anybody.
+    Any,
+    /// The library, in `MPI_Init`: its transports and plug-ins, of which those that call MPI say that they need it.
+    Library,
+}
+
 /// A walk over the pointers of all objects.
 enum Walk {
-    /// Finds the functions that are called.
-    Look,
+    /// Finds the functions that are called. Begins with the objects that are new.
+    Look {
+        loader: Loader,
+        known: usize,
+        at: usize,
+    },
     /// Changes the pointers. The flag is set if there was one to a function that counts something.
     Change(bool),
 }
 
 /// Changes the pointers of objects that were loaded since the last time.
-pub(crate) fn patch() {
-    let mut loaded = 0_u64;
-    // SAFETY: the function gets the address of a number, which outlives the call.
-    unsafe { system::dl_iterate_phdr(count_loads, (&raw mut loaded).cast()) };
-    if LOADED.swap(loaded, Relaxed) == loaded {
+pub(crate) fn patch(loader: Loader) {
+    let mut counted = Counted::default();
+    // SAFETY: the function gets the address of two numbers, which outlive the call.
+    unsafe { system::dl_iterate_phdr(count_loads, (&raw mut counted).cast()) };
+    if LOADED.swap(counted.loads, Relaxed) == counted.loads {
         return;
     }
-    walk(&mut Walk::Look);
+    let none_has_gone = UNLOADED.swap(counted.unloads, Relaxed) == counted.unloads;
+    let known = if none_has_gone {
+        THERE.load(Relaxed)
+    } else {
+        0
+    };
+    let mut look = Walk::Look {
+        loader,
+        known,
+        at: 0,
+    };
+    walk(&mut look);
+    if let Walk::Look { at, .. } = look {
+        THERE.store(at, Relaxed);
+    }
     // Not during a walk: it holds a lock of the loader, and the search for a symbol takes another one.
     for (stub, state) in STUBS.iter().enumerate() {
         if state.load(Relaxed) == SEEN {
@@ -91,14 +122,25 @@ fn counts(stub: u32) -> bool {
     !matches!(class, Class::Local | Class::Poll)
 }
 
+/// Objects that were ever loaded and unloaded.
+#[derive(Default)]
+struct Counted {
+    loads: u64,
+    unloads: u64,
+}
+
 unsafe extern "C" fn count_loads(
     object: *const LoadedObject,
     size: usize,
     data: *mut c_void,
 ) -> c_int {
     if size >= size_of::<LoadedObject>() {
-        // SAFETY: the C library says that it has written that much, and `patch` passes the address of a number.
-        unsafe { *data.cast::<u64>() = (*object).loads };
+        // SAFETY: the C library says that it has written that much, and `patch` passes the address of a `Counted`.
+        let (object, counted) = unsafe { (&*object, &mut *data.cast::<Counted>()) };
+        *counted = Counted {
+            loads: object.loads,
+            unloads: object.unloads,
+        };
     }
     1
 }
@@ -135,6 +177,7 @@ struct Symbol {
     size: u64,
 }
 
+const DT_NEEDED: i64 = 1;
 const DT_PLTRELSZ: i64 = 2;
 const DT_HASH: i64 = 4;
 const DT_STRTAB: i64 = 5;
@@ -162,6 +205,12 @@ unsafe extern "C" fn visit_object(
 ) -> c_int {
     // SAFETY: the C library passes the address of an object, and `walk` that of a walk.
     let (object, walk) = unsafe { (&*object, &mut *data.cast::<Walk>()) };
+    if let Walk::Look { known, at, .. } = walk {
+        *at += 1;
+        if *at <= *known {
+            return 0;
+        }
+    }
     let headers = (0..usize::from(object.count)).map(|at| {
         // SAFETY: an object has `count` headers.
         unsafe { &*object.headers.add(at) }
@@ -183,7 +232,11 @@ unsafe extern "C" fn visit_object(
         return 0;
     }
     match &mut *walk {
-        Walk::Look => {
+        Walk::Look {
+            loader: Loader::Library,
+            ..
+        } if !needs_mpi(&tables, dynamic) => {}
+        Walk::Look { .. } => {
             for stub in tables.undefined() {
                 let state = &STUBS[stub as usize];
                 if state.load(Relaxed) == UNSEEN {
@@ -232,11 +285,8 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
         let base = object.address as u64;
         if value < base { base + value } else { value }
     };
-    for at in 0..ENTRIES_MAX {
-        // SAFETY: a dynamic section ends with an entry whose tag is 0.
-        let entry = unsafe { &*(dynamic as *const Dynamic).add(at) };
+    for entry in entries(dynamic) {
         match entry.tag {
-            0 => break,
             DT_STRTAB => tables.names = address(entry.value),
             DT_SYMTAB => tables.symbols = address(entry.value),
             DT_RELA => tables.plain.0 = address(entry.value),
@@ -253,6 +303,24 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
         }
     }
     tables
+}
+
+/// Returns whether an object says that it needs an MPI library, or a library of one language for it.
+fn needs_mpi(tables: &Tables, dynamic: u64) -> bool {
+    let needed = entries(dynamic).filter(|entry| entry.tag == DT_NEEDED);
+    needed.into_iter().any(|entry| {
+        // SAFETY: the dynamic section has the offset of a name that ends with a 0.
+        let name = unsafe { CStr::from_ptr((tables.names + entry.value) as *const c_char) };
+        name.to_bytes().starts_with(b"libmpi")
+    })
+}
+
+/// Returns the entries of a dynamic section.
+fn entries(dynamic: u64) -> impl Iterator<Item = &'static Dynamic> {
+    (0..ENTRIES_MAX)
+        // SAFETY: a dynamic section ends with an entry whose tag is 0, and none is looked at after it.
+        .map(move |at| unsafe { &*(dynamic as *const Dynamic).add(at) })
+        .take_while(|entry| entry.tag != 0)
 }
 
 /// Returns the number of symbols of an object that has this hash table; less than two if it says nothing. The table has the symbols

@@ -23,7 +23,7 @@ pub(crate) struct Timespec {
     pub(crate) nanoseconds: c_long,
 }
 
-/// The beginning of `struct dl_phdr_info`. `loads` is there if the size that comes with it says so.
+/// The beginning of `struct dl_phdr_info`. The last two are there if the size that comes with it says so.
 #[repr(C)]
 pub(crate) struct LoadedObject {
     pub(crate) address: usize,
@@ -32,6 +32,8 @@ pub(crate) struct LoadedObject {
     pub(crate) count: u16,
     /// Number of objects that were ever loaded.
     pub(crate) loads: u64,
+    /// Number of objects that were ever unloaded.
+    pub(crate) unloads: u64,
 }
 
 /// `Elf64_Phdr`.

@@ -35,7 +35,7 @@ const LOOKS: usize = 21;
 /// Runs with and without the recorder in turns.
 const PAIRS: usize = 31;
 /// As [`PAIRS`], of programs that end at once: what is looked for is less than one run differs from the next.
-const STARTS: usize = 101;
+const STARTS: usize = 301;
 
 /// Messages of which the time is kept, because a duration has no fractions of nanoseconds.
 const MESSAGES: f64 = 1e6;
