@@ -177,8 +177,8 @@ const fn place_of_message(direction: Direction) -> usize {
     offset_of!(Recorded, messages) + direction.place() * size_of::<Message>()
 }
 
-/// Defines the way of messages in one direction, which [`rally_call`] takes if the message does not repeat the thread's last one. It
-/// writes what `hooks::begin` writes, in the same order.
+/// Defines the way of messages in one direction. A message that does not repeat the thread's last one goes on to [`rally_call`]. It
+/// writes what `hooks::begin` writes into a record: the sequence first, the seal last.
 macro_rules! way_of_messages {
     ($name:ident, $direction:expr) => {
         #[doc = concat!("As [`rally_call`], for messages in one direction.\n\n# Safety\n\nOnly for stubs.")]

@@ -52,7 +52,7 @@ impl Frame {
 
     #[inline(always)]
     pub(crate) fn below(self, words: usize) -> u64 {
-        // SAFETY: `rally_call` has made room for eight words below its frame.
+        // SAFETY: the way of the call has made room for eight words below its frame.
         unsafe { *self.0.sub(words) }
     }
 

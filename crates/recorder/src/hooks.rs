@@ -46,7 +46,7 @@ const fn forget(function: *const c_void) -> Next {
 pub(crate) extern "C" fn enter(thread: *const Recorded, stub: u32, frame: *mut u64) -> Next {
     let function = library::function(stub);
     let frame = Frame::at(frame);
-    // SAFETY: `rally_thread` is 0 or the address of an recorded thread, which is static.
+    // SAFETY: `rally_thread` is 0 or the address of a recorded thread, which is static.
     let (Some(thread), false) = (unsafe { thread.as_ref() }, function.is_null()) else {
         return first(thread, stub, frame);
     };
@@ -106,21 +106,14 @@ fn address(call: &Call) -> u64 {
     ptr::from_ref(call) as u64
 }
 
-/// The word of a call that does not end plainly ([`arch`](crate::arch)). It is the address of no thread, and not the one of a thread
-/// that has called nothing.
+/// The word of a call that does not end plainly ([`arch`](crate::arch)): neither 0 nor the address of a thread.
 const NOT_PLAIN: u64 = 1;
-
-/// Returns the word of a call that ends plainly.
-#[inline(always)]
-fn plain(thread: &Recorded) -> u64 {
-    ptr::from_ref(thread) as u64
-}
 
 /// Returns the word that says whether a call ends plainly.
 #[inline(always)]
 fn plain_end(thread: &Recorded, hot: &Hot, outer: u64) -> u64 {
     if matches!(hot.after, After::Nothing) && outer == 0 {
-        plain(thread)
+        ptr::from_ref(thread) as u64
     } else {
         NOT_PLAIN
     }
@@ -326,7 +319,7 @@ extern "C" fn begin_slowly(
 /// Returns the record of a call that was begun.
 #[inline(always)]
 fn record(frame: Frame) -> &'static Call {
-    // SAFETY: `begin` has written the address, and the call's own stack is not given to anybody before it ends.
+    // SAFETY: whoever has begun the call has written the address, and nobody else gets its stack before it ends.
     unsafe { &*(frame.below(RECORD) as *const Call) }
 }
 
@@ -525,16 +518,17 @@ fn end(thread: &Recorded, hot: &Hot, frame: Frame, result: i32) {
         let nested = call.state.load(Relaxed) & state::NESTED;
         call.state.store(nested, Release);
     }
-    let outer = if frame.below(PLAIN) == plain(thread) {
-        0
-    } else {
+    // A call that would have ended plainly is in no other one, and its way may not have written the word.
+    let outer = if frame.below(PLAIN) == NOT_PLAIN {
         frame.below(OUTER)
+    } else {
+        0
     };
     thread.frame.store(outer, Relaxed);
     if outer != 0 {
         return_to_outer(thread, frame);
     }
-    if result != 0 {
+    if result != 0 && !library::returns_address(frame.below(NUMBER) as u32 / 2) {
         // The next one may succeed, so it does not repeat this one.
         thread.repeated.store(0, Relaxed);
         if !matches!(hot.class, Class::Local | Class::Poll) {

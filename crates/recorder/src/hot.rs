@@ -20,7 +20,7 @@ pub(crate) struct Hot {
     pub(crate) has_seldom: bool,
     pub(crate) counts: Counts,
     pub(crate) makes_request: bool,
-    /// Whether messages have a way of their own ([`message`](crate::message)).
+    /// Whether messages have a way of their own ([`message`]).
     pub(crate) is_message: bool,
     pub(crate) count: u8,
     pub(crate) peer: u8,

@@ -59,27 +59,17 @@ enum Walk {
 
 /// Changes the pointers of objects that were loaded since the last time.
 pub(crate) fn patch(loader: Loader) {
-    let mut counted = Counted::default();
-    // SAFETY: the function gets the address of two numbers, which outlive the call.
-    unsafe { system::dl_iterate_phdr(count_loads, (&raw mut counted).cast()) };
-    if LOADED.swap(counted.loads, Relaxed) == counted.loads {
+    let mut loaded = 0_u64;
+    // SAFETY: the function gets the address of a number, which outlives the call.
+    unsafe { system::dl_iterate_phdr(count_loads, (&raw mut loaded).cast()) };
+    if LOADED.load(Relaxed) == loaded {
         return;
     }
-    let none_has_gone = UNLOADED.swap(counted.unloads, Relaxed) == counted.unloads;
-    let known = if none_has_gone {
-        THERE.load(Relaxed)
-    } else {
-        0
-    };
-    let mut look = Walk::Look {
+    walk(&mut Walk::Look {
         loader,
-        known,
+        known: 0,
         at: 0,
-    };
-    walk(&mut look);
-    if let Walk::Look { at, .. } = look {
-        THERE.store(at, Relaxed);
-    }
+    });
     // Not during a walk: it holds a lock of the loader, and the search for a symbol takes another one.
     for (stub, state) in STUBS.iter().enumerate() {
         if state.load(Relaxed) == SEEN {
@@ -122,25 +112,14 @@ fn counts(stub: u32) -> bool {
     !matches!(class, Class::Local | Class::Poll)
 }
 
-/// Objects that were ever loaded and unloaded.
-#[derive(Default)]
-struct Counted {
-    loads: u64,
-    unloads: u64,
-}
-
 unsafe extern "C" fn count_loads(
     object: *const LoadedObject,
     size: usize,
     data: *mut c_void,
 ) -> c_int {
     if size >= size_of::<LoadedObject>() {
-        // SAFETY: the C library says that it has written that much, and `patch` passes the address of a `Counted`.
-        let (object, counted) = unsafe { (&*object, &mut *data.cast::<Counted>()) };
-        *counted = Counted {
-            loads: object.loads,
-            unloads: object.unloads,
-        };
+        // SAFETY: the C library says that it has written that much, and `patch` passes the address of a number.
+        unsafe { *data.cast::<u64>() = (*object).loads };
     }
     1
 }
@@ -200,13 +179,17 @@ struct Tables {
 
 unsafe extern "C" fn visit_object(
     object: *const LoadedObject,
-    _: usize,
+    size: usize,
     data: *mut c_void,
 ) -> c_int {
     // SAFETY: the C library passes the address of an object, and `walk` that of a walk.
     let (object, walk) = unsafe { (&*object, &mut *data.cast::<Walk>()) };
     if let Walk::Look { known, at, .. } = walk {
+        if *at == 0 && size >= size_of::<LoadedObject>() {
+            *known = known_objects(object);
+        }
         *at += 1;
+        THERE.store(*at, Relaxed);
         if *at <= *known {
             return 0;
         }
@@ -305,6 +288,18 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
     tables
 }
 
+/// Returns how many objects at the beginning of a walk were looked at, and notes that now all are. The C library lets nobody load
+/// or unload objects during a walk.
+fn known_objects(first: &LoadedObject) -> usize {
+    let there = THERE.load(Relaxed);
+    LOADED.store(first.loads, Relaxed);
+    if UNLOADED.swap(first.unloads, Relaxed) == first.unloads {
+        there
+    } else {
+        0
+    }
+}
+
 /// Returns whether an object says that it needs an MPI library, or a library of one language for it.
 fn needs_mpi(tables: &Tables, dynamic: u64) -> bool {
     let needed = entries(dynamic).filter(|entry| entry.tag == DT_NEEDED);
@@ -335,7 +330,7 @@ fn symbols_of_gnu_hash(table: u64) -> usize {
     let (buckets, first, filter) = (word(0) as usize, word(1) as usize, word(2) as usize);
     let begin = 4 + 2 * filter;
     let highest = (begin..begin + buckets).map(word).max();
-    // Linkers write that the first one is 1 if there is none.
+    // Without one, GNU ld writes that the first is 1, and others the number of all symbols.
     let Some(highest) = highest.filter(|it| *it as usize >= first && *it != 0) else {
         return first;
     };

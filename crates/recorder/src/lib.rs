@@ -3,7 +3,7 @@
 //!
 //! It works with every MPI library that is a shared one, because it depends on none: it has a symbol `MPI_X` and a symbol `PMPI_X` for
 //! each function that all libraries have (`stubs`). Such a symbol calls `hooks::enter`, then the library's function, then
-//! `hooks::leave`. A message that repeats the last one needs neither (`message`). Fortran, C++ and Python come by the same symbols.
+//! `hooks::leave` if there is more to record than the end of the call. A message that repeats the last one needs no `hooks` (`message`). Fortran, C++ and Python come by the same symbols.
 //!
 //! **Architecture invariant:** no dependency but the layout. On the way of a call, no allocation, no lock and no system call, but
 //! for the first call of a thread or of a function, those that make a communicator, and the first use of a page of a table. What is not known is not recorded: the recorder must never

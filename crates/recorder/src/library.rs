@@ -382,6 +382,13 @@ pub(crate) fn is_fence(function: u32) -> bool {
     function == FENCE
 }
 
+/// Returns whether what a function returns is an address, and not whether it has succeeded.
+pub(crate) fn returns_address(function: u32) -> bool {
+    const ADD: u32 = number("MPI_Aint_add");
+    const DIFF: u32 = number("MPI_Aint_diff");
+    matches!(function, ADD | DIFF)
+}
+
 /// Returns whether the function has an array of requests, with their number.
 pub(crate) fn has_count(function: u32) -> bool {
     FUNCTIONS

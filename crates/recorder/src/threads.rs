@@ -19,7 +19,7 @@ use crate::{current, message::Message, region, system};
 /// Bytes of a line of the processor's cache.
 const LINE: usize = 64;
 
-/// A recorded thread. Only the thread itself changes it.
+/// A recorded thread. Only the thread itself changes it, but for messages that others forget.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Recorded {

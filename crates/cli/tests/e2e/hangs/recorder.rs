@@ -12,6 +12,7 @@ mod tools;
 
 use std::{
     collections::BTreeSet,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -280,23 +281,20 @@ fn nothing_is_left_of_a_launcher_that_is_killed() {
     let program = program("ring.c", "mpicc");
     let run = started_with(&sandbox, &OPTIONS, "2", &[&program]);
     run.expect_times(Stream::Stdout, "ready", 2);
-    let directory = || {
-        let mut command = sandbox.command("/bin/sh");
-        command.args([
-            "-c",
-            "grep -l . /dev/shm/rally-mpi.*/rally-calls.* 2>/dev/null",
-        ]);
-        sandbox.run(&mut command).out()
+    let made = directories(&sandbox, &program);
+    let files = || {
+        let all = made.iter().flat_map(fs::read_dir);
+        all.flatten()
+            .filter_map(Result::ok)
+            .map(|it| it.file_name())
+            .collect::<Vec<_>>()
     };
-    let mine: Vec<String> = (sandbox.find("ring").iter())
-        .map(|process| format!("rally-calls.{}", process.pid))
-        .collect();
-    let left = |all: &str| {
-        all.lines()
-            .filter(|line| mine.iter().any(|it| line.ends_with(it)))
-            .count()
-    };
-    assert_eq!(left(&directory()), 2);
+    assert_eq!(
+        files().len(),
+        3,
+        "the library and two regions: {:?}",
+        files()
+    );
     for process in sandbox.alive() {
         let pid = nix::unistd::Pid::from_raw(process.pid);
         // One that another's death has ended is no error.
@@ -307,7 +305,7 @@ fn nothing_is_left_of_a_launcher_that_is_killed() {
     sandbox
         .run_rally(&["run", "-n", "1", "true"])
         .expect_code(0);
-    assert_eq!(left(&directory()), 0);
+    assert!(!made.iter().any(|it| it.exists()));
     sandbox.expect_clean();
 }
 
@@ -331,7 +329,7 @@ fn who_polls_in_vain_hangs() {
         });
         assert_eq!(seen.is_some(), hangs, "{}", watch.so_far(Stream::Stderr));
         stop(run);
-        drop(watch);
+        watch.end();
         sandbox.expect_clean();
     }
 }

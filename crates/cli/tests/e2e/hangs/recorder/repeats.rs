@@ -13,7 +13,7 @@ const LIBRARIES: [Library; 4] = [
     Library::OpenMpi4,
 ];
 
-/// How often each line of the program is a call of rank 0 that is listed.
+/// How often a call is in the list of rank 0.
 fn times(listed: &str, call: &str) -> usize {
     let of_rank = listed.split("\n\n").next().unwrap_or_default();
     of_rank.matches(call).count()
