@@ -151,7 +151,7 @@ const fn hot(function: &calls::Function) -> Hot {
             _ => Counts::More,
         },
         makes_request: function.argument(Role::NewRequest).is_some(),
-        is_message: message::direction(function).is_some(),
+        is_message: message::way(function).is_some(),
         count: word(function, &[Role::Count]),
         peer: word(function, &[Role::Peer]),
         tag: word(function, &[Role::Tag]),

@@ -13,8 +13,6 @@ use calls::{
     layout::{Call, Counter, state},
 };
 
-use crate::counters::Direction;
-
 /// The last message of a thread in one direction. Only the thread itself sets it; any thread may forget it.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -89,17 +87,23 @@ impl Message {
     }
 }
 
-/// Returns the direction of the messages of a function, if they have their own way: if its arguments are those of `MPI_Send` or
-/// `MPI_Recv` in their order.
-pub(crate) const fn direction(function: &Function) -> Option<Direction> {
+/// A way of messages.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    Send,
+    Receive,
+}
+
+/// Returns the way of the messages of a function, if its arguments are those of `MPI_Send` or `MPI_Recv` in their order.
+pub(crate) const fn way(function: &Function) -> Option<Way> {
     use calls::Role::{Communicator, Count, Peer, Tag};
     let has = matches!(function.argument(Count), Some(1))
         && matches!(function.argument(Peer), Some(3))
         && matches!(function.argument(Tag), Some(4))
         && matches!(function.argument(Communicator), Some(5));
     match (function.class, function.arguments) {
-        (Class::Send, 6) if has => Some(Direction::Send),
-        (Class::Receive, 7) if has => Some(Direction::Receive),
+        (Class::Send, 6) if has => Some(Way::Send),
+        (Class::Receive, 7) if has => Some(Way::Receive),
         _ => None,
     }
 }

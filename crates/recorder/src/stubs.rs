@@ -9,16 +9,15 @@ use calls::FUNCTIONS;
 
 use crate::{
     arch::{rally_call, rally_receive, rally_send},
-    counters::Direction,
-    message,
+    message::{self, Way},
 };
 
 /// Returns which way the calls of a function go: 1 for messages that it sends, 2 for those that it receives, or 0.
 const fn way(function: usize) -> usize {
-    match message::direction(&FUNCTIONS[function]) {
-        Some(Direction::Send) => 1,
-        Some(Direction::Receive) => 2,
-        _ => 0,
+    match message::way(&FUNCTIONS[function]) {
+        Some(Way::Send) => 1,
+        Some(Way::Receive) => 2,
+        None => 0,
     }
 }
 

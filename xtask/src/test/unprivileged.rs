@@ -89,6 +89,7 @@ fn prepare(place: &Path) -> Result<Command> {
         // Nor does what the recorder makes of the calls of a program, once it has a region.
         .args(["--skip", "hangs::recorder::between::"])
         .args(["--skip", "hangs::recorder::partitioned::"])
+        .args(["--skip", "hangs::recorder::repeats::"])
         .args(["--skip", "hangs::recorder::threads::"])
         .args(["--skip", "hangs::recorder::tools::"])
         .current_dir(place)
