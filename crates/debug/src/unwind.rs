@@ -383,11 +383,8 @@ impl Images {
             files,
             Reading::Names,
         );
-        let is_way = |frame: &Frame| {
-            let name = frame.function.as_deref().unwrap_or_default();
-            region::WAYS.iter().any(|way| name.ends_with(way))
-        };
-        names.iter().find(|frame| is_way(frame))?;
+        let mut functions = names.iter().filter_map(|frame| frame.function.as_deref());
+        functions.find(|name| region::WAYS.contains(name))?;
         let stub = memory
             .word(caller.checked_sub(region::STUB_BELOW_CALLER)?)
             .ok()?;

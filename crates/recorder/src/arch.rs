@@ -30,26 +30,42 @@ use calls::layout::{Call, Counter};
 use crate::{
     counters::Direction,
     hooks::{enter, leave},
+    late_stubs::{LATE_STUBS, NUMBERS},
     message::Message,
     threads::Recorded,
 };
 
-// Stubs of all functions, for those that have no symbol: 16 bytes each.
+// The stubs that have no symbol. They are not aligned, because the library is written into memory for each job.
 global_asm!(
-    ".balign 16",
     ".hidden rally_stubs",
     ".globl rally_stubs",
     "rally_stubs:",
-    ".set rally_stub, 0",
+    ".set rally_place, 0",
     ".rept {stubs}",
-    "mov eax, offset rally_stub",
-    "jmp {call}",
-    ".balign 16",
-    ".set rally_stub, rally_stub + 1",
+    "mov eax, offset rally_place",
+    // With an address of 32 bits, so that all stubs have the same size.
+    "{{disp32}} jmp {late}",
+    ".set rally_place, rally_place + 1",
     ".endr",
-    stubs = const 2 * calls::COUNT,
-    call = sym rally_call,
+    stubs = const LATE_STUBS,
+    late = sym rally_late,
 );
+
+/// Where the stubs go that have no symbol, with their place in `eax`.
+///
+/// # Safety
+///
+/// Only for stubs.
+#[unsafe(naked)]
+unsafe extern "C" fn rally_late() {
+    naked_asm!(
+        "lea r11, [rip + {numbers}]",
+        "movzx eax, word ptr [r11 + 2 * rax]",
+        "jmp {call}",
+        numbers = sym NUMBERS,
+        call = sym rally_call,
+    )
+}
 
 /// Where every stub goes, with its number in `eax` and the arguments of the program in place.
 ///
@@ -57,6 +73,7 @@ global_asm!(
 ///
 /// Only for stubs: it takes what the calling convention has in registers and on the stack.
 #[unsafe(naked)]
+#[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rally_call() {
     naked_asm!(
         ".cfi_startproc",
@@ -130,6 +147,7 @@ pub(crate) unsafe extern "C" fn rally_call() {
 ///
 /// Only for [`rally_call`] and the ways of messages: it takes their stack.
 #[unsafe(naked)]
+#[unsafe(no_mangle)]
 unsafe extern "C" fn rally_end() {
     naked_asm!(
         ".cfi_startproc",
@@ -183,6 +201,7 @@ macro_rules! way_of_messages {
     ($name:ident, $direction:expr) => {
         #[doc = concat!("As [`rally_call`], for messages in one direction.\n\n# Safety\n\nOnly for stubs.")]
         #[unsafe(naked)]
+        #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name() {
             naked_asm!(
                 ".cfi_startproc",

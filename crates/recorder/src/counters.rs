@@ -3,7 +3,7 @@
 use core::{
     ptr,
     sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU16,
+        AtomicBool, AtomicPtr,
         Ordering::{AcqRel, Acquire, Relaxed},
     },
 };
@@ -12,7 +12,13 @@ use calls::layout::{
     COUNTER_INDEX, COUNTERS, COUNTERS_MAX, Counter, CounterView, INDEX_SIZE, direction,
 };
 
-use crate::{region, system, threads::Recorded};
+use crate::{
+    region::{self, Index},
+    system,
+    threads::Recorded,
+};
+
+static INDEX: Index = Index::new(COUNTER_INDEX);
 
 /// What is counted.
 #[derive(Clone, Copy)]
@@ -101,9 +107,12 @@ pub(crate) fn add_message(
 
 /// Returns the counter with a key.
 fn found(key: (u64, u64)) -> Option<&'static Counter> {
+    if !INDEX.is_reserved() {
+        return None;
+    }
     let mut at = place(key);
     for _ in 0..INDEX_SIZE {
-        let number = slot(at).load(Acquire);
+        let number = INDEX.slot(at).load(Acquire);
         if number == 0 {
             return None;
         }
@@ -124,11 +133,13 @@ fn is(counter: &Counter, key: (u64, u64)) -> bool {
 /// Counts one, and returns the number so far; 0 if there is no room.
 pub(crate) fn add(serial: u32, direction: Direction, peer: i32, tag: i32, site: u64) -> u64 {
     let key = key_of(serial, direction, peer, tag);
+    if !INDEX.reserve() {
+        return lost();
+    }
     let mut at = place(key);
     // The index is never full, so the search ends at a free place, unless somebody has written into it.
     for _ in 0..INDEX_SIZE {
-        let slot = slot(at);
-        let number = slot.load(Acquire);
+        let number = INDEX.slot(at).load(Acquire);
         if number == 0 {
             return insert(key, at, site);
         }
@@ -166,11 +177,6 @@ fn place(key: (u64, u64)) -> usize {
     (mixed >> 51) as usize % INDEX_SIZE
 }
 
-fn slot(at: usize) -> &'static AtomicU16 {
-    // SAFETY: the index has INDEX_SIZE places, and its memory was reserved with the region.
-    unsafe { &*region::at(COUNTER_INDEX + 2 * at).cast::<AtomicU16>() }
-}
-
 /// Returns the counter with a number of the index, from 1.
 fn counter(number: u16) -> Option<&'static Counter> {
     let index = usize::from(number).checked_sub(1)?;
@@ -199,7 +205,10 @@ fn insert(key: (u64, u64), at: usize, site: u64) -> u64 {
     counter.peer.store(key.1, Relaxed);
     let mut at = at;
     for _ in 0..INDEX_SIZE {
-        match slot(at).compare_exchange(0, index as u16 + 1, AcqRel, Acquire) {
+        match INDEX
+            .slot(at)
+            .compare_exchange(0, index as u16 + 1, AcqRel, Acquire)
+        {
             Ok(_) => return count(counter, site),
             Err(other) => {
                 // Another thread has added the same counter: this entry stays unused.

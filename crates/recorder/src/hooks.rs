@@ -18,7 +18,7 @@ use crate::{
     communicators::{self, Entry},
     counters::{self, Direction},
     frame::{Frame, NUMBER, OUTER, OUTER_CALL, OUTER_SITE, PLAIN, RECORD},
-    hot::{After, Counts, HOT, Hot},
+    hot::{self, After, Counts, HOT, Hot},
     late::{self, Loader},
     library::{self, found_something},
     region, requests, system,
@@ -153,7 +153,7 @@ fn left(thread: &Recorded, call: &Call, frame: u64) {
     if !is_its || call.state.load(Relaxed) & state::NESTED != 0 {
         region::doubt();
     }
-    let class = library::class(call.function.load(Relaxed));
+    let class = hot::class(call.function.load(Relaxed));
     if !matches!(class, Some(Class::Local | Class::Poll)) {
         failed(thread, call);
     }
@@ -447,7 +447,7 @@ fn epoch(on: Entry, hot: &Hot, call: &Call, frame: Frame) {
 fn seldom(thread: &Recorded, hot: &Hot, call: &Call, frame: Frame) {
     match hot.class {
         Class::Start => {
-            let count = if library::has_count(call.function.load(Relaxed)) {
+            let count = if hot.has_requests {
                 frame.number(hot.count)
             } else {
                 1

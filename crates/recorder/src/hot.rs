@@ -20,6 +20,8 @@ pub(crate) struct Hot {
     pub(crate) has_seldom: bool,
     pub(crate) counts: Counts,
     pub(crate) makes_request: bool,
+    /// Whether it has an array of requests, and their number as `count`.
+    pub(crate) has_requests: bool,
     /// Whether messages have a way of their own ([`message`]).
     pub(crate) is_message: bool,
     pub(crate) count: u8,
@@ -63,6 +65,11 @@ pub(crate) enum Counts {
 
 /// By number of the function.
 pub(crate) static HOT: [Hot; COUNT] = table();
+
+/// Returns what a function does. The number comes from the region, where another process may have written.
+pub(crate) fn class(number: u32) -> Option<Class> {
+    HOT.get(number as usize).map(|hot| hot.class)
+}
 
 /// Roles of which a function has one at most, and which are addresses.
 const OBJECTS: [Role; 8] = [
@@ -151,6 +158,7 @@ const fn hot(function: &calls::Function) -> Hot {
             _ => Counts::More,
         },
         makes_request: function.argument(Role::NewRequest).is_some(),
+        has_requests: function.argument(Role::Requests).is_some(),
         is_message: message::way(function).is_some(),
         count: word(function, &[Role::Count]),
         peer: word(function, &[Role::Peer]),

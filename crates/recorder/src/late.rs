@@ -12,10 +12,11 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-use calls::{COUNT, Class, FUNCTIONS, Provision};
+use calls::{COUNT, Class};
 
 use crate::{
-    library, region,
+    hot::HOT,
+    late_stubs, library, names, region,
     system::{self, LoadedObject, PT_DYNAMIC, PT_GNU_RELRO, ProgramHeader},
 };
 
@@ -108,8 +109,7 @@ fn decide(stub: u32) -> u8 {
 
 /// Returns whether calls of a function are counted, or end such calls.
 fn counts(stub: u32) -> bool {
-    let class = FUNCTIONS[stub as usize / 2].class;
-    !matches!(class, Class::Local | Class::Poll)
+    !matches!(HOT[stub as usize / 2].class, Class::Local | Class::Poll)
 }
 
 unsafe extern "C" fn count_loads(
@@ -274,7 +274,14 @@ fn tables(object: &LoadedObject, dynamic: u64) -> Tables {
             DT_SYMTAB => tables.symbols = address(entry.value),
             DT_RELA => tables.plain.0 = address(entry.value),
             DT_RELASZ => tables.plain.1 = entry.value,
-            DT_GNU_HASH => tables.count = symbols_of_gnu_hash(address(entry.value)),
+            DT_GNU_HASH => {
+                let table = GnuHash(address(entry.value) as *const u32);
+                tables.count = if is_program(object) {
+                    table.end()
+                } else {
+                    table.first()
+                };
+            }
             // The second number: all symbols.
             DT_HASH if tables.count == 0 => {
                 // SAFETY: such a table begins with two numbers.
@@ -318,27 +325,47 @@ fn entries(dynamic: u64) -> impl Iterator<Item = &'static Dynamic> {
         .take_while(|entry| entry.tag != 0)
 }
 
-/// Returns the number of symbols of an object that has this hash table; less than two if it says nothing. The table has the symbols
-/// from a first one on: those that others can find, and undefined ones whose address the object takes.
-fn symbols_of_gnu_hash(table: u64) -> usize {
-    /// Ends a chain.
-    const LAST: u32 = 1;
-    let word = |at: usize| {
-        // SAFETY: the table has four numbers, a filter of words of 64 bits, the buckets, and the chains; the last one ends with LAST.
-        unsafe { *(table as *const u32).add(at) }
-    };
-    let (buckets, first, filter) = (word(0) as usize, word(1) as usize, word(2) as usize);
-    let begin = 4 + 2 * filter;
-    let highest = (begin..begin + buckets).map(word).max();
-    // Without one, GNU ld writes that the first is 1, and others the number of all symbols.
-    let Some(highest) = highest.filter(|it| *it as usize >= first && *it != 0) else {
-        return first;
-    };
-    let mut at = highest as usize;
-    while word(begin + buckets + at - first) & LAST == 0 {
-        at += 1;
+/// Returns whether an object may be the program itself, which has no name for most C libraries, and which alone can have fixed
+/// addresses.
+fn is_program(object: &LoadedObject) -> bool {
+    // SAFETY: the name of an object is never null, and ends with a 0.
+    object.address == 0 || unsafe { *object.name == 0 }
+}
+
+/// The hash table of an object. It has the symbols from a first one on.
+struct GnuHash(*const u32);
+
+impl GnuHash {
+    fn word(&self, at: usize) -> u32 {
+        // SAFETY: the table has four numbers, a filter of words of 64 bits, the buckets, and the chains, of which the last one ends
+        // with an odd number.
+        unsafe { *self.0.add(at) }
     }
-    at + 1
+
+    /// Returns the number of the first symbol. Those before it are the undefined ones of an object that is not the program.
+    fn first(&self) -> usize {
+        self.word(1) as usize
+    }
+
+    /// Returns the number of symbols, or the first one if the table is empty. Those of a program may also be undefined ones of which
+    /// it takes the address.
+    fn end(&self) -> usize {
+        let (buckets, filter) = (self.word(0) as usize, self.word(2) as usize);
+        let begin = 4 + 2 * filter;
+        let highest = (begin..begin + buckets).map(|at| self.word(at)).max();
+        // Without one, GNU ld writes that the first is 1, and others the number of all symbols.
+        let highest = highest.filter(|it| *it as usize >= self.first() && *it != 0);
+        let Some(mut at) = highest.map(|it| it as usize) else {
+            return self.first();
+        };
+        while self
+            .word(begin + buckets + at - self.first())
+            .is_multiple_of(2)
+        {
+            at += 1;
+        }
+        at + 1
+    }
 }
 
 impl Tables {
@@ -380,16 +407,9 @@ impl Tables {
         let name = name.to_bytes();
         let profiling = name.first() == Some(&b'P');
         let plain = &name[usize::from(profiling)..];
-        if !plain.starts_with(b"MPI_") {
-            return None;
-        }
-        let number = FUNCTIONS
-            .binary_search_by(|function| function.name.as_bytes().cmp(plain))
-            .ok()?;
-        if FUNCTIONS[number].provision == Provision::Symbol {
-            return None;
-        }
-        Some(2 * number as u32 + u32::from(profiling))
+        let number = names::find(plain.strip_prefix(names::PREFIX)?)?;
+        let stub = 2 * number as u32 + u32::from(profiling);
+        late_stubs::address(stub).map(|_| stub)
     }
 }
 
@@ -397,7 +417,9 @@ impl Tables {
 /// tests.
 fn patch_slot(slot: u64, stub: u32, protected: bool) -> bool {
     let page = (slot / 4096 * 4096) as *mut c_void;
-    let to = address_of_stub(stub).cast_mut();
+    let Some(to) = late_stubs::address(stub).map(<*const c_void>::cast_mut) else {
+        return false;
+    };
     // SAFETY: the slot is memory of the object that holds the address of a function, and is aligned. Other threads read it while
     // they call the function, and see either address.
     unsafe {
@@ -415,14 +437,6 @@ fn patch_slot(slot: u64, stub: u32, protected: bool) -> bool {
         }
     }
     true
-}
-
-/// Returns the address of a stub of those that have no symbol (`arch`).
-fn address_of_stub(stub: u32) -> *const c_void {
-    unsafe extern "C" {
-        safe static rally_stubs: [u8; 32 * COUNT];
-    }
-    (&raw const rally_stubs[16 * stub as usize]).cast()
 }
 
 /// Returns whether a relocation of this type writes the address of a function: R_X86_64_64, GLOB_DAT or JUMP_SLOT.

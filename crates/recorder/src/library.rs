@@ -9,9 +9,12 @@ use core::{
     },
 };
 
-use calls::{COUNT, Class, FUNCTIONS, Flavor, Role};
+use calls::{COUNT, FUNCTIONS, Flavor};
 
-use crate::system::{self, LoadedObject};
+use crate::{
+    names,
+    system::{self, LoadedObject},
+};
 
 /// The library's functions: `MPI_X` at twice the number of the function, `PMPI_X` after it.
 static ADDRESSES: [AtomicPtr<c_void>; 2 * COUNT] =
@@ -77,11 +80,13 @@ pub(crate) fn is_default(stub: u32) -> bool {
 
 /// Returns the name of the function of a stub, which ends with a 0.
 fn name_of(stub: u32) -> [u8; NAME_MAX] {
-    let name = FUNCTIONS[stub as usize / 2].name.as_bytes();
+    let name = names::name(stub as usize / 2);
     let mut buffer = [0_u8; NAME_MAX];
     let profiling = usize::from(stub % 2 == 1);
+    let begin = profiling + names::PREFIX.len();
     buffer[0] = b'P';
-    buffer[profiling..profiling + name.len()].copy_from_slice(name);
+    buffer[profiling..begin].copy_from_slice(names::PREFIX);
+    buffer[begin..begin + name.len()].copy_from_slice(name);
     buffer
 }
 
@@ -387,18 +392,4 @@ pub(crate) fn returns_address(function: u32) -> bool {
     const ADD: u32 = number("MPI_Aint_add");
     const DIFF: u32 = number("MPI_Aint_diff");
     matches!(function, ADD | DIFF)
-}
-
-/// Returns whether the function has an array of requests, with their number.
-pub(crate) fn has_count(function: u32) -> bool {
-    FUNCTIONS
-        .get(function as usize)
-        .is_some_and(|function| function.argument(Role::Requests).is_some())
-}
-
-/// Returns what a function does. The number comes from the region, where another process may have written.
-pub(crate) fn class(function: u32) -> Option<Class> {
-    FUNCTIONS
-        .get(function as usize)
-        .map(|function| function.class)
 }

@@ -7,12 +7,12 @@ use core::{
     ffi::{CStr, c_char, c_void},
     ptr,
     sync::atomic::{
-        AtomicPtr, AtomicU32,
+        AtomicPtr, AtomicU16, AtomicU32,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
 };
 
-use calls::layout::{self, Header, PAGE};
+use calls::layout::{self, Header, INDEX_SIZE, PAGE};
 
 use crate::{library, system};
 
@@ -31,6 +31,8 @@ const NEVER: u32 = 3;
 
 /// How often a thread yields until another one has made the region, which takes microseconds.
 const YIELDS_MAX: usize = 100_000;
+/// Bytes of the header and of the entry of the first thread, which is the one that makes the region.
+const FIRST: usize = layout::THREADS + layout::THREAD_SIZE;
 /// Longest path of a region.
 const PATH_MAX: usize = 512;
 /// The path, with a 0.
@@ -122,11 +124,8 @@ fn make(in_child: extern "C" fn()) -> Option<()> {
         }
         // The pages that are written first are asked for before the region can be seen.
         let reserved = system::ftruncate(file, layout::SIZE as i64) == 0
-            && system::fallocate(file, 0, 0, PAGE as i64) == 0
-            && system::fallocate(file, 0, layout::COMMUNICATORS as i64, PAGE as i64) == 0
-            && indexes()
-                .iter()
-                .all(|(begin, size)| system::fallocate(file, 0, *begin as i64, *size as i64) == 0);
+            && system::fallocate(file, 0, 0, FIRST as i64) == 0
+            && system::fallocate(file, 0, layout::COMMUNICATORS as i64, PAGE as i64) == 0;
         let region = if reserved {
             system::mmap(
                 ptr::null_mut(),
@@ -158,12 +157,55 @@ fn make(in_child: extern "C" fn()) -> Option<()> {
     Some(())
 }
 
-/// What is written at random places.
-const fn indexes() -> [(usize, usize); 2] {
-    [
-        (layout::COUNTER_INDEX, 2 * layout::INDEX_SIZE),
-        (layout::REQUEST_INDEX, 2 * layout::INDEX_SIZE),
-    ]
+/// An index of a table: numbers at places that the keys of its entries say. A rank that only begins needs none.
+pub(crate) struct Index {
+    /// Offset in the region.
+    begin: usize,
+    /// Whether its memory is there: one of the constants below.
+    state: AtomicU32,
+}
+
+/// Nobody has asked for the memory.
+const UNUSED: u32 = 0;
+const RESERVED: u32 = 1;
+/// There is no memory for it, and nobody asks again.
+const REFUSED: u32 = 2;
+
+impl Index {
+    pub(crate) const fn new(begin: usize) -> Self {
+        Self {
+            begin,
+            state: AtomicU32::new(UNUSED),
+        }
+    }
+
+    /// Returns whether there may be numbers in the index: before [`reserve`](Self::reserve), it must not be read.
+    #[inline(always)]
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.state.load(Acquire) == RESERVED
+    }
+
+    /// Makes sure that the memory of the index is there. Several threads may do it.
+    pub(crate) fn reserve(&self) -> bool {
+        match self.state.load(Acquire) {
+            RESERVED => true,
+            REFUSED => false,
+            _ => {
+                let is_there = system::keeping_errno(|| reserve_bytes(self.begin, 2 * INDEX_SIZE));
+                let state = if is_there { RESERVED } else { REFUSED };
+                self.state.store(state, Release);
+                is_there
+            }
+        }
+    }
+
+    /// Returns a place of the index.
+    #[inline(always)]
+    pub(crate) fn slot(&self, place: usize) -> &'static AtomicU16 {
+        let place = place % INDEX_SIZE;
+        // SAFETY: an index has INDEX_SIZE places, which are atomic, and whoever reads it knows that its memory was reserved.
+        unsafe { &*at(self.begin + 2 * place).cast::<AtomicU16>() }
+    }
 }
 
 /// Makes sure that the memory for the entry `number` of a table is there, if no entry before it was on the same page. Entries are used

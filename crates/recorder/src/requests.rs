@@ -2,7 +2,6 @@
 //! call that made it has returned. Libraries use handles again: the newest operation counts.
 
 use core::sync::atomic::{
-    AtomicU16,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
     fence,
 };
@@ -17,8 +16,12 @@ use calls::{
 use crate::{
     communicators,
     counters::{self, Direction},
-    library, region, system,
+    hot, library,
+    region::{self, Index},
+    system,
 };
+
+static INDEX: Index = Index::new(REQUEST_INDEX);
 
 /// Requests that one call may start. More make the counts doubtful.
 const STARTS_MAX: i32 = 1 << 20;
@@ -63,7 +66,7 @@ pub(crate) fn start(address: u64, count: i32, site: u64) {
             region::doubt();
             continue;
         };
-        let direction = match library::class(request.function.load(Relaxed)) {
+        let direction = match hot::class(request.function.load(Relaxed)) {
             Some(Class::PrepareSend) => Direction::Send,
             Some(Class::PrepareReceive) => Direction::Receive,
             // Their messages match only each other, or they are collective.
@@ -103,11 +106,6 @@ fn place(handle: u64) -> usize {
     (handle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % INDEX_SIZE
 }
 
-fn slot(at: usize) -> &'static AtomicU16 {
-    // SAFETY: the index has INDEX_SIZE places, and its memory was reserved with the region.
-    unsafe { &*region::at(REQUEST_INDEX + 2 * at).cast::<AtomicU16>() }
-}
-
 /// Returns the request with a number of the index, from 1.
 fn request(number: u16) -> Option<&'static Request> {
     let index = usize::from(number).checked_sub(1)?;
@@ -117,10 +115,13 @@ fn request(number: u16) -> Option<&'static Request> {
 }
 
 fn find(handle: u64) -> Option<&'static Request> {
+    if !INDEX.is_reserved() {
+        return None;
+    }
     let mut at = place(handle);
     // The index is never full, so the search ends at a free place, unless somebody has written into it.
     for _ in 0..INDEX_SIZE {
-        let number = slot(at).load(Acquire);
+        let number = INDEX.slot(at).load(Acquire);
         if number == 0 {
             return None;
         }
@@ -136,7 +137,7 @@ fn find(handle: u64) -> Option<&'static Request> {
 #[cold]
 fn insert(handle: u64) -> Option<&'static Request> {
     let header = region::header();
-    if header.requests.load(Relaxed) as usize >= REQUESTS_MAX {
+    if header.requests.load(Relaxed) as usize >= REQUESTS_MAX || !INDEX.reserve() {
         return None;
     }
     let index = header.requests.fetch_add(1, Relaxed) as usize;
@@ -150,7 +151,8 @@ fn insert(handle: u64) -> Option<&'static Request> {
     let mut at = place(handle);
     // Two threads never add the same handle: only one of them has it.
     for _ in 0..INDEX_SIZE {
-        if slot(at)
+        if INDEX
+            .slot(at)
             .compare_exchange(0, index as u16 + 1, AcqRel, Acquire)
             .is_ok()
         {

@@ -2,12 +2,45 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _, sync::atomic::Ordering::Relaxed, thread};
 
-use calls::layout::{self, COUNTERS_MAX, Request};
+use calls::{
+    FUNCTIONS, Function, Provision,
+    layout::{self, COUNTERS_MAX, Request},
+};
 
 use crate::{
     counters::{self, Direction},
-    region, threads,
+    late_stubs::{self, NUMBERS, STUB_SIZE},
+    library, names, region, threads,
 };
+
+#[test]
+fn stubs_begin_with_their_places() {
+    for (place, stub) in NUMBERS.iter().enumerate() {
+        let code = late_stubs::address(u32::from(*stub)).unwrap();
+        // SAFETY: the stubs are constant.
+        let code = unsafe { *code.cast::<[u8; STUB_SIZE]>() };
+        // `mov eax, place` and `jmp`.
+        assert_eq!(code[0], 0xb8);
+        assert_eq!(code[1..5], u32::try_from(place).unwrap().to_le_bytes());
+        assert_eq!(code[5], 0xe9);
+    }
+    let late = |function: &&Function| function.provision == Provision::Late;
+    assert_eq!(NUMBERS.len(), 2 * FUNCTIONS.iter().filter(late).count());
+    let send = library::number("MPI_Send");
+    assert!(late_stubs::address(2 * send).is_none());
+}
+
+#[test]
+fn names_are_those_of_the_functions() {
+    for (number, function) in FUNCTIONS.iter().enumerate() {
+        let name = names::name(number);
+        assert_eq!([names::PREFIX, name].concat(), function.name.as_bytes());
+        assert_eq!(names::find(name), Some(number));
+    }
+    for none in ["", "A", "Abort2", "Zzz"] {
+        assert_eq!(names::find(none.as_bytes()), None);
+    }
+}
 
 extern "C" fn forked() {}
 

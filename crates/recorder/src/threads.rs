@@ -141,7 +141,9 @@ fn entry() -> Option<&'static Recorded> {
             continue;
         }
         let offset = THREADS + index * THREAD_SIZE;
-        if owner == 0 && !region::reserve_bytes(offset, THREAD_SIZE) {
+        // The memory of the first one is there as long as the region.
+        let is_new = owner == 0 && index > 0;
+        if is_new && !region::reserve_bytes(offset, THREAD_SIZE) {
             thread.owner.store(0, Relaxed);
             break;
         }

@@ -27,7 +27,7 @@ use crate::{
 
 /// File name of the recorder's library, whose frames are not shown.
 pub const LIBRARY: &str = "librally-calls.so";
-/// Ends of the names of the recorder's functions through which calls go.
+/// Names of the recorder's functions through which calls go.
 pub(crate) const WAYS: [&str; 4] = ["rally_call", "rally_send", "rally_receive", "rally_end"];
 /// Where they have the number of its stub: bytes below the stack of its caller.
 pub(crate) const STUB_BELOW_CALLER: u64 = 72;
