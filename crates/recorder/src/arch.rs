@@ -136,6 +136,8 @@ pub(crate) unsafe extern "C" fn rally_call() {
         ".cfi_restore rbp",
         "jmp rax",
         ".cfi_endproc",
+        // The section gets this alignment, and begins with the function: the way of each call begins with a line of the cache.
+        ".balign 64",
         enter = sym enter,
         end = sym rally_end,
     )
@@ -183,6 +185,7 @@ unsafe extern "C" fn rally_end() {
         ".cfi_restore rbp",
         "ret",
         ".cfi_endproc",
+        ".balign 64",
         record_frame = const offset_of!(Call, frame),
         state = const offset_of!(Call, state),
         frame = const offset_of!(Recorded, frame),
@@ -271,6 +274,7 @@ macro_rules! way_of_messages {
                 "call qword ptr [r10 + {message} + {message_function}]",
                 "jmp {end}",
                 ".cfi_endproc",
+                ".balign 64",
                 call = sym rally_call,
                 end = sym rally_end,
                 message = const place_of_message($direction),

@@ -477,7 +477,8 @@ fn seldom(thread: &Recorded, hot: &Hot, call: &Call, frame: Frame) {
 
 /// Ends a call.
 pub(crate) extern "C" fn leave(thread: *const Recorded, frame: *mut u64, result: i32) {
-    // SAFETY: a recorded call has a thread. In the child of a fork it is another one than at its beginning, but one that exists.
+    // SAFETY: it is 0 or the address of a recorded thread, which is static. In the child of a fork it is another one than at the
+    // beginning of the call; and a library may have moved its caller to a thread that has none.
     let Some(thread) = (unsafe { thread.as_ref() }) else {
         return;
     };
@@ -487,15 +488,20 @@ pub(crate) extern "C" fn leave(thread: *const Recorded, frame: *mut u64, result:
     let frame = Frame::at(frame);
     let hot = &HOT[frame.below(NUMBER) as usize / 2];
     match hot.after {
-        After::Nothing => {}
+        After::Nothing => {
+            // A call that would have ended plainly is in no other one, and its way may not have written the word.
+            let is_plain = frame.below(PLAIN) != NOT_PLAIN;
+            let outer = if is_plain { 0 } else { frame.below(OUTER) };
+            end(thread, hot, frame, outer, result);
+        }
         After::Poll => {
             if result == 0 && found_something(frame.word(hot.found)) {
                 region::progress();
             }
+            end(thread, hot, frame, frame.below(OUTER), result);
         }
-        After::Hook => return leave_with_hook(thread, hot, frame, result),
+        After::Hook => leave_with_hook(thread, hot, frame, result),
     }
-    end(thread, hot, frame, result);
 }
 
 /// Ends a call after which there is more to do. It is not part of [`leave`], which saves no registers for the others.
@@ -506,11 +512,12 @@ extern "C" fn leave_with_hook(thread: &Recorded, hot: &Hot, frame: Frame, result
         // The functions of the library that the hook calls must not be recorded, so the frame is still that of this call.
         with_hook(thread, hot, call, frame, result);
     }
-    end(thread, hot, frame, result);
+    end(thread, hot, frame, frame.below(OUTER), result);
 }
 
+/// Ends a call that is in the one whose frame is `outer`, if that is not 0.
 #[inline(always)]
-fn end(thread: &Recorded, hot: &Hot, frame: Frame, result: i32) {
+fn end(thread: &Recorded, hot: &Hot, frame: Frame, outer: u64, result: i32) {
     let call = record(frame);
     // If there were more calls inside than the ring has room for, this one's record is another's.
     if call.frame.load(Relaxed) == frame.address() {
@@ -518,12 +525,6 @@ fn end(thread: &Recorded, hot: &Hot, frame: Frame, result: i32) {
         let nested = call.state.load(Relaxed) & state::NESTED;
         call.state.store(nested, Release);
     }
-    // A call that would have ended plainly is in no other one, and its way may not have written the word.
-    let outer = if frame.below(PLAIN) == NOT_PLAIN {
-        frame.below(OUTER)
-    } else {
-        0
-    };
     thread.frame.store(outer, Relaxed);
     if outer != 0 {
         return_to_outer(thread, frame);
