@@ -59,8 +59,8 @@ fn recorder() {
         "-Clink-arg=-nostdlib".into(),
         "-Clink-arg=-nostartfiles".into(),
         "-Clink-arg=-Wl,-soname,librally-calls.so".into(),
-        // Stubs go to the ways of calls, whose names `dbgr` needs, without a table between them.
-        "-Clink-arg=-Wl,-Bsymbolic".into(),
+        // The ways of calls are exported because `dbgr` needs their names. Stubs still jump to them directly.
+        "-Clink-arg=-Wl,-Bsymbolic-functions".into(),
         argument("-o", &library),
         sources.join("recorder/src/lib.rs").into(),
     ]);

@@ -9,7 +9,7 @@
 //! members                  64 Ki ranks, of communicators whose members are no arithmetic series
 //! ```
 //!
-//! Only what is used is touched, so a process with few threads and communicators needs about 100 KiB of memory. Every table
+//! Only what is used is touched, so a process with few threads and communicators needs less than 100 KiB of memory. Every table
 //! is filled from its beginning. All numbers have the order of bytes of the processor.
 //!
 //! **Seals.** A thread that changes an entry writes `sequence` (the last field), then the other fields, then `seal` (the first).

@@ -63,7 +63,7 @@ unsafe extern "C" fn rally_late() {
         "movzx eax, word ptr [r11 + 2 * rax]",
         "jmp {call}",
         numbers = sym NUMBERS,
-        call = sym rally_call,
+        call = sym rally_mpi_call,
     )
 }
 
@@ -74,7 +74,7 @@ unsafe extern "C" fn rally_late() {
 /// Only for stubs: it takes what the calling convention has in registers and on the stack.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rally_call() {
+pub(crate) unsafe extern "C" fn rally_mpi_call() {
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C" fn rally_call() {
         // The section gets this alignment, and begins with the function: the way of each call begins with a line of the cache.
         ".balign 64",
         enter = sym enter,
-        end = sym rally_end,
+        end = sym rally_mpi_end,
     )
 }
 
@@ -147,10 +147,10 @@ pub(crate) unsafe extern "C" fn rally_call() {
 ///
 /// # Safety
 ///
-/// Only for [`rally_call`] and the ways of messages: it takes their stack.
+/// Only for [`rally_mpi_call`] and the ways of messages: it takes their stack.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rally_end() {
+unsafe extern "C" fn rally_mpi_end() {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_def_cfa rbp, 16",
@@ -198,11 +198,11 @@ const fn place_of_message(direction: Direction) -> usize {
     offset_of!(Recorded, messages) + direction.place() * size_of::<Message>()
 }
 
-/// Defines the way of messages in one direction. A message that does not repeat the thread's last one goes on to [`rally_call`]. It
+/// Defines the way of messages in one direction. A message that does not repeat the thread's last one goes on to [`rally_mpi_call`]. It
 /// writes what `hooks::begin` writes into a record: the sequence first, the seal last.
 macro_rules! way_of_messages {
     ($name:ident, $direction:expr) => {
-        #[doc = concat!("As [`rally_call`], for messages in one direction.\n\n# Safety\n\nOnly for stubs.")]
+        #[doc = concat!("As [`rally_mpi_call`], for messages in one direction.\n\n# Safety\n\nOnly for stubs.")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name() {
@@ -275,8 +275,8 @@ macro_rules! way_of_messages {
                 "jmp {end}",
                 ".cfi_endproc",
                 ".balign 64",
-                call = sym rally_call,
-                end = sym rally_end,
+                call = sym rally_mpi_call,
+                end = sym rally_mpi_end,
                 message = const place_of_message($direction),
                 received = const place_of_message(Direction::Receive),
                 stub = const offset_of!(Message, stub),
@@ -313,5 +313,5 @@ macro_rules! way_of_messages {
     };
 }
 
-way_of_messages!(rally_send, Direction::Send);
-way_of_messages!(rally_receive, Direction::Receive);
+way_of_messages!(rally_mpi_send, Direction::Send);
+way_of_messages!(rally_mpi_receive, Direction::Receive);

@@ -18,7 +18,7 @@ use calls::{
     Class,
     layout::{
         self, COMMUNICATORS, COMMUNICATORS_MAX, Call, Communicator, CommunicatorView, MEMBERS,
-        MEMBERS_MAX, RING_SIZE, flags,
+        MEMBERS_MAX, PAGE, RING_SIZE, flags,
     },
 };
 
@@ -26,9 +26,14 @@ use crate::{
     counters::{self, Direction},
     hot::Hot,
     late::{self, Loader},
-    library, region, system,
+    library,
+    region::{self, Table},
+    system,
     threads::{self, Recorded},
 };
+
+/// Its first page is there as long as the region.
+static TABLE: Table = Table::new(COMMUNICATORS, CommunicatorView::SIZE, PAGE);
 
 /// The handles of all entries, close together for the search. 0 is a free entry.
 static HANDLES: [AtomicU64; COMMUNICATORS_MAX] = [const { AtomicU64::new(0) }; COMMUNICATORS_MAX];
@@ -188,8 +193,13 @@ fn add(new: &New) -> Option<usize> {
         .find(|index| claim(*index, new.handle))
         .or_else(|| (0..COMMUNICATORS_MAX).find(|index| claim(*index, 0)));
     threads::forget_messages();
-    let index =
-        index.filter(|index| region::reserve(COMMUNICATORS, CommunicatorView::SIZE, *index));
+    let index = index.filter(|index| {
+        let is_there = TABLE.reserve(*index);
+        if !is_there {
+            HANDLES[*index].store(0, Release);
+        }
+        is_there
+    });
     let Some(index) = index else {
         header.communicators_lost.fetch_add(1, Relaxed);
         return None;

@@ -13,12 +13,12 @@ use calls::layout::{
 };
 
 use crate::{
-    region::{self, Index},
-    system,
+    region::{self, Index, Table},
     threads::Recorded,
 };
 
 static INDEX: Index = Index::new(COUNTER_INDEX);
+static TABLE: Table = Table::new(COUNTERS, CounterView::SIZE, 0);
 
 /// What is counted.
 #[derive(Clone, Copy)]
@@ -107,7 +107,7 @@ pub(crate) fn add_message(
 
 /// Returns the counter with a key.
 fn found(key: (u64, u64)) -> Option<&'static Counter> {
-    if !INDEX.is_reserved() {
+    if !INDEX.is_there() {
         return None;
     }
     let mut at = place(key);
@@ -180,8 +180,8 @@ fn place(key: (u64, u64)) -> usize {
 /// Returns the counter with a number of the index, from 1.
 fn counter(number: u16) -> Option<&'static Counter> {
     let index = usize::from(number).checked_sub(1)?;
-    // SAFETY: the table has COUNTERS_MAX entries; a number is in the index only after its memory was reserved.
-    (index < COUNTERS_MAX)
+    // SAFETY: the table has COUNTERS_MAX entries, and the memory of this one is there.
+    (index < COUNTERS_MAX && TABLE.has(index))
         .then(|| unsafe { &*region::at(COUNTERS + index * CounterView::SIZE).cast::<Counter>() })
 }
 
@@ -196,9 +196,8 @@ fn insert(key: (u64, u64), at: usize, site: u64) -> u64 {
     } else {
         COUNTERS_MAX
     };
-    let reserved = index < COUNTERS_MAX
-        && system::keeping_errno(|| region::reserve(COUNTERS, CounterView::SIZE, index));
-    let Some(counter) = reserved.then(|| counter(index as u16 + 1)).flatten() else {
+    let is_there = index < COUNTERS_MAX && TABLE.reserve(index);
+    let Some(counter) = is_there.then(|| counter(index as u16 + 1)).flatten() else {
         return lost();
     };
     counter.communicator.store(key.0, Relaxed);

@@ -1,4 +1,4 @@
-//! The words of a call on the stack, which [`rally_call`](crate::arch::rally_call) draws. Argument *i* is the word *i*, or *i* + 2 from
+//! The words of a call on the stack, which [`rally_mpi_call`](crate::arch::rally_mpi_call) draws. Argument *i* is the word *i*, or *i* + 2 from
 //! the seventh on, and the word 7 is the address to which the call returns.
 
 /// The word of a frame that is the address to which the call returns.
@@ -23,7 +23,7 @@ pub(crate) const PLAIN: usize = 7;
 pub(crate) struct Frame(*mut u64);
 
 impl Frame {
-    /// Takes the address of a frame that `rally_call` has made.
+    /// Takes the address of a frame that `rally_mpi_call` has made.
     pub(crate) const fn at(address: *mut u64) -> Self {
         Self(address)
     }
@@ -31,7 +31,7 @@ impl Frame {
     /// Returns a word at or above the frame.
     #[inline(always)]
     pub(crate) fn word(self, index: u8) -> u64 {
-        // SAFETY: the words up to the arguments on the stack belong to the call, which `rally_call` has got. A table names the words.
+        // SAFETY: the words up to the arguments on the stack belong to the call, which `rally_mpi_call` has got. A table names the words.
         unsafe { *self.0.add(usize::from(index)) }
     }
 

@@ -171,7 +171,7 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 struct Tables {
     names: u64,
     symbols: u64,
-    /// Number of symbols, or of those among which all undefined ones are; less than two if it is not known.
+    /// How many symbols from the beginning include all undefined ones; less than two if it is not known.
     count: usize,
     plain: (u64, u64),
     of_calls: (u64, u64),
@@ -347,8 +347,8 @@ impl GnuHash {
         self.word(1) as usize
     }
 
-    /// Returns the number of symbols, or the first one if the table is empty. Those of a program may also be undefined ones of which
-    /// it takes the address.
+    /// Returns the number of symbols, or the number of the first one if the table is empty. In a program, the table may also have
+    /// undefined symbols: those whose address it takes.
     fn end(&self) -> usize {
         let (buckets, filter) = (self.word(0) as usize, self.word(2) as usize);
         let begin = 4 + 2 * filter;

@@ -1,5 +1,5 @@
 //! The stubs that have no symbol, because some libraries lack their functions. [`arch`](crate::arch) has their code, one after the
-//! other; each has a place, which leads to its number.
+//! other. A stub loads its place among them, of which `rally_late` makes its number.
 
 use core::ffi::c_void;
 

@@ -1,13 +1,14 @@
 //! The region of this process: a file of shared memory that it makes with its first call.
 //!
 //! Memory of a file can vanish under a program that writes to it: when the file system is full, the kernel sends SIGBUS. So the
-//! recorder asks for each page before its first use ([`reserve`]), and does without what it does not get.
+//! recorder asks for each page before its first use ([`Table`]), and does without what it does not get.
 
 use core::{
-    ffi::{CStr, c_char, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
+    mem::size_of,
     ptr,
     sync::atomic::{
-        AtomicPtr, AtomicU16, AtomicU32,
+        AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicUsize,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
 };
@@ -31,7 +32,9 @@ const NEVER: u32 = 3;
 
 /// How often a thread yields until another one has made the region, which takes microseconds.
 const YIELDS_MAX: usize = 100_000;
-/// Bytes of the header and of the entry of the first thread, which is the one that makes the region.
+/// How often memory is asked for if signals interrupt that.
+const INTERRUPTIONS_MAX: usize = 100;
+/// Bytes of the header and of the first entry of a thread.
 const FIRST: usize = layout::THREADS + layout::THREAD_SIZE;
 /// Longest path of a region.
 const PATH_MAX: usize = 512;
@@ -124,8 +127,8 @@ fn make(in_child: extern "C" fn()) -> Option<()> {
         }
         // The pages that are written first are asked for before the region can be seen.
         let reserved = system::ftruncate(file, layout::SIZE as i64) == 0
-            && system::fallocate(file, 0, 0, FIRST as i64) == 0
-            && system::fallocate(file, 0, layout::COMMUNICATORS as i64, PAGE as i64) == 0;
+            && allocate(file, 0, FIRST)
+            && allocate(file, layout::COMMUNICATORS, PAGE);
         let region = if reserved {
             system::mmap(
                 ptr::null_mut(),
@@ -157,76 +160,89 @@ fn make(in_child: extern "C" fn()) -> Option<()> {
     Some(())
 }
 
-/// An index of a table: numbers at places that the keys of its entries say. A rank that only begins needs none.
-pub(crate) struct Index {
-    /// Offset in the region.
+/// A table of the region, whose memory is asked for as its entries are used, in their order. After one refusal, nobody asks again.
+pub(crate) struct Table {
+    /// Offset in the region, a multiple of the size of a page.
     begin: usize,
-    /// Whether its memory is there: one of the constants below.
-    state: AtomicU32,
+    /// Size of an entry.
+    entry: usize,
+    /// Bytes from the beginning of the table whose memory is there.
+    reserved: AtomicUsize,
+    is_refused: AtomicBool,
 }
 
-/// Nobody has asked for the memory.
-const UNUSED: u32 = 0;
-const RESERVED: u32 = 1;
-/// There is no memory for it, and nobody asks again.
-const REFUSED: u32 = 2;
+impl Table {
+    /// Describes a table, of which some bytes are there as long as the region.
+    pub(crate) const fn new(begin: usize, entry: usize, reserved: usize) -> Self {
+        Self {
+            begin,
+            entry,
+            reserved: AtomicUsize::new(reserved),
+            is_refused: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether the memory of an entry is there. Without it, the entry must not even be read.
+    #[inline(always)]
+    pub(crate) fn has(&self, number: usize) -> bool {
+        (number + 1) * self.entry <= self.reserved.load(Acquire)
+    }
+
+    /// Makes sure that the memory of an entry and of all before it is there. Several threads may do it at the same time.
+    pub(crate) fn reserve(&self, number: usize) -> bool {
+        if self.has(number) {
+            return true;
+        }
+        if self.is_refused.load(Relaxed) {
+            return false;
+        }
+        let reserved = self.reserved.load(Acquire);
+        let end = ((number + 1) * self.entry).next_multiple_of(PAGE);
+        // Another thread may have reserved more meanwhile.
+        let size = end.saturating_sub(reserved);
+        if system::keeping_errno(|| reserve_bytes(self.begin + reserved, size)) {
+            self.reserved.fetch_max(end, Release);
+        } else {
+            self.is_refused.store(true, Relaxed);
+        }
+        self.has(number)
+    }
+}
+
+/// An index of a table: numbers at places that the keys of its entries say. A rank that only begins needs none, so it gets its memory
+/// when the first number is added.
+pub(crate) struct Index(Table);
 
 impl Index {
     pub(crate) const fn new(begin: usize) -> Self {
-        Self {
-            begin,
-            state: AtomicU32::new(UNUSED),
-        }
+        Self(Table::new(begin, size_of::<AtomicU16>(), 0))
     }
 
-    /// Returns whether there may be numbers in the index: before [`reserve`](Self::reserve), it must not be read.
+    /// Returns whether there may be numbers in the index. Otherwise it must not be read.
     #[inline(always)]
-    pub(crate) fn is_reserved(&self) -> bool {
-        self.state.load(Acquire) == RESERVED
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.has(INDEX_SIZE - 1)
     }
 
-    /// Makes sure that the memory of the index is there. Several threads may do it.
+    /// Makes sure that the memory of the index is there.
     pub(crate) fn reserve(&self) -> bool {
-        match self.state.load(Acquire) {
-            RESERVED => true,
-            REFUSED => false,
-            _ => {
-                let is_there = system::keeping_errno(|| reserve_bytes(self.begin, 2 * INDEX_SIZE));
-                let state = if is_there { RESERVED } else { REFUSED };
-                self.state.store(state, Release);
-                is_there
-            }
-        }
+        self.0.reserve(INDEX_SIZE - 1)
     }
 
     /// Returns a place of the index.
     #[inline(always)]
     pub(crate) fn slot(&self, place: usize) -> &'static AtomicU16 {
-        let place = place % INDEX_SIZE;
-        // SAFETY: an index has INDEX_SIZE places, which are atomic, and whoever reads it knows that its memory was reserved.
-        unsafe { &*at(self.begin + 2 * place).cast::<AtomicU16>() }
+        let offset = self.0.begin + self.0.entry * (place % INDEX_SIZE);
+        // SAFETY: an index has INDEX_SIZE places, which are atomic, and whoever reads it knows that its memory is there.
+        unsafe { &*at(offset).cast::<AtomicU16>() }
     }
-}
-
-/// Makes sure that the memory for the entry `number` of a table is there, if no entry before it was on the same page. Entries are used
-/// in their order.
-pub(crate) fn reserve(table: usize, size: usize, number: usize) -> bool {
-    let begin = table + size * number;
-    let end = begin + size;
-    let first = if number == 0 {
-        begin
-    } else {
-        (begin - 1) / PAGE * PAGE + PAGE
-    };
-    if first >= end {
-        return true;
-    }
-    let first = first / PAGE * PAGE;
-    reserve_bytes(first, end.next_multiple_of(PAGE) - first)
 }
 
 /// Makes sure that the memory for some bytes is there.
 pub(crate) fn reserve_bytes(begin: usize, size: usize) -> bool {
+    if size == 0 {
+        return true;
+    }
     // The file is opened again: a descriptor that stays open could become another file, if the program closes all.
     // SAFETY: the path ends with a 0, and is not written any more.
     unsafe {
@@ -237,10 +253,24 @@ pub(crate) fn reserve_bytes(begin: usize, size: usize) -> bool {
         if file < 0 {
             return false;
         }
-        let reserved = system::fallocate(file, 0, begin as i64, size as i64) == 0;
+        let reserved = allocate(file, begin, size);
         system::close(file);
         reserved
     }
+}
+
+/// Asks for the memory of some bytes of a file, again if a signal interrupts that.
+fn allocate(file: c_int, begin: usize, size: usize) -> bool {
+    for _ in 0..INTERRUPTIONS_MAX {
+        // SAFETY: the function changes nothing but a file of ours.
+        if unsafe { system::fallocate(file, 0, begin as i64, size as i64) } == 0 {
+            return true;
+        }
+        if system::errno() != system::EINTR {
+            return false;
+        }
+    }
+    false
 }
 
 /// A path in the making.

@@ -17,11 +17,11 @@ use crate::{
     communicators,
     counters::{self, Direction},
     hot, library,
-    region::{self, Index},
-    system,
+    region::{self, Index, Table},
 };
 
 static INDEX: Index = Index::new(REQUEST_INDEX);
+static TABLE: Table = Table::new(REQUESTS, RequestView::SIZE, 0);
 
 /// Requests that one call may start. More make the counts doubtful.
 const STARTS_MAX: i32 = 1 << 20;
@@ -109,13 +109,13 @@ fn place(handle: u64) -> usize {
 /// Returns the request with a number of the index, from 1.
 fn request(number: u16) -> Option<&'static Request> {
     let index = usize::from(number).checked_sub(1)?;
-    // SAFETY: the table has REQUESTS_MAX entries; a number is in the index only after its memory was reserved.
-    (index < REQUESTS_MAX)
+    // SAFETY: the table has REQUESTS_MAX entries, and the memory of this one is there.
+    (index < REQUESTS_MAX && TABLE.has(index))
         .then(|| unsafe { &*region::at(REQUESTS + index * RequestView::SIZE).cast::<Request>() })
 }
 
 fn find(handle: u64) -> Option<&'static Request> {
-    if !INDEX.is_reserved() {
+    if !INDEX.is_there() {
         return None;
     }
     let mut at = place(handle);
@@ -141,9 +141,7 @@ fn insert(handle: u64) -> Option<&'static Request> {
         return None;
     }
     let index = header.requests.fetch_add(1, Relaxed) as usize;
-    if index >= REQUESTS_MAX
-        || !system::keeping_errno(|| region::reserve(REQUESTS, RequestView::SIZE, index))
-    {
+    if index >= REQUESTS_MAX || !TABLE.reserve(index) {
         return None;
     }
     let request = request(index as u16 + 1)?;

@@ -1,5 +1,5 @@
 //! The symbols: `MPI_X` and `PMPI_X` for each function that all libraries have. A stub loads its number and goes to
-//! [`rally_call`], or to the way of its messages.
+//! [`rally_mpi_call`], or to the way of its messages.
 //!
 //! A symbol must not exist for a function that the library lacks: programs test weak references to find out what they can use.
 
@@ -8,7 +8,7 @@ use core::arch::naked_asm;
 use calls::FUNCTIONS;
 
 use crate::{
-    arch::{rally_call, rally_receive, rally_send},
+    arch::{rally_mpi_call, rally_mpi_receive, rally_mpi_send},
     message::{self, Way},
 };
 
@@ -38,9 +38,9 @@ macro_rules! stub {
                 ".endif",
                 stub = const $stub,
                 way = const way($function),
-                send = sym rally_send,
-                receive = sym rally_receive,
-                call = sym rally_call,
+                send = sym rally_mpi_send,
+                receive = sym rally_mpi_receive,
+                call = sym rally_mpi_call,
             )
         }
     };

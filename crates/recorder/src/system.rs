@@ -6,6 +6,8 @@ pub(crate) const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
 pub(crate) const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 pub(crate) const RTLD_LAZY: c_int = 1;
 pub(crate) const RTLD_NOLOAD: c_int = 4;
+/// A signal has interrupted the function.
+pub(crate) const EINTR: c_int = 4;
 pub(crate) const O_RDWR: c_int = 2;
 pub(crate) const O_CREAT: c_int = 0o100;
 pub(crate) const O_EXCL: c_int = 0o200;
@@ -109,6 +111,12 @@ pub(crate) fn since_boot() -> u64 {
     (time.seconds as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(time.nanoseconds as u64)
+}
+
+/// Returns the error of the last function that has failed.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the function returns the address of a variable of the calling thread.
+    unsafe { *__errno_location() }
 }
 
 /// Runs `work` and leaves `errno` as it was: the program may look at it after a call that did not change it.

@@ -10,7 +10,9 @@ use calls::{
 use crate::{
     counters::{self, Direction},
     late_stubs::{self, NUMBERS, STUB_SIZE},
-    library, names, region, threads,
+    library, names,
+    region::{self, Table},
+    threads,
 };
 
 #[test]
@@ -88,5 +90,10 @@ fn counts_are_exact_and_full_tables_say_so() {
     // Those that have room go on to be counted.
     assert_eq!(counters::add(2, Direction::Receive, 0, 0, 0), 2);
     assert_eq!(size_of::<Request>(), layout::RequestView::SIZE);
+    // An entry is there only with all before it, and nobody asks again after a refusal.
+    let table = Table::new(layout::REQUESTS, 100, 0);
+    assert!(!table.has(0));
+    assert!(table.reserve(50) && table.has(0) && table.has(80) && !table.has(81));
     fs::remove_dir_all(&directory).unwrap();
+    assert!(!table.reserve(81) && !table.has(81) && !table.reserve(82) && table.reserve(80));
 }

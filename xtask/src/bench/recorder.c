@@ -79,13 +79,20 @@ static void *calls(void *communicators) {
     return NULL;
 }
 
-/* Memory of the region of this process in KiB, after calls of some threads on some communicators. */
+/* Memory of the region of this process in KiB, after calls of some threads on some communicators, and a message on each. */
 static void memory(void) {
     char line[1024];
+    int rank, sent = 0, received;
     MPI_Comm all[COMMUNICATORS];
     pthread_t threads[THREADS - 1];
-    for (int i = 0; i < COMMUNICATORS; i++)
+    for (int i = 0; i < COMMUNICATORS; i++) {
+        MPI_Request request;
         MPI_Comm_dup(MPI_COMM_WORLD, &all[i]);
+        MPI_Comm_rank(all[i], &rank);
+        MPI_Irecv(&received, 1, MPI_INT, rank, i, all[i], &request);
+        MPI_Send(&sent, 1, MPI_INT, rank, i, all[i]);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
     for (int i = 0; i < THREADS - 1; i++)
         pthread_create(&threads[i], NULL, calls, all);
     calls(all);

@@ -101,7 +101,7 @@ pub(super) fn measure(bench: &Bench) -> Result<String> {
         )?;
         writeln!(
             text,
-            "| memory of the region with 4 threads and 16 communicators | – | {:.0} KiB | | ≤ 256 KiB |",
+            "| memory of the region with 4 threads, 16 communicators and a message on each | – | {:.0} KiB | | ≤ 256 KiB |",
             of(&recorded, "memory")
         )?;
         let [without, with] = stacks(bench, &program)?;

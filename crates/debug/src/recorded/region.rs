@@ -28,7 +28,12 @@ use crate::{
 /// File name of the recorder's library, whose frames are not shown.
 pub const LIBRARY: &str = "librally-calls.so";
 /// Names of the recorder's functions through which calls go.
-pub(crate) const WAYS: [&str; 4] = ["rally_call", "rally_send", "rally_receive", "rally_end"];
+pub(crate) const WAYS: [&str; 4] = [
+    "rally_mpi_call",
+    "rally_mpi_send",
+    "rally_mpi_receive",
+    "rally_mpi_end",
+];
 /// Where they have the number of its stub: bytes below the stack of its caller.
 pub(crate) const STUB_BELOW_CALLER: u64 = 72;
 /// Bytes of a region.
