@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use nix::unistd::geteuid;
+
 use super::{OPTIONS, calls, ends_with, program, settles};
 use crate::{
     hangs::{ranks, started_with, stop, verdict},
@@ -116,5 +118,24 @@ fn a_full_table_is_told() {
     let said = verdict(&sandbox, "2", "300", &ranks(&sandbox, &program));
     assert!(!said.contains("proved"), "{said}");
     stop(run);
+    sandbox.expect_clean();
+}
+
+/// Memory of a file ends a program that writes into it while the file system is full.
+#[test]
+fn a_full_file_system_ends_the_recording_and_not_the_program() {
+    const SCRIPT: &str = r#"
+        mount -t tmpfs -o size=8m none /dev/shm
+        for pages in 0 1 2 3 4 5 6 7 8 9 10 12 14 20; do
+            "$RALLY" run --mpi-recorder -n 1 "$0" $pages
+        done"#;
+    let program = program("full_disk.c", "mpicc");
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command("unshare");
+    // Other users need a user namespace, in which they are root.
+    let namespaces = if geteuid().is_root() { "-m" } else { "-rm" };
+    command.args([namespaces, "sh", "-e", "-c", SCRIPT, &program]);
+    let run = sandbox.run(&mut command).expect_code(0);
+    assert_eq!(run.out(), "done\n".repeat(14), "{run:?}");
     sandbox.expect_clean();
 }
