@@ -190,8 +190,9 @@ fn counter(number: u16) -> Option<&'static Counter> {
 fn insert(key: (u64, u64), at: usize, site: u64) -> u64 {
     let header = region::header();
     let taken = header.counters.load(Relaxed) as usize;
-    // Several threads may be here, so the table ends before the index is full.
-    let index = if taken < COUNTERS_MAX {
+    // Several threads may be here, so the table ends before the index is full. `dbgr` reads all entries that are counted, so the memory
+    // comes first.
+    let index = if taken < COUNTERS_MAX && TABLE.reserve(taken) {
         header.counters.fetch_add(1, Relaxed) as usize
     } else {
         COUNTERS_MAX

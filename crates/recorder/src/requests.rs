@@ -137,7 +137,9 @@ fn find(handle: u64) -> Option<&'static Request> {
 #[cold]
 fn insert(handle: u64) -> Option<&'static Request> {
     let header = region::header();
-    if header.requests.load(Relaxed) as usize >= REQUESTS_MAX || !INDEX.reserve() {
+    let taken = header.requests.load(Relaxed) as usize;
+    // `dbgr` reads all entries that are counted, so the memory comes first.
+    if taken >= REQUESTS_MAX || !INDEX.reserve() || !TABLE.reserve(taken) {
         return None;
     }
     let index = header.requests.fetch_add(1, Relaxed) as usize;

@@ -14,7 +14,12 @@ use core::{
 
 use calls::layout::{self, Call, Counter, THREAD_SIZE, THREADS, THREADS_MAX, Thread};
 
-use crate::{current, message::Message, region, system};
+use crate::{
+    current,
+    message::Message,
+    region::{self, Table},
+    system,
+};
 
 /// Bytes of a line of the processor's cache.
 const LINE: usize = 64;
@@ -99,6 +104,8 @@ impl Recorded {
     }
 }
 
+/// Its first entry is there as long as the region.
+static TABLE: Table = Table::new(THREADS, THREAD_SIZE, THREAD_SIZE);
 static RECORDED: [Recorded; THREADS_MAX] = [const { Recorded::new(0) }; THREADS_MAX];
 
 /// The entry of threads that are not recorded. Every call seems to be inside another one, so this costs recorded threads nothing.
@@ -140,13 +147,11 @@ fn entry() -> Option<&'static Recorded> {
         {
             continue;
         }
-        let offset = THREADS + index * THREAD_SIZE;
-        // The memory of the first one is there as long as the region.
-        let is_new = owner == 0 && index > 0;
-        if is_new && !region::reserve_bytes(offset, THREAD_SIZE) {
+        if !TABLE.reserve(index) {
             thread.owner.store(0, Relaxed);
             break;
         }
+        let offset = THREADS + index * THREAD_SIZE;
         begin(thread, own, region::at(offset).cast::<Thread>());
         region::header()
             .threads
